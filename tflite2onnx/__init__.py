@@ -67,7 +67,7 @@ _IMPORTED_LATER = {"Report": "verification", "convert_bundle": "bundle", "verify
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - attributes of the module have any type
-    """Import what few programs need on first use."""
+    """Import a module at the first access of its name; few programs need these names."""
     if name in _IMPORTED_LATER:
         return getattr(import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -140,7 +140,7 @@ def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
-    """Warn if the model breaks rules of the target: its options then do not suffice."""
+    """Warn of each rule of the target that the model breaks in spite of the target's options."""
     from tflite2onnx.targets.checker import check_model  # noqa: PLC0415 - few conversions need it
 
     broken = check_model(result.skeleton.proto, target, result.skeleton.weights)
@@ -157,7 +157,7 @@ def convert_model(
     notes: Mapping[str, object] | None = None,
     planner: Planner = plan,
 ) -> Result:
-    """Convert a model that has been read; `planner` chooses the orders of all tensors.
+    """Convert a model that is already read; `planner` chooses the orders of all tensors.
 
     `notes` are added to the metadata of the ONNX model (see `metadata.describe_model`).
 
@@ -334,7 +334,7 @@ def _normalise_plan_emit(
 def _with_opset(
     graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
 ) -> Emitted:
-    """Emit for the requested opset, else for the smallest opset that has all nodes."""
+    """Emit for the requested opset, or by default for the smallest opset that has all nodes."""
     storage, is_fixed = quantize.plan(operators, options), options.opset is not None
     version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:

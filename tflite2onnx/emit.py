@@ -1,7 +1,7 @@
-"""The driver: operators and a plan in, ONNX nodes out.
+"""The driver: it makes ONNX nodes of operators and a plan.
 
-It does what every operator needs: it fetches inputs in the planned order, applies the fused
-activation, stores outputs in the planned order, and names the operator in an error.
+For every operator it fetches inputs in the planned order, applies the fused activation, stores
+outputs in the planned order, and names the operator in an error.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def make_sites(operators: Sequence[Operator]) -> list[Site]:
 class Emitted(NamedTuple):
     """A graph in ONNX: nodes over values, and the tensors that the values hold.
 
-    `types` has the types and shapes of the values that hold tensors. State is the last inputs and
-    the last outputs: `initial` has its initial values as ONNX stores them and `variables` its names
-    in the file, in the same sequence. `dynamic_sizes` has the file's value of each dynamic size, by
-    name. `plan` is the storage of all operands.
+    `types` has the types and shapes of the values that hold tensors. The last inputs and the last
+    outputs are states: `initial` has their initial values as ONNX stores them, and `variables`
+    their names in the file, in the same sequence. `dynamic_sizes` has the file's value of each
+    dynamic size, by name. `plan` is the storage of all operands.
     """
 
     nodes: tuple[Node, ...]
@@ -88,7 +88,7 @@ class Emitted(NamedTuple):
             yield from body.tensors
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
-        """Return the same with the letters of axes, by tensor."""
+        """Return the emitted graph with letters of axes, which are given by tensor."""
         if not letters:
             return self
 
@@ -103,10 +103,10 @@ class Emitted(NamedTuple):
 
 
 def find_shared_caches(emitted: Emitted) -> dict[str, str]:
-    """Return the outputs that nodes write in the memory of inputs, if both have the same memory.
+    """Return the inputs whose memory outputs may share, by output: names of values.
 
-    The names of these inputs, by output. If they have memory of their own, rows of the output
-    behind the position of the token are undefined.
+    A node writes a row of the output. If the output has other memory, its rows behind the position
+    of the token are undefined.
     """
     names = {port.value: port.name for port in (*emitted.inputs, *emitted.outputs)}
     return {
@@ -200,7 +200,7 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
 def _emit_bodies(
     g: Builder, operator: Operator, orders: Mapping[int, Order], planned: _Planned
 ) -> list[Body]:
-    """Return the sub-graphs of an operator; their operands follow its own in the plan."""
+    """Return the sub-graphs of an operator; in the plan their operands follow its operands."""
     read, written = count(len(operator.op.inputs)), count(len(operator.op.outputs))
     bodies = []
     for graph in operator.op.graphs:
@@ -300,7 +300,7 @@ def _emit_operator(
 
 
 def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activation: str) -> Value:
-    """Apply the fused activation, quantize real numbers, and reshape the value if it needs that.
+    """Apply the fused activation, quantize real numbers, and reshape a `NeedsReshape`.
 
     Several scales belong to an axis of the output's own shape: the value is reshaped before them.
     """

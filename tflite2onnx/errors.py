@@ -1,8 +1,8 @@
 """The errors that users may get.
 
-All but `InternalError` are `ConversionError`s, so that one `except` catches every error of a model
-or an option. The message of an error in an operator has the operator's code, index and output, and
-the reason.
+Each except `InternalError` is a `ConversionError`, so that one `except` catches every error of a
+model or an option. The message of an error in an operator has the operator's code, index and
+output, and the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LayoutError(ConversionError):
 
 
 class OptionError(ConversionError):
-    """An option of the conversion has an invalid value, or one that the model does not support."""
+    """An option of the conversion is invalid, or the model does not support its value."""
 
 
 class PictureError(OptionError):
@@ -91,7 +91,8 @@ class FixedSizeError(OperatorError):
     """An operator does not support a dynamic axis, but may be converted with fixed sizes.
 
     Attributes:
-        axes: the names of the dynamic axes of inputs that must be fixed; none if any may have to.
+        axes: the names of the dynamic axes of inputs that must be fixed; none if it may be any of
+            them.
     """
 
     def __init__(self, reason: str, place: str = "", axes: Iterable[str] = ()) -> None:
@@ -129,7 +130,7 @@ class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where 
 
 
 def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
-    """Yield a line for each type of operator and reason; of a type with many reasons the first."""
+    """Yield a line for each type of operator and reason; the rest of many reasons is counted."""
     types: dict[str, dict[str, list[OperatorError]]] = {}
     for problem in problems:
         reasons = types.setdefault(problem.place.partition(" (")[0], {})
@@ -145,9 +146,10 @@ def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
 
 
 class _OperatorErrors:
-    """A context for the errors of one operator; as a generator it would take twice the time.
+    """A context for the errors of one operator; a generator would take twice the time.
 
-    They are appended to `problems`, else raised: of a `place` as UnsupportedOperators.
+    The errors are appended to `problems`. Without `problems` they are raised, with a `place` as
+    UnsupportedOperators.
     """
 
     def __init__(self, place: str = "", problems: list[OperatorError] | None = None) -> None:
@@ -185,7 +187,7 @@ def as_operator_error() -> AbstractContextManager[None]:
 
 
 def as_unsupported(place: str) -> AbstractContextManager[None]:
-    """Raise an error of one operator, whose place in the model the message names, at once."""
+    """Raise an error of one operator at once; the message names the operator's place."""
     return _OperatorErrors(place)
 
 
@@ -196,7 +198,7 @@ class ErrorCollector:
         self.problems: list[OperatorError] = []
 
     def at(self, place: str) -> AbstractContextManager[None]:
-        """Collect an error of one operator, whose place in the model the message names."""
+        """Collect an error of one operator; the message names the operator's place."""
         return _OperatorErrors(place, self.problems)
 
 

@@ -1,8 +1,8 @@
 """Half precision: the ONNX graph with float16 in place of float32, where that is safe.
 
 Operators stay in float32, with Casts around them, if float16 may overflow, if ONNX or ONNX Runtime
-lacks the operator for float16, or if the operator belongs to quantized data. `_Choice` decides,
-`_Rewriter` rewrites the graph.
+lacks the operator for float16, or if the operator belongs to quantized data. `_Choice` chooses the
+type of each node, `_Rewriter` rewrites the graph.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _NARROW = {DType.BOOL.label, DType.INT8.label, DType.UINT8.label}
 class Float32Node(NamedTuple):
     """A node that computes in float32 in a model of half precision.
 
-    `tensor` is the TFLite tensor that it computes, or the next one that is computed.
+    `tensor` is the TFLite tensor that the node computes, or the next tensor that a node computes.
     """
 
     op_type: str
@@ -91,7 +91,7 @@ def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32N
 
 
 def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Float32Node]:
-    """Yield the nodes in float32; the tensor is known only for the last node of an operator."""
+    """Yield the nodes in float32; only the last node of an operator computes a TFLite tensor."""
     names = {p.value: p.tensor.name for p in (*emitted.walk_tensors(), *emitted.outputs)}
     found, name = [], ""
     for node in reversed([*walk_nodes(emitted.nodes)]):
@@ -120,7 +120,7 @@ class _Choice:
         self.has_scan = any(node.op_type == "Scan" for node in nodes)
 
     def visit(self, nodes: Iterable[Node]) -> None:
-        """Decide on nodes, and on the nodes of their nested graphs."""
+        """Choose the types of nodes, and of the nodes of their nested graphs."""
         for node in nodes:
             for body in find_bodies(node).values():
                 self.visit(body.nodes)
@@ -159,7 +159,7 @@ class _Choice:
         return next((reason for reason, holds in reasons if holds), "")
 
     def _follows(self, node: Node, operands: Iterable[Value]) -> bool:
-        """Return whether all that an elementwise node reads may be too large for float16."""
+        """Return whether all inputs of an elementwise node may be too large for float16."""
         computed = {v for v in operands if v.data is None} - self._weights
         elementwise = node.op_type in _ELEMENTWISE | _BOUNDED
         return elementwise and bool(computed) and self._wide.issuperset(computed)
@@ -211,7 +211,7 @@ class _Choice:
 
 
 def _fits(data: Array) -> bool:
-    """Return whether float16 represents the largest element of a constant; infinities count not."""
+    """Return whether float16 represents the largest finite element of a constant."""
     finite = data[np.isfinite(data)]
     largest = max(float(finite.max(initial=0)), -float(finite.min(initial=0)))
     if largest > _LARGEST:
@@ -223,7 +223,7 @@ class _Rewriter:
     """Rewrites nodes in sequence, nested graphs too.
 
     `_half` has the float16 version of float32 values, and `_single` the float32 version of values
-    that are computed in float16; both as far as they exist in the graph that is being rewritten.
+    that are computed in float16; both have only the values of the graph that is being rewritten.
     """
 
     def __init__(self, emitted: Emitted, choice: _Choice) -> None:
@@ -268,7 +268,7 @@ class _Rewriter:
         return port._replace(value=value, dtype=DType.FLOAT16)
 
     def _convert_output(self, port: Port, others: Sequence[Port], *, ends: bool) -> Port:
-        """Return an output; ONNX wants each output to be another value, computed by a node."""
+        """Return an output that a node computes and that is no other output, as ONNX requires."""
         if port.dtype is not DType.FLOAT32:
             return port
         if not ends:

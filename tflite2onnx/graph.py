@@ -28,7 +28,7 @@ class Options(Mapping[str, Any]):
         return self._fields[name]
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
-        """Return a field; the method of Mapping catches a KeyError, which takes long."""
+        """Return a field; the method of Mapping would catch a KeyError, which is slow."""
         return self._fields.get(name, default)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
@@ -53,11 +53,10 @@ class Op:
     """One operator: `code` is its BuiltinOperator name, or the custom code of a custom operator.
 
     `index` is its position in the file, for messages. Absent optional inputs are None.
-    `custom_options` are the bytes from which a custom operator's `options` are read; some operators
-    store something other than a flexbuffer in them. `present` are the inputs that are not
-    None. `graphs` are the sub-graphs of control flow, in the form that `inline_subgraphs`
-    describes. They may read tensors of the enclosing graphs. No tensor is an input or an output of
-    operators in two graphs.
+    `custom_options` are the bytes from which a custom operator's `options` are read; for some
+    operators these are not a flexbuffer. `present` are the inputs that are not None. `graphs` are
+    the sub-graphs of control flow, in the form that `inline_subgraphs` describes. They may read
+    tensors of the enclosing graphs. No tensor is an input or an output of operators in two graphs.
     """
 
     code: str
@@ -127,7 +126,7 @@ class Op:
         return self.map_inputs(lambda t: replacements.get(t, t))
 
     def map_inputs(self, change: Callable[[Tensor], Tensor]) -> Op:
-        """Return the operator with the inputs that a function returns for those present."""
+        """Return the operator with each present input replaced by the result of a function."""
         inputs = tuple([t if t is None else change(t) for t in self.inputs])
         return self if inputs == self.inputs else replace(self, inputs=inputs)
 
@@ -224,7 +223,8 @@ class Graph:
         """Return the graph with each operator replaced by the result of `change`, nested ones too.
 
         Outputs are replaced by `known`, to which `change` may add tensors, after all operators. If
-        nothing changes, this is the graph itself, which keeps its `producers` and `readers`.
+        no operator changes, the graph itself is returned, which keeps its `producers` and
+        `readers`.
         """
         known = {} if known is None else known
         ops = []
@@ -240,10 +240,10 @@ class Graph:
 
 
 def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
-    """Return an operator that copies stored elements from one tensor to another of any shape.
+    """Return an operator that copies stored elements to a tensor of any shape.
 
-    If `resizes` is set and both have the same rank, the target takes the source's shape at run
-    time, whatever sizes are declared.
+    If `resizes` is set and both tensors have the same rank, the target has the source's shape at
+    run time, whatever sizes the file declares.
     """
     shape: dict[str, object] = {"new_shape": target.shape}
     if resizes and source.rank == target.rank:
@@ -326,7 +326,7 @@ class Readers:
         return tensor not in self._outputs and all(op in ops for op in self._ops.get(tensor, ()))
 
     def find_only_reader(self, tensor: Tensor) -> Op:
-        """Return the operator that alone reads a tensor.
+        """Return the only operator that reads a tensor.
 
         Returns `NO_OP` if there are several or none, or if the tensor is the output of a graph.
         """

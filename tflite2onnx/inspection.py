@@ -31,7 +31,7 @@ _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output; dynamic sizes are -1. There are none if the file does not know the rank.
+    """An input or output; dynamic sizes are -1. `has_rank` is whether the file knows sizes.
 
     `quantization` is the formula scale * (stored - zero point) as text, empty if there is none.
     """
@@ -47,9 +47,10 @@ class TensorInfo:
 class OperatorInfo:
     """All operators of one code in a sub-graph.
 
-    `bytes` is the size in the file of the constants that they read; a constant counts for the
-    operator that reads it first. `opset` is the ONNX opset that they need. It is None if it is not
-    known, or if one of them cannot be converted; then `problems` has the reasons.
+    `bytes` is the size in the file of the constants that the operators read; a constant counts for
+    the first operator that reads it. `opset` is the ONNX opset that the operators need. It is None
+    if the opset is not known, or if one of the operators cannot be converted; then `problems` has
+    the reasons.
     """
 
     code: str
@@ -73,7 +74,7 @@ class SubgraphInfo:
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """A named entry point: tensor names by its names of the inputs and outputs of a sub-graph."""
+    """A named entry point: the tensors of its inputs and outputs, by their names in it."""
 
     key: str
     subgraph: int
@@ -220,7 +221,7 @@ def _find_real_type(tensor: Tensor) -> str:
 class _Trial(NamedTuple):
     """The conversion of a model; `reasons` has the problems of operators by their places.
 
-    `reasons` is None if the conversion fails for a reason that no operator has.
+    `reasons` is None if the reason why the conversion fails is not an operator.
     """
 
     opset: int | None

@@ -43,7 +43,8 @@ class Endpoint:
     `dtype` is TFLite's name of the element type in lower case. `symbols` are the names of the
     dynamic sizes by TFLite axis; the shapes have the file's values of dynamic sizes. `letters` name
     the axes in TFLite's order; they are empty if neither an operator nor the user names the axes.
-    `scale` and `zero_point` are those of integers that stand for real numbers; None for others.
+    `scale` and `zero_point` are the quantization of integers that stand for real numbers, else
+    None.
     """
 
     name: str
@@ -125,7 +126,7 @@ class Endpoint:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A state that lasts from one run to the next: an output that is fed to an input.
+    """A state: an output of a run that the next run gets as an input.
 
     `initial` is the value before the first run, and the default of the input; it has the ONNX shape
     of the input. `variable` is the name of the state in the file.
@@ -137,7 +138,7 @@ class State:
     variable: str
 
     def to_dict(self, *, initial: bool = False) -> dict[str, Any]:
-        """Return what the metadata of the ONNX model say of it.
+        """Return the description of the state in the metadata of the ONNX model.
 
         The initial value, if requested, is one number if all elements are equal, else a list.
         """
@@ -165,7 +166,7 @@ def make_endpoint(
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:
-    """Return the orders that the user's layouts, {"tensor": ("NHWC", "NCHW")}, stand for.
+    """Return the axis orders of the user's layouts, {"tensor": ("NHWC", "NCHW")}, by tensor.
 
     Raises:
         LayoutError: the model has no tensor of a name, or the letters do not fit the tensor or each
@@ -200,12 +201,13 @@ def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
 def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
     """Return the interface of the graph as a site, which writes the inputs and reads the outputs.
 
-    Under "auto" two kinds of tensors keep the TFLite order. A tensor whose shape is the same in
-    both orders does, because the model would not show that its data must be transposed. An input
-    with a dynamic axis that would move does, because a user who takes the size of this axis from
-    the file would feed a shape that fits neither order. State may have any order, since users need
-    not look into it; its input and output have the same order, so that the output can be fed to the
-    input.
+    With "auto" two kinds of tensors keep the TFLite order. The first are tensors whose shape is the
+    same in both orders: their shape in the model would not show that data must be transposed. The
+    second are inputs with a dynamic axis that would move: a user who takes the size of this axis
+    from the file would pass a shape that fits neither order.
+
+    A state may have any order, because users need not read its elements. The input and the output
+    of a state have the same order, so that the output is a valid input.
     """
 
     def make_frame(operand: int, tensor: Tensor) -> Frame:
@@ -246,7 +248,7 @@ def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str)
 def order_ends(ends: Site, plan: Plan) -> Plan:
     """Return the plan in which ends with channels first have the height before the width.
 
-    Inside the model a column of pixels may be a row, which is the same bytes.
+    Inside the model a column of pixels may be stored as a row: both are the same bytes.
     """
     orders = dict(plan.orders[0])
     for frame in ends.frames:
@@ -326,9 +328,9 @@ def _list_members(site: Site, frame: Frame) -> _Members:
 
 
 def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]:
-    """Return letters for the tensors of a frame that have none.
+    """Return letters for the tensors of a frame without letters.
 
-    Axes that share a name, such as two axes that become one, get no letter.
+    Axes that share a name get no letter, such as two axes that a RESHAPE merges.
     """
     unknown = [(tensor, axes) for tensor, axes in members if axes and tensor not in known]
     if not unknown:

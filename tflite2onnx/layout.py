@@ -1,16 +1,16 @@
 """The layout plan: the axis order of each stored tensor, chosen so that the fewest bytes move.
 
 docs/layout.md describes orders, frames, labels and colours. A **site** has operands: it is an
-operator, or the inputs and outputs of the graph. `plan` floods labels along the tensors between
-sites (`_Flood`), chooses one for each frame (`labelling`), and derives the orders (`_Problem`).
+operator, or the inputs and outputs of the graph. `plan` propagates labels along the tensors between
+sites (`_Flood`), chooses a label for each frame (`labelling`), and derives the orders (`_Problem`).
 Axes that share a name stay together in TFLite order. A TRANSPOSE propagates names, not positions.
 
-Guarantees: among the labels that the flood finds, the plan is the optimum wherever no more than two
+Guarantees: among the labels that are propagated, the plan is the optimum wherever no more than two
 colours meet (TFLite's order and one other, as in nearly every network), and wherever more colours
 meet among few frames; see `labelling`. No other legal label can do better as long as all operands
 of each free frame carry all its names, `legal` forbids none of the labels, and no axis has size 1
-in some of these operands only. Otherwise there may be a better label that the flood does not find;
-in random graphs of such frames this happens in up to 0.5 % of the graphs.
+in some of these operands only. Otherwise there may be a better label that is not propagated; in
+random graphs of such frames this happens in up to 0.5 % of the graphs.
 
 This module depends neither on operators nor on ONNX.
 """
@@ -46,11 +46,11 @@ class Choice(Enum):
 class Frame:
     """Axes that move together.
 
-    `slots` maps operands to the names of their axes in TFLite order; inputs count from 0,
-    outputs from ~0 downwards. `names` are all names in their TFLite sequence. A frame with a
-    `label` is pinned. `legal` restricts the labels of a free frame, but always allows `names`.
-    `semantic` is set if the pinned order gives the axes a meaning, as the order of a convolution
-    does. A free frame may have a `meaning`, the label of this order.
+    `slots` maps operands to the names of their axes in TFLite order; inputs count from 0, outputs
+    from ~0 downwards. `names` are all names in their TFLite sequence. A frame with a `label` is
+    pinned. `legal` restricts the labels of a free frame, but always allows `names`. `semantic` is
+    set if the pinned order gives the axes a meaning, such as the channels of a convolution. A free
+    frame may have a `meaning`: its label in such an order.
     """
 
     slots: Mapping[int, Axes]
@@ -120,7 +120,7 @@ def order_of(axes: Axes, label: Axes) -> Order:
 
 @lru_cache(maxsize=1 << 14)
 def find_labels(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
-    """Return the labels that give the tensor this order, none if it would split a shared name.
+    """Return the labels that give a tensor an order, none if axes of one name would be apart.
 
     There are two labels if the tensor lacks some of the names: each missing name follows the name
     that it follows in TFLite order, or precedes the name that it precedes.
@@ -134,7 +134,7 @@ def find_labels(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
 
 
 def _insert_missing(present: Axes, names: Axes) -> Axes:
-    """Return names with each missing one behind the name that it follows, else in front."""
+    """Return names, with each missing name behind the name that it follows, else in front."""
     found = list(present)
     for name, previous in zip(names, (None, *names), strict=False):
         if name not in found:
@@ -161,7 +161,7 @@ def plan(sites: Sequence[Site]) -> Plan:
 
 
 def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
-    """Return the plan that labels every free frame with `choose`; it is legal, but rarely cheap."""
+    """Return the plan that labels every free frame with `choose`: legal, but rarely cheap."""
     problem = _Problem(sites)
     return problem.plan([[choose(f) if f.label is None else f.label] for f in problem.frames])
 
@@ -242,13 +242,13 @@ class _Problem:
 
 
 def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
-    """Return a number for each order, and add new orders to `numbered`; equal ones share one."""
+    """Return a number for each order; new orders are added to `numbered`."""
     return [numbered.setdefault(order, len(numbered)) for order in orders]
 
 
 @dataclass(eq=False)
 class _Colour:
-    """Labels of frames that agree on one order for each tensor between the frames."""
+    """Labels of frames, which give each tensor between the frames one order."""
 
     semantic: bool
     labels: dict[int, Axes] = field(default_factory=dict)
@@ -305,7 +305,7 @@ class _Flood:
     def _spread_colour(
         self, frame: int, label: Axes, colour: _Colour
     ) -> list[tuple[int, Axes, bool]]:
-        """Spread a colour as far as its labels agree; return the labels where they do not."""
+        """Give a colour to all neighbours that it fits; return the labels that do not fit."""
         conflicts = []
         queue = deque(self._take(frame, label, colour) or ())
         while queue:

@@ -2,7 +2,7 @@
 
 `name_dynamic_axes` has named the dynamic sizes. `list_normalising_passes` verify and normalise the
 operators, and `QUANTIZED_PASSES` and `FASTEST_PASSES` choose the forms that are fastest in ONNX
-Runtime, if the user wants these.
+Runtime, if the options ask for them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AXES = 13  # the first opset whose QuantizeLinear has an axis
 
 
 def open_graph(model: Model, index: int, operator_of: OperatorOf) -> Graph:
-    """Return the graph of an entry point in one piece, with the shapes of all tensors."""
+    """Return the graph of an entry point with all calls inlined, and the shapes of all tensors."""
     whole = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(whole, index)
     return apply_passes(list_entry_point_passes(whole, index, operator_of), graph)
@@ -63,7 +63,7 @@ def keep_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
 def remember_operators(options: ConversionOptions) -> OperatorOf:
     """Return a function from an operator of the file to its converter, one for each operator.
 
-    Converters keep what they have computed. Most operators are the same from stage to stage.
+    Converters cache what they compute. Most operators are the same object in all stages.
     """
 
     @lru_cache(maxsize=1 << 16)
@@ -93,7 +93,7 @@ def normalise(
 def _choose_fastest_forms(
     graph: Graph, wanted: Mapping[Tensor, Order], options: ConversionOptions
 ) -> Graph:
-    """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
+    """Return the graph in the fastest forms; unchanged if these lack a tensor of `wanted`."""
     fastest = apply_passes(FASTEST_PASSES, graph)
     if options.caches == "shared":
         from tflite2onnx.passes.patterns.attention.read_caches import (  # noqa: PLC0415 - rare
@@ -114,5 +114,5 @@ def quantizes_data(options: ConversionOptions) -> bool:
 
 
 def has_axes(options: ConversionOptions) -> bool:
-    """Return whether scales can be for rows and for channels, which needs opset 13."""
+    """Return whether an axis may have several scales, which needs opset 13."""
     return options.opset is None or options.opset >= _AXES

@@ -121,8 +121,8 @@ class ConversionOptions:
     """The options of `convert`, whose docstring describes them.
 
     Raises:
-        OptionError: an option has a value that it cannot have. The names of tensors and signatures
-            are looked up in the model later.
+        OptionError: an option has an invalid value. The names of tensors and signatures are
+            looked up in the model later.
     """
 
     io_layout: IoLayout = "auto"
@@ -171,7 +171,7 @@ class ConversionOptions:
             object.__setattr__(self, "batch", _convert_size(self.batch))
 
     def with_target(self) -> ConversionOptions:
-        """Return the options with those of the target; options that are given stay."""
+        """Return the options with the target's values for options that are not given."""
         chosen, default = TARGETS[self.target], ConversionOptions()
         unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
         stored = {**vars(self), **unset}["quantization"]
@@ -240,12 +240,12 @@ def _check_sizes(shapes: object, batch: object) -> None:
 
 
 def _convert_size(size: int | str) -> int | str:
-    """Return a size without a type of numpy, which protobuf does not take."""
+    """Return a size that is no type of numpy, which protobuf does not support."""
     return size if isinstance(size, str) else int(size)
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
-    """Return whether a value is an integer, numpy's too; True and False are none."""
+    """Return whether a value is an integer, of Python or numpy; bools are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -264,7 +264,7 @@ _RENAMED = {"tflite_path": "model", "onnx_path": "output", "explicit_layouts": "
 
 
 def accept_legacy_arguments(convert: Callable[P, R]) -> Callable[P, R]:
-    """Accept the names that arguments had in 0.x as well."""
+    """Return `convert` with support for the names that arguments had in 0.x."""
 
     @wraps(convert)
     def convert_renamed(*args: P.args, **kwargs: P.kwargs) -> R:

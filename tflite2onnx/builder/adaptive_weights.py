@@ -1,10 +1,10 @@
-"""Weights that a model reads as int8 or as uint8, whichever is right on the processor.
+"""Weights that a model reads as int8 or as uint8, depending on the processor.
 
 Where a processor adds four products of bytes at once (VNNI, AMX, ARM's dot product), ONNX Runtime
 multiplies uint8 by int8 up to four times as fast as uint8 by uint8. Other x86-64 processors add two
-products in 16 bits, which saturates. The model finds out which processor it is on: a product of
-constants that may saturate is compared with its exact value. The result is the condition of each If
-whose outputs are such weights, dequantized as int8 or as uint8:
+products in 16 bits, which saturates. The model tests the processor: it compares a product of
+constants that may saturate with its exact value. The result is the condition of each If. The
+outputs of an If are weights, dequantized as int8 or as uint8:
 
     MatMulInteger -> Equal -> If: DequantizeLinear(int8), ...
                               or DequantizeLinear(QuantizeLinear(Cast(int8))), ...
@@ -14,7 +14,8 @@ replaces the If by the nodes of one branch (ConstantFolding and Graph::InlineIfS
 Cast and QuantizeLinear. Then it fuses each DequantizeLinear with the operator that reads it. With
 its optimizations disabled the If runs, and gives the same real numbers.
 
-Before that it folds both branches of an If, and holds all floats of Cast at once. So the weights of
+Before ONNX Runtime removes an If, it folds both branches, and has all floats of Cast in memory at
+once. So the weights of
 an If are a megabyte, or one weight: a language model of 18 MB is loaded in 60 MB in place of 98,
 and in 0.7 of the time. A nested graph with such weights has its own If, with the same condition,
 because ONNX Runtime fuses the nodes of one graph only.
@@ -45,7 +46,7 @@ _AS_UINT8 = Storage(DType.UINT8, replace(AS_NUMBERS, zero_point=np.array([128], 
 
 
 def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes of a graph after those that compute the adaptive weights which they read.
+    """Return nodes that compute the adaptive weights of a graph, then the nodes of the graph.
 
     Of all graphs of a model the main graph must be the last.
     """
@@ -82,7 +83,7 @@ def _divide(weights: Mapping[Value, AdaptiveWeight]) -> Iterator[dict[Value, Ada
 def _dequantize(
     g: Builder, name: str, weights: Iterable[AdaptiveWeight], *, as_uint8: bool
 ) -> Body:
-    """Return a graph that dequantizes weights, which it first makes uint8 if asked to."""
+    """Return a graph that dequantizes int8 weights, converted to uint8 first if `as_uint8`."""
     inner = g.make_nested()
     inner.types = {}  # ONNX infers these types; they would add 1 % to the file of a small network
     outputs = []

@@ -33,8 +33,8 @@ _DEQUANTIZING = (Reading.DEQUANTIZED, Reading.FOLDED, Reading.NUMBERS)
 class View(NamedTuple):
     """A tensor in the order in which an operator reads or writes it.
 
-    `plan` is how the operator reads or writes the elements. `letters` are the names of its TFLite
-    axes, if the operator defines names.
+    `plan` says how the operator reads or writes the elements. `letters` are the names of the
+    tensor's TFLite axes, if the operator defines names.
     """
 
     tensor: Tensor
@@ -134,7 +134,8 @@ class NeedsReshape(NamedTuple):
 class Port(NamedTuple):
     """A value that stores a tensor in an order: an input, an output, or one in between.
 
-    `letters` are those of its axes in TFLite's order, where anybody named them.
+    `letters` are the names of the tensor's axes in TFLite's order, if an operator or the user names
+    them.
     """
 
     name: str
@@ -146,9 +147,9 @@ class Port(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A graph that is an attribute of a node; `tensors` are its inputs and what its nodes compute.
+    """A graph that is an attribute of a node; its nodes may read values of enclosing graphs.
 
-    Its nodes may read values of the enclosing graphs.
+    `tensors` are the inputs, and the tensors that the nodes compute.
     """
 
     name: str
@@ -167,9 +168,9 @@ class AdaptiveWeight(NamedTuple):
 
 
 class StoredAssembly(NamedTuple):
-    """The elements of a constant, and how they follow from smaller ones in the same storage.
+    """The elements of a constant, and how nodes compute them from a smaller constant.
 
-    `order` and `shape` are those in which the constant is read.
+    Both have the same storage. Operators read the constant in `order` and `shape`.
     """
 
     elements: Array
@@ -211,7 +212,7 @@ class Builder(QdqNodes):
 
     @property
     def canonical(self) -> bool:
-        """Whether ONNX's own operator is preferred to a form that ONNX Runtime runs faster."""
+        """Whether ONNX's own operator is preferred to nodes that ONNX Runtime runs faster."""
         return self.plan.canonical
 
     def make_nested(self) -> Builder:
@@ -219,7 +220,7 @@ class Builder(QdqNodes):
         return Builder(self.opset, opset_is_fixed=self.opset_is_fixed, plan=self.plan, around=self)
 
     def walk_stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
-        """Yield each computed tensor with the value and the order that its producer gave it."""
+        """Yield each computed tensor, and the value and the order that its producer stored."""
         for tensor, values in self._stored.items():
             order, value = next(iter(values.items()))
             yield tensor, value, order
@@ -233,7 +234,7 @@ class Builder(QdqNodes):
         return self._find_storage_in_opset(tensor, self.plan.end(tensor)).storage
 
     def _find_storage_in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
-        """Return the storage of an operand; constants have wider types if this opset lacks one."""
+        """Return the storage of an operand; constants are wider if the opset lacks their type."""
         if tensor.data is None or planned.reading is Reading.FLOAT:
             return planned
         storage = self.widen_storage(planned.storage)
@@ -247,7 +248,7 @@ class Builder(QdqNodes):
         return self.Gather(wide, self.ints(order), axis=0)
 
     def define(self, tensor: Tensor, value: Value, order: Order) -> None:
-        """Record the value of a tensor in its storage and an order; OperatorError if it has one."""
+        """Record the value of a tensor in an order; OperatorError if the tensor has a value."""
         if tensor in self._stored:
             raise OperatorError(f"{tensor.name} must be computed once, got a second value")
         self._stored[tensor] = {order: value}
@@ -299,7 +300,7 @@ class Builder(QdqNodes):
     def _keep_assembly(
         self, tensor: Tensor, value: Value, target: Storage, order: Order, shape: Sizes | None
     ) -> None:
-        """Record how a stored constant follows from a smaller one, for `assemble_constants`."""
+        """Record how nodes may make a constant of a smaller constant (`assemble_constants`)."""
         made = tensor.assembly
         if made is None or made.elements is not tensor.data or value.data is None:
             return
@@ -435,9 +436,9 @@ def _reshape_to_sizes(data: Array, sizes: Sizes | None) -> Array:
 
 
 def _make_key(tensor: Tensor) -> Hashable:
-    """Return a key of a tensor; constants of one shape and type in one place in memory share it.
+    """Return a key of a tensor, equal for constants of one shape, type and memory address.
 
-    Files share buffers between tensors, and tied weights must stay tied.
+    Tensors of a file may share a buffer, and weights that are tied must stay tied.
     """
     if tensor.data is None or tensor.data.size == 0:
         return tensor

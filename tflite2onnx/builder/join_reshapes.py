@@ -1,7 +1,7 @@
 """Chains of Reshape, Squeeze and Unsqueeze, each of which becomes one Reshape or none.
 
-Operators emit these nodes around forms that ONNX has with other axes, such as LSTM or a convolution
-along one axis. Between two of these operators a node undoes what the node before it did.
+Operators emit these nodes around ONNX operators with other axes, such as LSTM or a convolution
+along one axis. Between two such operators, one node reverses the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def join_reshapes(
     outputs: Collection[Value],
     make_ints: Callable[[Sequence[int]], Value],
 ) -> tuple[Node, ...]:
-    """Return nodes of which each chain of reshapes starts from the value before the chain.
+    """Return nodes in which one Reshape of the value before a chain replaces the chain.
 
     `outputs` are the outputs of the graph. `make_ints` returns a constant for a shape. Nodes that
     nothing reads any more are kept: `eliminate_dead_nodes` removes them. Nested graphs stay as they
@@ -45,7 +45,7 @@ def find_static_shape(value: Value | None, types: Types) -> Shape | None:
 
 
 class _Chains:
-    """The values that have the elements of other values in another shape."""
+    """Values, and earlier values that have the same elements in another shape."""
 
     def __init__(self, types: Types, kept: Collection[Value]) -> None:
         self._types = types
@@ -57,7 +57,7 @@ class _Chains:
         self._equal: dict[Value, Value] = {}
 
     def join(self, node: Node, make_ints: Callable[[Sequence[int]], Value]) -> Node:
-        """Return a node that reads the values before chains, as far as shapes are known."""
+        """Return a node that reads the values before chains, if their shapes are known."""
         node = node.with_inputs(self._equal)
         x = node.inputs[0] if node.inputs else None
         if node.op_type not in _RESHAPES or node.domain or x is None or x.data is not None:

@@ -1,7 +1,7 @@
 """Nodes that compute the same values, which become one node.
 
 Operators that read the same tensor may emit the same nodes: the extremes of data that several
-products quantize, or a Reshape to a shape that ONNX wants.
+products quantize, or a Reshape to a shape that an ONNX operator requires.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def merge_equal_nodes(
 
     Nodes are equal if they have the same operator, attributes and inputs. Constants are the same
     only if they are one `Value`: constants that must stay separate are not pooled
-    (`Nodes.make_separate_constant`). Random nodes, nodes with graphs inside, and nodes that compute
-    one of `outputs`, the outputs of the graph, stay. The nodes of a graph inside are compared among
-    themselves; `known` are the values that were removed around it.
+    (`Nodes.make_separate_constant`). Random nodes, nodes with nested graphs, and nodes that compute
+    one of `outputs`, the outputs of the graph, stay. The nodes of a nested graph are compared with
+    each other only; `known` are the values that were removed from the enclosing graphs.
     """
     merged = dict(known)
     alike: dict[tuple[object, ...], list[Node]] = {}
@@ -55,7 +55,7 @@ def merge_equal_nodes(
 
 
 def _read_merged(node: Node, merged: Merged) -> Node:
-    """Return a node that reads the values that stay, also in its graphs."""
+    """Return a node that reads the values that stay, in its nested graphs too."""
     bodies = {key: _merge_inside(body, merged) for key, body in find_bodies(node).items()}
     node = node.with_inputs(merged)
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node

@@ -1,6 +1,6 @@
 """Construction of ONNX nodes: values, pooled constants, and forms that depend on the opset.
 
-Values have no names here. The writer names them last, because a name must be unique in the model.
+Values have no names here: the writer names values, because a name must be unique in the model.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Node(NamedTuple):
         return tuple(x for x in self.inputs if x is not None)
 
     def with_inputs(self, values: Mapping[Value, Value]) -> Node:
-        """Return the node with other inputs, as far as `values` has others for them."""
+        """Return the node with inputs replaced as in `values`."""
         if values.keys().isdisjoint(self.inputs):
             return self
         inputs = tuple(None if x is None else values.get(x, x) for x in self.inputs)
@@ -163,7 +163,7 @@ class Nodes:
         return partial(self.node, op_type)
 
     def require(self, version: int, feature: str) -> None:
-        """Raise NeedsOpset if a feature first exists in a newer opset."""
+        """Raise NeedsOpset if only opsets from `version` on have a feature."""
         if version > self.opset:
             raise NeedsOpset(version, feature)
 
@@ -173,7 +173,7 @@ class Nodes:
         return value
 
     def supports(self, version: int, feature: str) -> bool:
-        """Return whether the opset has a feature; NeedsOpset if a newer opset may be chosen."""
+        """Return whether the opset is `version` or newer; NeedsOpset if not, and it may change."""
         if not self.opset_is_fixed:
             self.require(version, feature)
         return version <= self.opset
@@ -203,9 +203,9 @@ class Nodes:
     def make_separate_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
         """Return a constant that no other node reads.
 
-        With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points that
-        each product reads to uint8. It names the copies after the originals, so a model with two
-        readers of one of them does not load (avx2_weight_s8_to_u8.cc).
+        With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points of
+        each product to uint8. It names the copies after the originals, so it does not load a model
+        in which two products read the same constant (avx2_weight_s8_to_u8.cc).
         """
         self.budget.spend(data.nbytes)
         return Value(data, dtype, name)
@@ -244,14 +244,14 @@ class Nodes:
         return value if have is want else self.cast(value, want)
 
     def compute_type(self, op_type: str, dtype: DType) -> DType:
-        """Return the type in which a node computes elements of this type, mostly this type."""
+        """Return the type in which a node computes elements of a type, mostly the same type."""
         self.require(find_first_opset((op_type, dtype)), f"{op_type} of {dtype.label}")
         return compute_type(op_type, dtype, self.opset)
 
     def add_with_casts(
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any
     ) -> Value:
-        """Add a node whose inputs and output have one type, with casts if it needs another type."""
+        """Add a node with inputs and an output of one type, with casts if the node lacks it."""
         if dtype is DType.INT64 and op_type == "Clip":
             return self.clamp_int64(*inputs)
         if dtype is DType.INT64 and op_type in _BY_COMPARING:
@@ -268,7 +268,7 @@ class Nodes:
     def move(
         self, op_type: str, dtype: DType, x: Operand, *rest: Operand, **attributes: Any
     ) -> Value:
-        """Add a node that moves the elements of x, with casts if it needs another type."""
+        """Add a node that moves the elements of x, with casts if the node lacks their type."""
         return self.with_compute_type(
             op_type, dtype, lambda v: self.node(op_type, v, *rest, **attributes), x
         )
@@ -276,7 +276,7 @@ class Nodes:
     def pad(
         self, dtype: DType, x: Operand, pads: Value, *fill: Operand, mode: str | None = None
     ) -> Value:
-        """Return x with elements around it, with casts if Pad needs another type."""
+        """Return x with elements added around it, with casts if Pad lacks their type."""
         return self.with_compute_type(
             "Pad", dtype, lambda v, *c: self.Pad(v, pads, *c, mode=mode), x, *fill
         )
@@ -284,7 +284,7 @@ class Nodes:
     def with_compute_type(
         self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand
     ) -> Value:
-        """Return emit(*inputs), all of one type, with casts if the node needs another type."""
+        """Return emit(*inputs), all of one type, with casts if the node lacks this type."""
         computed = self.compute_type(op_type, dtype)
         if computed is dtype:
             return emit(*inputs)
@@ -304,8 +304,8 @@ class Nodes:
     ) -> Value:
         """Return `into` with updates at their indices.
 
-        `reduction` is "add", "mul", "max", "min", or None, with which the last of several updates
-        of an element counts.
+        `reduction` is "add", "mul", "max" or "min". With None, the last of several updates of an
+        element is kept.
         """
         if reduction is not None:
             self.require(find_first_opset(("ScatterND", reduction)), f"ScatterND with {reduction}")
@@ -320,7 +320,7 @@ class Nodes:
     def gelu(self, x: Operand, dtype: DType, *, approximate: bool) -> Value:
         """Return x times the normal distribution function of x, or its approximation by tanh.
 
-        Without Gelu in the opset this takes several nodes, in the sequence that ONNX Runtime fuses.
+        If the opset lacks Gelu, these are several nodes in the sequence that ONNX Runtime fuses.
         """
         if self.opset >= find_first_opset("Gelu"):
             return self.Gelu(x, approximate="tanh" if approximate else "none")
@@ -345,8 +345,11 @@ class Nodes:
     def reshape(self, x: Operand, shape: Sequence[int | str], like: Operand | None = None) -> Value:
         """Return x in a shape; a size of 0 means 0, not the size of the input.
 
-        Reshape infers one dynamic size; other dynamic sizes must be sizes of x, or of `like`: else
-        FixedSizeError. It infers no size beside a size of 0: OperatorError.
+        Reshape infers one dynamic size. Other dynamic sizes must be sizes of x or of `like`.
+
+        Raises:
+            FixedSizeError: another dynamic size is not a size of x or of `like`.
+            OperatorError: one size is dynamic and another size is 0.
         """
         allow = 1 if 0 in shape else None
         if allow:
@@ -414,7 +417,7 @@ class Nodes:
         return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
 
     def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:
-        """Return sizes as int64; dynamic sizes are read from x: FixedSizeError if it lacks one."""
+        """Return sizes as int64; x has the dynamic sizes, FixedSizeError if it lacks one."""
         if not any(isinstance(size, str) for size in sizes):
             return self.ints([size for size in sizes if isinstance(size, int)])
         value = self._make_value(x)
@@ -436,8 +439,8 @@ class Nodes:
     ) -> Value:
         """Reduce over axes of the stored order, None for all axes; without axes the result is x.
 
-        OpenCV 5 makes no scalar of a reduction whose axes are an input, even if it lists all axes.
-        Computed axes must be an input of the node, constant axes may be an attribute.
+        Computed axes are an input of the node, constant axes an attribute if the opset allows it:
+        OpenCV 5 returns no scalar if the axes are an input, even if it lists all axes.
         """
         keep, first = int(keepdims), find_first_opset((op_type, AXES_INPUT))
         if isinstance(axes, Value):

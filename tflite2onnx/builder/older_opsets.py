@@ -1,9 +1,9 @@
 """Nodes for opsets before 13, in the forms that these opsets have.
 
-Operators emit the forms of opset 13 and newer. Most differences are inputs that were attributes;
-ONNX's registry says which, so only forms that mean something else are listed here. A node whose
-form exists in a newer opset only raises NeedsOpset. Operators and element types that an opset lacks
-are left to the check of all nodes (`validity.check`).
+Operators emit the forms of opset 13 and newer. Most differences are inputs that were attributes:
+ONNX's schemas list these, so this module lists only forms with another meaning. NeedsOpset is
+raised for a node without a form in the older opset. The check of all nodes (`validity.check`) finds
+operators and element types that an opset lacks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CONVERSIONS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 def lower_nodes(nodes: Sequence[Node], opset: int, types: Types) -> tuple[Node, ...]:
-    """Return nodes in the forms of an opset; NeedsOpset if only a newer one has a form.
+    """Return nodes in the forms of an opset; NeedsOpset if only newer opsets have a form.
 
     `types` has the shapes of values, if they are known.
     """
@@ -229,7 +229,7 @@ def _find_rank(node: Node, types: Types) -> int | None:
 
 
 def _is_last_axis(node: Node, types: Types) -> bool:
-    """Return whether a softmax is over the last axis; before opset 13 all later axes are in it."""
+    """Return whether a softmax is along the last axis; before opset 13 it includes later axes."""
     axis = node.attributes.get("axis", -1)
     shapes = [types[v][1] for v in (*node.present, *node.outputs) if v in types]
     return axis == -1 or any(axis == len(shape) - 1 for shape in shapes)
@@ -270,12 +270,12 @@ def _drop_unit_dilations(node: Node) -> Node:
 
 
 def _drop_empty_rule(node: Node) -> Node:
-    """Return ReduceSum without the attribute for axes that are empty; constants are not."""
+    """Return ReduceSum without `noop_with_empty_axes`, which constant axes do not need."""
     return _without_attribute(node, "noop_with_empty_axes")
 
 
 def _fill_empty_inputs(node: Node) -> Node:
-    """Return Resize with empty tensors in place of the inputs that it lacks."""
+    """Return Resize with empty tensors in place of absent inputs."""
     empty = Value(np.empty(0, np.float32), DType.FLOAT32)
     inputs = (empty if value is None else value for value in node.inputs)
     return node._replace(inputs=tuple(inputs))
@@ -319,7 +319,7 @@ def _find_newer(
 ) -> tuple[int, defs.OpSchema]:
     """Return the first opset after `opset` that has a form of an operator, and its schema.
 
-    Without an attribute the form is the number of inputs.
+    If no attribute is given, a form with this number of inputs is searched.
     """
     versions = range(opset + 1, defs.onnx_opset_version() + 1)
     schemas = ((version, _find_schema(op_type, version)) for version in versions)

@@ -1,7 +1,7 @@
-"""Initial states of recurrent nodes that are computed as zeros, which ONNX's nodes have by default.
+"""Computed initial states of recurrent nodes that are zeros, the default of ONNX's nodes.
 
-A layer whose batch is dynamic reads the batch from its sequence and makes zeros of this size, which
-takes eight nodes.
+A layer whose batch is dynamic reads the size of the batch from its sequence, and makes zeros of
+this size. These are eight nodes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opsets: the first opset that has each operator, each form of an operator, and each element type.
 
-ONNX's own registry has the same facts, but reading it takes a tenth of the time of a conversion.
+ONNX's schemas contain the same facts, but reading them takes a tenth of the time of a conversion.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def find_first_opset(feature: Feature) -> int:
 def compute_type(op_type: str, dtype: DType, opset: int) -> DType:
     """Return the element type in which an operator computes elements of a type in an opset.
 
-    Mostly this is the type itself. It is also the type itself if the operator needs a newer opset
-    (`find_first_opset`) because no other type holds the elements.
+    For most types this is the type itself, also if no wider type holds the elements: the operator
+    then needs a newer opset (`find_first_opset`).
     """
     if (op_type, dtype) in FIRST_OPSET:
         return dtype

@@ -29,9 +29,9 @@ class QdqNodes(Nodes):
     """Collects nodes for one opset, and converts stored integers to real numbers and back."""
 
     def widen_storage(self, storage: Storage) -> Storage:
-        """Return the storage of a constant: in a wider type if this opset lacks its type.
+        """Return the storage of a constant, with a wider type if this opset lacks the type.
 
-        Constants without a scale keep their type, because operators that move elements do so too.
+        Constants without a scale keep their type, as tensors do whose elements are only moved.
         """
         if storage.quantization is None or self.has_type(storage.dtype):
             return storage
@@ -41,7 +41,7 @@ class QdqNodes(Nodes):
         """Return a constant of a type in the file in its storage.
 
         Elements of less than 8 bits stay narrow in the ONNX file if the opset has their type. If
-        operators read a wider type, the constant is cast, which runtimes do once.
+        operators read a wider type, a Cast follows, which runtimes compute once.
         """
         narrow = widen_subbyte(dtype) is not dtype and self.has_type(dtype)
         in_file = dtype if narrow else storage.dtype
@@ -108,7 +108,7 @@ class QdqNodes(Nodes):
         return self.node(op_type, x, scales, points, axis=axis, block_size=size)
 
     def _emit_scaled(self, x: Operand, quantization: Quantization, order: Order) -> Value:
-        """Return what DequantizeLinear does, by nodes of all opsets, which runtimes fold."""
+        """Return the result of DequantizeLinear, by nodes of all opsets that runtimes fold."""
         scale, zero = broadcast_parameters(quantization, order)
         size, shape = quantization.block_size, scale.shape
         if size:
@@ -123,7 +123,7 @@ class QdqNodes(Nodes):
         return self.reshape(value, (*shape[:axis], shape[axis] * size, *shape[axis + 2 :]))
 
     def _emit_rounded(self, x: Operand, quantization: Quantization, order: Order) -> Value:
-        """Return what QuantizeLinear to int16 does, by nodes of all opsets."""
+        """Return the result of QuantizeLinear to int16, by nodes of all opsets."""
         scale, zero = broadcast_parameters(quantization, order)
         value = self.Round(self.Div(x, self.constant(scale)))
         if zero.any():
@@ -137,8 +137,9 @@ def _needs_zero_point(storage: Storage, order: Order) -> bool:
     """Return whether a DequantizeLinear or QuantizeLinear must have a zero point, even if it is 0.
 
     DequantizeLinear of int32 must not have one. ONNX Runtime fuses Gemm and elementwise operators
-    only with zero points. It fuses products of blocks without zero points, too, and adds those of
-    the weights of a convolution itself (SetOptionalZeroPoint in qdq_actions.cc).
+    only with zero points. It fuses products by weights with a scale for each block without zero
+    points, too. For the weights of a convolution it adds zero points (SetOptionalZeroPoint in
+    qdq_actions.cc).
     """
     quantization = _expect_quantization(storage)
     if quantization.block_size or (storage.adapts and len(order) > _MATRIX):

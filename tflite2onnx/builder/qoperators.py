@@ -1,7 +1,7 @@
 """QLinearConv and QLinearMatMul in place of products between DequantizeLinear and QuantizeLinear.
 
-These are the products of integers that ONNX's own domain has. A Gemm is a QLinearConv of images of
-one pixel, because QLinearMatMul has no bias.
+ONNX's own domain has no other products of integers with scales. A Gemm is a QLinearConv of images
+of one pixel, because QLinearMatMul has no bias.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PIXEL = np.array([2, 3])  # the axes of an image of one pixel
 def join_products(nodes: Sequence[Node], ends: Collection[Value]) -> tuple[Node, ...]:
     """Return the nodes of a graph whose outputs are `ends`, with QLinear products where possible.
 
-    Data and weights must be 8-bit integers with zero points, and data and results have one scale.
+    Data and weights must be 8-bit integers with zero points. Data and results must have one scale.
     """
     makers = _find_makers(nodes)
     readers = Counter(value for node in walk_nodes(nodes) for value in node.inputs)
@@ -72,7 +72,7 @@ def _find_makers(nodes: Iterable[Node]) -> Mapping[Value | None, Node]:
 
 
 def _fit_together(product: Node, reads: Sequence[Node | None], result: Node) -> bool:
-    """Return whether integers of 8 bits are multiplied, and only weights have several scales."""
+    """Return whether data, weights and result have 8 bits, and only weights have several scales."""
     pairs = [node for node in (*reads, result) if node is not None]
     narrow = [node for node in (*reads[:2], result) if node is not None]
     zeros = [node.inputs[2] if node.inputs[2:] else None for node in narrow]

@@ -1,13 +1,13 @@
-"""Constants that follow from other constants, which the file stores once.
+"""Constants that nodes compute from other constants, so that the file stores bytes once.
 
 Language models read one table twice: as rows that tokens choose, and as the weights of the last
 product, which ONNX Runtime's integer kernels read transposed (`share_transposed`).
 
-A convolution that makes several pixels at once has the filters of one pixel several times, at
-different places of a larger window, and padded channels are zeros (`assemble_constants`).
+A convolution that computes several pixels at once has the filters of one pixel several times, at
+different positions of a larger window. Padded channels are zeros (`assemble_constants`).
 
-Runtimes compute nodes that read constants only when they load the model: ONNX Runtime does so
-(ConstantFolding) before it fuses DequantizeLinear with the operator that reads it.
+Runtimes compute nodes that read constants only when they load the model: ONNX Runtime computes them
+(ConstantFolding) before it fuses DequantizeLinear with an operator.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PADDED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 
 
 def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes of the main graph, with a Transpose in place of each second order.
+    """Return the nodes of the main graph, with one order of each constant and Transposes.
 
-    A constant is the transpose of another one if both are views of the same memory, which is that
-    of a tensor in the file. Elements of less than 8 bits may also be read as bytes. The model then
-    has two constants of the same bytes, which a file of the weights of several models stores once.
+    A constant is the transpose of another constant if both are views of the same memory, that of a
+    tensor in the file. Elements of less than 8 bits may also be read as bytes. The model then has
+    two constants of the same bytes, which a weights file of several models stores once.
     """
     inputs = (value for node in walk_nodes(nodes) for value in node.inputs)
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
@@ -69,7 +69,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _place(value: Value, data: Array) -> Hashable:
-    """Return where the elements of a constant are, and how they are read."""
+    """Return a key: the memory address of a constant's elements, and how they are read."""
     return find_address(data), data.shape, data.strides, data.dtype, value.dtype
 
 
@@ -79,14 +79,14 @@ def _is_narrow(constant: tuple[Value, Array]) -> bool:
 
 
 def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
-    """Return whether a constant of bytes has the elements of a narrow constant."""
+    """Return whether a uint8 constant has the same bytes as a constant of narrow elements."""
     if value.dtype is None or not _is_narrow((value, plain)):
         return False
     return digest_elements(pack_subbyte(plain, value.dtype)) in digests
 
 
 def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
-    """Return a node that reads the computed values, also in its graphs."""
+    """Return a node that reads the computed values, in its nested graphs too."""
     node = node.with_inputs(made)
     bodies = {
         key: body._replace(nodes=tuple(_read_made(inner, made) for inner in body.nodes))
@@ -96,7 +96,7 @@ def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
 
 
 def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes of the main graph, after those that make constants of smaller ones."""
+    """Return nodes that make constants of smaller constants, then the nodes of the main graph."""
     if not g.assemblies or g.canonical or g.opset < _FIRST_OPSET:
         return tuple(nodes)
     inner, made = g.make_nested(), dict[Value, Value]()
@@ -120,7 +120,7 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _is_smaller(stored: StoredAssembly, least: float) -> bool:
-    """Return whether nodes make the same elements and save at least so many bytes."""
+    """Return whether the nodes compute the same elements, and save `least` bytes or more."""
     have, made = stored.elements, stored.assembly
     if have.nbytes - made.source.nbytes - _NODE * (len(made.pads) + 2) < least:
         return False
@@ -128,14 +128,14 @@ def _is_smaller(stored: StoredAssembly, least: float) -> bool:
 
 
 def _identify(stored: StoredAssembly) -> Hashable:
-    """Return a key, which is equal for copies of the same memory."""
+    """Return a key that is equal for constants that are made of the same memory in the same way."""
     made = stored.assembly
     memory = find_address(made.source), made.source.shape, made.source.strides, made.source.dtype
     return memory, made.pads, made.permutation, made.shape, made.fill, stored.order, stored.shape
 
 
 def _assemble(g: Builder, value: Value, stored: StoredAssembly) -> Value:
-    """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller one."""
+    """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller constant."""
     made, dtype = stored.assembly, value.dtype or DType.FLOAT32
     # The copies have the order of the reader, so no Transpose is needed, unless axes are joined.
     first = stored.order if made.keeps_axes else make_identity(made.source.ndim)

@@ -17,9 +17,10 @@ _PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
 class ValueNames:
     """A unique name for each value: inputs and outputs come first, then tensors.
 
-    Constants have the names of their tensors, and other values have numbers. With longer names a
-    small quantized network would have as many bytes of names as of weights. PyTorch's exporter
-    names a tensor after all modules around it, each with its Python package, in 300 characters.
+    Constants have the names of their tensors, and other values have numbers. Long names are
+    shortened: in a small quantized network they would take as many bytes as the weights. PyTorch's
+    exporter names a tensor after all modules around it, each with its Python package, in 300
+    characters.
     """
 
     def __init__(
@@ -50,5 +51,5 @@ class ValueNames:
 
 
 def _shorten_name(name: str) -> str:
-    """Return the name of an inner tensor; a long name loses the Python packages of its modules."""
+    """Return the name of an inner tensor; a long name is without the Python packages of modules."""
     return _PACKAGES.sub("", name) if len(name) > _LONG_NAME else name

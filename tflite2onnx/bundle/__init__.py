@@ -57,7 +57,7 @@ _FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 
 
 class Part(NamedTuple):
-    """What becomes one file: a model, or a signature of a model."""
+    """A model, or a signature of a model, that becomes one file."""
 
     model: str
     signature: str | None
@@ -96,17 +96,17 @@ def convert_bundle(
     """Convert every model of a bundle and write them to a folder, all of them or none.
 
     A model keeps its name, with the suffix .onnx; bundles in the bundle become folders. Each
-    signature of a model with several becomes a file. Weights that several files have are stored
-    once, with all large weights, in `weights.data`. `manifest.json` describes the inputs and
-    outputs of each file. Tokenizers and metadata of language models are written as well; the
-    manifest lists all other files of the bundle, which are not written.
+    signature of a model with several becomes a file. All large weights, and weights that several
+    files have, are stored once in `weights.data`. `manifest.json` describes the inputs and outputs
+    of each file. Tokenizers and metadata of language models are written as well; the manifest lists
+    all other files of the bundle, which are not written.
 
     Args:
         source: the path of the bundle, its bytes, or the result of `read_bundle`.
         folder: the folder to write to; it is created if it does not exist.
         external_data: as in `convert`.
-        options: the options of `convert` for each model, without `layouts`. A `signature` is
-            converted of each model, and no other one.
+        options: the options of `convert` for each model, without `layouts`. With `signature`, only
+            this signature of each model is converted.
 
     Returns:
         The result of each conversion by the path of the model in the bundle, followed by the
@@ -163,7 +163,7 @@ def convert_models(
 
 
 def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionOptions) -> Result:
-    """Convert one of several models; a model that takes no picture is converted without one."""
+    """Convert one of several models; `preprocess` is ignored for models that take no picture."""
     try:
         return convert_read_model(model, bundle.models[part.model], options)
     except PictureError as error:
@@ -176,7 +176,7 @@ def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionO
 
 
 def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> ConversionOptions:
-    """Return the options of one of several models; without a signature it keeps tensor names."""
+    """Return the options of one of several models; without signatures, tensors give the names."""
     if options.names != "signature" or find_signature(model, options.signature)[1]:
         return options
     _logger.warning(
@@ -186,7 +186,7 @@ def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> 
 
 
 def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
-    """Return whether signatures that differ in a length only are joined with these options."""
+    """Return whether the options join signatures that differ in a length only."""
     chosen = {"lengths": "auto", **{key: each for key, each in options.items() if each}}
     if chosen["lengths"] != "auto":
         return bool(chosen["lengths"] == "joined")
@@ -240,7 +240,7 @@ def list_parts(
 
 
 def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:
-    """Yield the parts of signatures, of which some are joined."""
+    """Yield the parts of signatures; several signatures may be joined to one part."""
     make_unique, known = Names().make_unique, {key: each for each in joined for key in each.keys}
     for key in keys:
         each = known.get(key)

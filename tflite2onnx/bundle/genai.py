@@ -1,9 +1,9 @@
 """The folder that onnxruntime-genai loads: a decoder, its configuration, and the tokenizer.
 
-onnxruntime-genai gives a decoder tokens and positions as [batch, length], and caches as [batch,
-heads, length, depth], and finds the inputs and outputs by their names. It computes no mask of
-floats, so the mask is computed inside of the graph: a token sees itself and all before it. The
-decoder has one token for each run, so a prompt is run token by token (`chunk_size`).
+onnxruntime-genai passes tokens and positions as [batch, length], and caches as [batch, heads,
+length, depth]. It finds the inputs and outputs by their names. It passes no float mask, so the
+graph computes the mask: a token sees itself and all earlier tokens. The decoder takes one token in
+each run, so a prompt is run token by token (`chunk_size`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Cache(NamedTuple):
 
     @property
     def layout(self) -> tuple[str, str]:
-        """The axes in TFLite and as onnxruntime-genai has them: the tokens before the depth."""
+        """The axes in TFLite, and in onnxruntime-genai: the tokens before the depth."""
         order = {1: "0213", 2: "0123", 3: "0132"}[self.axis]
         return "0123", order
 
@@ -166,8 +166,8 @@ def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
     """Return the axis of the tokens, as litert-torch's exporters choose it.
 
     Without a mask the caches are [batch, tokens, heads, depth]
-    (litert_torch/generative/layers/kv_cache.py). With one, keys are [batch, heads, tokens, depth]
-    and values [batch, heads, depth, tokens] (export_hf/core/cache.py).
+    (litert_torch/generative/layers/kv_cache.py). With a mask, keys are [batch, heads, tokens,
+    depth], and values [batch, heads, depth, tokens] (export_hf/core/cache.py).
     """
     if length is None:
         return 1
@@ -178,7 +178,7 @@ def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
 
 
 def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tuple[Graph, Tensor]:
-    """Return a graph that computes positions and the mask of one input, and this input."""
+    """Return a graph that computes positions and the mask from one input, and the input."""
     near = next(iter(graph.ops), NO_OP)
     given = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
     ops = [copy_op(near, given, positions, resizes=False)]
@@ -193,7 +193,7 @@ def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tup
 
 
 def _compute_mask(near: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
-    """Return operators that compute a mask of one token: it sees all up to its position."""
+    """Return operators that compute a token's mask: it sees all tokens up to its position."""
     length = mask.shape[-1]
     places = Tensor("mask/places", (length,), DType.INT32, np.arange(length, dtype=np.int32))
     seen = Tensor("mask/seen", (length,), DType.BOOL)
@@ -210,7 +210,7 @@ def _compute_mask(near: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
 
 
 def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:
-    """Return the files beside the decoder: the configuration, and that of the tokenizer."""
+    """Return the files beside the decoder: its configuration, and the tokenizer's."""
     vocabulary = _read_vocabulary(bundle)
     metadata = bundle.description.get("metadata", {})
     tokens = {
@@ -314,7 +314,7 @@ def _read_vocabulary(bundle: Bundle) -> Mapping[str, int]:
 
 
 def _find_token(token: Mapping[str, Any], vocabulary: Mapping[str, int]) -> list[int]:
-    """Return the number of a token, if it is one number, or one text of the vocabulary."""
+    """Return the number of a token that is given as a number, or as a text of the vocabulary."""
     numbers = token.get("token_ids", {}).get("ids", [])
     if len(numbers) == 1:
         return [numbers[0]]

@@ -1,9 +1,9 @@
 """Signatures that differ in a length only, such as prefill_8 and prefill_32, as one graph.
 
 The graphs of the signatures are compared operator by operator. They must have the same operators,
-options and constants, but for one number in the shape of a RESHAPE, and one in the size of a SLICE
-that ends where its input ends: -1 stands for the numbers of all signatures there. So the one graph
-is the graph of each signature at its length. Other lengths are computed in the same way.
+options and constants. Two numbers may differ: one in the shape of a RESHAPE, and one in the size of
+a SLICE that ends where its input ends. In the joined graph both are -1. So the joined graph is the
+graph of each signature at the signature's length, and other lengths are computed in the same way.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Joined(NamedTuple):
 
 
 def join_lengths(model: Model) -> list[Joined]:
-    """Return the signatures of a model that become one graph; a warning says why others do not.
+    """Return the signatures of a model that become one graph; warn of the other signatures.
 
     The names of the signatures differ in the number at their end.
     """
@@ -68,7 +68,7 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> Joined:
     """Return one graph for signatures.
 
     Raises:
-        ConversionError: they differ in more than a length.
+        ConversionError: the signatures differ in more than a length.
     """
     operator_of = remember_operators(ConversionOptions())
     first, *others = signatures
@@ -114,7 +114,7 @@ def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
     """Return which entries of constants of `a` have other numbers in `b`.
 
     Raises:
-        OperatorError: the graphs differ in more than these.
+        OperatorError: the graphs differ in more than these numbers.
     """
     if len(a.ops) != len(b.ops) or len(a.inputs) != len(b.inputs) or a.initial or b.initial:
         raise OperatorError("the signatures must have as many operators, and no states")
@@ -138,7 +138,7 @@ def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
 
 
 def _compare_operators(x: Op, y: Op) -> None:
-    """Raise OperatorError unless two operators are the same, but for constants and sizes."""
+    """Raise OperatorError unless two operators are the same apart from constants and sizes."""
     pairs = zip((*x.inputs, *x.outputs), (*y.inputs, *y.outputs), strict=False)
     counts = [(len(op.inputs), len(op.outputs), len(op.graphs)) for op in (x, y)]
     kinds = [(op.code, op.custom, op.activation, _list_options(op)) for op in (x, y)]
@@ -158,7 +158,7 @@ def _compare_types(s: Tensor, t: Tensor) -> None:
 
 
 def _list_options(op: Op) -> dict[str, Any]:
-    """Return the options of an operator; the second input of a RESHAPE counts, if there is one."""
+    """Return the options of an operator; if RESHAPE has a second input, `new_shape` is left out."""
     options = dict(op.options)
     if op.is_builtin("RESHAPE") and op.operand(1).has_data:
         options.pop("new_shape", None)
@@ -166,7 +166,7 @@ def _list_options(op: Op) -> dict[str, Any]:
 
 
 def _are_equal(s: Tensor, t: Tensor) -> bool:
-    """Return whether two constants have the same elements; most are one constant of the file."""
+    """Return whether two constants have equal elements; most are one constant of the file."""
     if s.shape != t.shape or s.values.dtype != t.values.dtype:
         return False
     placed = find_address(s.values) == find_address(t.values)
@@ -205,7 +205,7 @@ def _ends_with_input(op: Op, axis: int) -> bool:
 
 
 def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
-    """Return a graph with -1 in these entries of constants."""
+    """Return a graph with -1 in the entries `free` of constants."""
     made: dict[tuple[Tensor, int], Tensor] = {}
     ops = []
     for index, op in enumerate(graph.ops):

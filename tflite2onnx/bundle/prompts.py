@@ -1,4 +1,4 @@
-"""A decoder of one token as a decoder of prompts, whose tokens are computed at once."""
+"""A decoder that takes one token becomes a decoder that takes all tokens of a prompt at once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SIZE = "tokens"  # the name of the number of tokens
 def take_prompts(decoder: Decoder) -> Decoder:
     """Return a decoder whose tokens and positions are [1, tokens], in place of [1, 1].
 
-    The logits are those of the last token. The decoder stays as it is unless the attention of all
-    layers is recognised, and nothing else depends on the tokens before.
+    The logits are those of the last token. The decoder is not changed unless the attention of all
+    layers is recognised, and no other operator depends on earlier tokens.
     """
     model, key = decoder.model, decoder.signature
     options = ConversionOptions(target=TARGET, **decoder.options).with_target()
@@ -57,6 +57,6 @@ def take_prompts(decoder: Decoder) -> Decoder:
 
 
 def _pair(old: Graph, new: Graph) -> dict[Tensor, Tensor]:
-    """Return the inputs and outputs of a graph by those of the graph of which it was made."""
+    """Return the inputs and outputs of a new graph by the inputs and outputs of the old graph."""
     pairs = zip((*old.inputs, *old.outputs), (*new.inputs, *new.outputs), strict=True)
     return dict(pairs)

@@ -44,8 +44,8 @@ def run_program() -> NoReturn:
 def entry() -> int:
     """Run the command line as a program, and return the exit status.
 
-    Commands that run LiteRT do so in a child process, so that a crash is reported as an error.
-    With some models, published ones included, the kernels of LiteRT write out of bounds.
+    Commands that run LiteRT do so in a child process, so that a crash is reported as an error. With
+    some published models, the kernels of LiteRT write out of bounds.
     """
     _reopen_streams()
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
@@ -60,7 +60,7 @@ def entry() -> int:
 
 
 def _reopen_streams() -> None:
-    """Replace closed stdout and stderr by os.devnull; other files would get their descriptors."""
+    """Replace closed stdout and stderr by os.devnull: a file would get their descriptors."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
@@ -126,7 +126,7 @@ def _make_help_arguments(words: Sequence[str]) -> list[str]:
 
 
 def _check_command(word: str) -> None:
-    """Exit if the first word is neither a command nor a file, but is close to a command."""
+    """Exit if the first word is neither a command nor a file, but is spelled like a command."""
     other = word in COMMANDS or word.startswith("-") or "." in word or Path(word).exists()
     hint = "" if other else suggest_names(word, COMMANDS)
     if hint:

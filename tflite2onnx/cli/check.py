@@ -1,4 +1,4 @@
-"""`tflite2onnx check MODEL.onnx --target NAME`: list what a runtime does not take."""
+"""`tflite2onnx check MODEL.onnx --target NAME`: list the nodes that a runtime does not support."""
 
 from __future__ import annotations
 

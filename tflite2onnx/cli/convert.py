@@ -193,7 +193,7 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
 
 
 def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Report | None, int]:
-    """Convert a model and write it; return the number of bytes too."""
+    """Convert a model and write it; return the result, the verification and the number of bytes."""
     if job.output != STANDARD:
         check_distinct_files(job.output, job.model)  # the output folder may contain the model
         check_distinct_files(f"{job.output}.data", job.model)
@@ -233,7 +233,7 @@ def _write_model(
 
 
 def _list_parts(options: argparse.Namespace, job: Job, result: Result) -> dict[str, Result]:
-    """Return the parts that are written as models of their own, by their paths."""
+    """Return the parts that are written as separate models, by their paths."""
     stem = job.output.removesuffix(".onnx")
     return {f"{stem}.{name}.onnx": part for name, part in result.parts.items() if options.parts}
 
@@ -273,7 +273,7 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
 def _convert_bundle(
     options: argparse.Namespace, job: Job
 ) -> tuple[dict[str, Result], dict[str, Report]]:
-    """Convert each model of a bundle and write all; return the reports of `--verify` too."""
+    """Convert each model of a bundle and write all; return the results and the reports."""
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
     joins = joins_lengths(bundle, vars(options))
@@ -319,7 +319,7 @@ def _embed_external_weights(model: ModelSource) -> ModelFile:
 
 
 def _verify_result(options: argparse.Namespace, model: ModelFile, result: Result) -> Report:
-    """Verify a conversion; tensor by tensor, and with its latency, if a page is requested."""
+    """Verify a conversion; with --report also tensor by tensor, and with its latency."""
     from tflite2onnx.cli.latency import verify_and_measure  # noqa: PLC0415 - slow to import
     from tflite2onnx.verification import verify  # noqa: PLC0415 - likewise
 
@@ -332,7 +332,7 @@ def _verify_result(options: argparse.Namespace, model: ModelFile, result: Result
 def _write_report_on_success(
     options: argparse.Namespace, model: str | bytes, result: Result, report: Report | None
 ) -> AbstractContextManager[None]:
-    """Return a context that writes the report page, if requested, once its body saved the model."""
+    """Return a context that writes the requested report page after its body has saved the model."""
     if report is None or options.report is None:
         return nullcontext()
     from tflite2onnx.report import write_report_on_success  # noqa: PLC0415 - likewise
@@ -352,7 +352,7 @@ def _list_results(options: argparse.Namespace, result: Result) -> list[str]:
 
 
 def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
-    """Return why layouts of inputs and outputs differ, or a dynamic input keeps its layout."""
+    """Return the reasons why inputs and outputs have another layout, or keep the file's."""
     if options.io_layout != "auto" or options.layout:
         return []
     ends = (*result.inputs, *result.outputs)
@@ -380,7 +380,7 @@ def _describe_scale(end: Endpoint) -> str:
 
 
 def _describe_shapes(end: Endpoint, result: Result) -> tuple[str, str]:
-    """Return the shapes in TFLite and in ONNX; an end that is no tensor of the file has one."""
+    """Return the shapes in TFLite and in ONNX; only in ONNX for an end that is not in the file."""
     tflite, onnx = end.layout
     network = result.parts.get(NETWORK, result)
     in_file = end in (*network.inputs, *network.outputs, *(s.input for s in network.states))

@@ -92,7 +92,7 @@ def _yield_outcomes(
 
 
 def _attempt(work: Work, job: Job) -> Outcome:
-    """Run a job; an exception becomes an outcome as well."""
+    """Run a job; an exception becomes an outcome, too."""
     messages: list[str] = []
     start = perf_counter()
     facts: Mapping[str, Any]

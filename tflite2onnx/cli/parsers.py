@@ -16,7 +16,7 @@ COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that exits with status 1: argparse's 2 means here that a verification failed."""
+    """A parser that exits with status 1, because argparse's 2 means that a verification failed."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with one line, which names the option closest to the first unknown option."""

@@ -77,7 +77,7 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
 
 
 def check_name(path: str, model: str, what: str = "output") -> None:
-    """Raise OutputError if a file to write is the model, or may be a model by its name."""
+    """Raise OutputError if a file to write is the model, or has the suffix of a model."""
     if path == STANDARD:
         return
     check_distinct_files(path, model)
@@ -91,8 +91,9 @@ def check_name(path: str, model: str, what: str = "output") -> None:
 def place_one(model: str, output: str | None, *, folder: bool, data: bytes | None = None) -> Job:
     """Return the job of one model or bundle; `data` are the bytes of standard input.
 
-    Without an output it is beside the model, and of standard input standard output. `folder` is
-    whether the output may be a folder, in which the file of standard input is model.onnx.
+    Without an output, the ONNX file is beside the model; for standard input it is standard output.
+    `folder` says whether the output may be a folder. In a folder, the file of standard input is
+    model.onnx.
 
     Raises:
         OptionError: the output of a bundle, a folder, is not given or is named like a file.
@@ -114,12 +115,12 @@ def place_one(model: str, output: str | None, *, folder: bool, data: bytes | Non
 
 
 def ends_as_folder(path: str) -> bool:
-    """Return whether a path is typed as a folder, with a slash at its end."""
+    """Return whether a path ends with a slash, which stands for a folder."""
     return path.endswith(("/", os.sep))
 
 
 def names_folder(output: str) -> bool:
-    """Return whether -o of one model is a folder: it exists as one, or is new and not .onnx."""
+    """Return whether -o of one model is a folder: an existing one, or a new path without .onnx."""
     path = Path(output)
     return path.is_dir() or not (path.exists() or output.lower().endswith(".onnx"))
 
@@ -190,7 +191,7 @@ def find_models(folder: str) -> list[str]:
 
 
 def _check_outputs(jobs: Sequence[Job]) -> None:
-    """Raise if an output is one of the models, or is in the output folder of a bundle."""
+    """Raise an error if an output is one of the models, or is in a bundle's output folder."""
     models = {_read_identity(job.model) for job in jobs} - {None}
     bundles = {job.output: job.model for job in jobs if job.is_bundle}
     for job in jobs:

@@ -16,7 +16,7 @@ _MOST = 10  # the largest number of tensors that are listed
 
 
 def print_verdict(model: str, report: Report) -> int:
-    """Print wrong outputs, the first diverging tensor and the cause; return the exit status."""
+    """Print wrong outputs, the first wrong tensor and the cause; return the exit status."""
     for difference in report.outputs:
         if not difference.ok:
             print_error(model, f"output {difference.name}: {difference.complaint}")
@@ -46,7 +46,7 @@ def _describe_nothing(output: Difference) -> str:
 
 
 def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[list[str], int]:
-    """Return the tokens of each language model as lines; print wrong ones; return the status."""
+    """Return the tokens of each language model as lines, and the status; print wrong tokens."""
     for name, each in decodings.items():
         if not each.ok:
             steps = ", ".join(map(str, each.wrong))
@@ -94,7 +94,7 @@ def list_tensors(report: Report) -> list[str]:
 
 
 def _describe_tensors(report: Report) -> list[str]:
-    """Count the verdicts, and list the tensors that are not right, wrong operators first."""
+    """Return the number of each verdict, and the tensors that differ, wrong operators first."""
     found, verdicts = report.tensors or report.operators, report.verdicts
     counts = Counter(verdicts[each.name] for each in found)
     far, wrong = counts[Verdict.DIFFERS], counts[Verdict.WRONG]

@@ -1,4 +1,4 @@
-"""Work in processes: several pieces at once; a crash of one does not affect the others."""
+"""Work in processes: several pieces at once; a crash of one process does not affect the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_in_processes(
 def _send(work: Callable[[Piece], Outcome], piece: Piece, sender: Any) -> None:  # noqa: ANN401 - a Connection of one of several classes
     """Do a piece of work and send its outcome; only the parent handles interrupts.
 
-    Objects of the parent are never freed here: the destructor of a session of ONNX Runtime waits
+    The child never frees objects of the parent: the destructor of a session of ONNX Runtime waits
     for threads, which a forked process does not have.
     """
     gc.freeze()

@@ -110,8 +110,8 @@ def _find_builtin_class(code: str, custom: bool) -> type[Operator] | None:  # no
 def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """Return the converter of an operator.
 
-    With `keep`, a custom operator without a converter stays in the graph. `why` is the reason for
-    which there is no converter, if the caller has a better one than the general reason.
+    With `keep`, the converter of an unknown custom operator emits it as a node of its own domain.
+    `why` is the reason why there is no converter, if the caller knows more than the general reason.
     """
     builtin = _find_builtin_class(op.code, op.custom)
     try:
@@ -144,7 +144,7 @@ def find_supported_operator(op: Op) -> Operator | None:
 
 
 def is_valid(operator: Operator) -> bool:
-    """Return whether an operator can be converted; the reasons are reported later, together."""
+    """Return whether an operator can be converted; the verification reports the reasons later."""
     try:
         with as_operator_error():
             operator.verify()

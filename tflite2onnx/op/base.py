@@ -1,9 +1,8 @@
 """The base class of operators.
 
-A subclass states which TFLite operators it converts (`codes`), how it uses axes (`category`,
-`tflite` and `onnx`, or `frames`), and which ONNX nodes it becomes (`emit`). Hooks that only some
-operators need are in `traits.py`. The driver in `emit.py` does all that is the same for all
-operators.
+A subclass states which TFLite operators it converts (`codes`), how they use axes (`category`,
+`tflite` and `onnx`, or `frames`), and adds their ONNX nodes (`emit`). Hooks that only some
+operators need are in `traits.py`. The driver in `emit.py` does what is the same for all operators.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Category(Enum):
 
 
 class _DerivedCategory:
-    """The category of a class that states none."""
+    """The category that follows from a class's other attributes."""
 
     def __get__(self, _: Operator | None, cls: type[Operator]) -> Category:
         if cls.onnx:
@@ -76,16 +75,16 @@ class Operator:
     Attributes:
         codes: the TFLite operators that the class converts; custom operators if TFLite's schema
             lacks them.
-        rows: what each of several operators becomes, by its code; `codes` follow from them.
+        rows: a table with a row for each of several operators, by its code; `codes` follow from it.
         operands: the types and axes of the operands, in the language of `operands.py`.
-        category: how it uses its axes; it follows from `onnx`, `tflite` and `frames`, except for
-            Transparent.
+        category: how the operator uses its axes; it follows from `onnx`, `tflite` and `frames`,
+            except for Transparent.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
-        returns_tuple: `emit` receives and returns a tuple of outputs; so it does if `operands`
-            declare several. (If the operator runs sub-graphs, `emit` also receives their bodies,
-            before the inputs.)
+        returns_tuple: `emit` receives and returns a tuple of outputs, as if `operands` declared
+            several. (If the operator runs sub-graphs, `emit` also receives their bodies, before the
+            inputs.)
         keeps_shape: all outputs have the shape of the first input.
         commutes: the codes of the operators whose inputs may change places.
         convolved: the input that a convolution convolves with filters, None for other operators.
@@ -93,9 +92,9 @@ class Operator:
         keeps_sequence: the output has the elements of the first input, in the same sequence.
         repeats_elements: for constant elements every part of the output has the same elements.
         sizes_input: the input that lists the sizes of the output.
-        new_axis: how it counts one more axis in front of all others; see `add_leading_axis`.
-        quantization: what it does with stored integers: `Real`, `Integers`, `Moves` or `Product`;
-            a property if it depends on the operands.
+        new_axis: how the operator changes if operands get one more axis; see `add_leading_axis`.
+        quantization: how the kernel computes with stored integers: `Real`, `Integers`, `Moves` or
+            `Product`; a property if it depends on the operands.
         fuses_activation: the driver applies `fused_activation_function` to the first output.
         steps: by operator and element type of the output ("TANH int16"), the number of steps by
             which its integers may differ from LiteRT's for the same inputs. For other operators see
@@ -140,7 +139,7 @@ class Operator:
 
     @property
     def quantization(self) -> Declaration:
-        """What it does with stored integers. Called after `check`."""
+        """How the kernel computes with stored integers; it is read after `check`."""
         return Real()
 
     @classmethod
@@ -162,7 +161,7 @@ class Operator:
         self._is_valid = True
 
     def verify_declared(self) -> None:
-        """Raise OperatorError for what the class refuses; a pass may still add operands."""
+        """Raise OperatorError if the class refuses the operator; a pass may still add operands."""
         if self.operands:
             verify_operands(self.operands, self.op)
         self.check()
@@ -188,7 +187,7 @@ class Operator:
                 )
 
     def _expect_operands(self) -> None:
-        """Raise OperatorError for operands that no operator, or no `emit` of the class, accepts."""
+        """Raise OperatorError for operands that no operator, or not this `emit`, accepts."""
         op = self.op
         for tensor in (*op.present, *op.outputs):
             if (dtype := tensor.dtype).is_handle:
@@ -199,14 +198,14 @@ class Operator:
             raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
 
     def check(self) -> None:
-        """Raise OperatorError for what the declared operands do not say; they are as declared."""
+        """Raise OperatorError for other reasons than the declared operands, which are verified."""
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the shapes of the outputs; OperatorError if the inputs contradict each other.
 
-        The sizes of the inputs, and the elements of small integer inputs, may be dimensions (see
-        `dimension`); so may the sizes of the outputs. What the file declares for the outputs is
-        used only where the inputs do not determine it.
+        The sizes of inputs and outputs, and the elements of small integer inputs, may be dimensions
+        (see `dimension`). A declared size of an output is used only if the inputs do not determine
+        it.
         """
         if self.keeps_shape:
             return [self.input(0).shape for _ in self.op.outputs]
@@ -242,7 +241,7 @@ class Operator:
         return [i for i, name in enumerate(letters) if name != "N"] if "N" in letters else None
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        """Return the axis of another operand that is the same axis, None if it lacks the axis."""
+        """Return the axis of another operand that corresponds to an axis, None if it has none."""
         letters = self.read_letters(operand)
         if letters:
             found = self.read_letters(other).find(letters[axis])
@@ -261,7 +260,7 @@ class Operator:
         """Return the operator for operands with one more axis in front, and its data inputs.
 
         Options and constant inputs count the new axis. The data inputs, and all outputs, get the
-        axis. Returns None if the class has no such form.
+        axis. Returns None if the class has no form for one more axis.
         """
         if self.new_axis is not None:
             return self.new_axis.change_op(self.op)
@@ -271,14 +270,14 @@ class Operator:
 
     @property
     def row_size(self) -> int | None:
-        """The last size of the matrix to which the kernel reshapes the first input, if it does."""
+        """The last size of the matrix to which the kernel reshapes input 0; None: it does not."""
         return None
 
     def count_before_samples(self, outer: Dim) -> Dim | None:
         """Return how many elements come before the samples in the batch axis of the outputs.
 
-        `outer` is how many come before the samples in that of the inputs. None stands for samples
-        that are not together.
+        `outer` is the number of elements before the samples in the batch axis of the inputs. None:
+        the samples of the outputs are not together.
         """
         return outer
 
@@ -295,11 +294,11 @@ class Operator:
 
     @property
     def allowed_steps(self) -> int:
-        """By how many steps integers of quantized outputs may differ from LiteRT's.
+        """The number of steps by which integers of quantized outputs may differ from LiteRT's.
 
-        Both runtimes get the same inputs. Integers that only move are equal. Requantized integers
-        may differ by one step: LiteRT's built-in kernels round a product twice, ONNX Runtime rounds
-        it once.
+        The inputs of both runtimes are the same. Integers that only move are equal. Requantized
+        integers may differ by one step: LiteRT's built-in kernels round a product twice, and ONNX
+        Runtime rounds it once.
         """
         steps = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
         if steps is not None:
@@ -317,7 +316,7 @@ class Operator:
         return _find_operand_letters(self.tflite, operand)
 
     def list_types(self, types: str, wide: str) -> list[str]:
-        """Return the types of LiteRT's kernel, and those that only TensorFlow's kernel supports."""
+        """Return the types of LiteRT's kernel, and with `wide_types` of TensorFlow's, too."""
         listed = f"{types} {wide}" if self.options.get("wide_types") else types
         return list(dict.fromkeys(listed.split()))
 

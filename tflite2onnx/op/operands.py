@@ -1,4 +1,4 @@
-"""The operands that a class declares, and one verification of all operators against them.
+"""The declared operands of a class, and the verification of operators against them.
 
     operands = "T:float32|float64 [... n n], T [... n k], int32? [] -> T [... n k]"
 
@@ -7,7 +7,7 @@ in brackets:
 
     float32|quantized   one of these types. `any` is every type, `index` is int32|int64, and
                         `integers` are all signed and unsigned integers of whole bytes
-    float32+float64     types behind + are those of TensorFlow's kernel only: they need the option
+    float32+float64     types behind + are types of TensorFlow's kernel only: they need the option
                         `wide_types`
     T, T:index          the type of all operands with this letter; the first may limit it
     ?                   the operand may be absent
@@ -15,7 +15,7 @@ in brackets:
     ~                   a constant may have other types and axes
     *                   behind the last type: any number of these operands
     [n 4]               two axes; axes of one name have one size
-    [... n]             any axes before the last; `...` are the same axes wherever they stand
+    [... n]             any axes before the last; all `...` are the same axes
     [1*]                one element, in any number of axes
     ...                 in place of an operand: any number of further operands
 
@@ -44,7 +44,7 @@ _MORE = "..."
 
 
 class Operand(NamedTuple):
-    """A declared operand; no `types` are all types, and no `axes` (None) are any axes."""
+    """A declared operand; without `types` it has any type, and with None as `axes` any axes."""
 
     letter: str
     types: tuple[str, ...]
@@ -54,7 +54,7 @@ class Operand(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """The declared inputs, or outputs; `more` if there may be further ones."""
+    """The declared inputs or outputs; with `more` there may be further operands."""
 
     kind: str
     operands: tuple[Operand, ...]
@@ -65,7 +65,7 @@ class _Side(NamedTuple):
         return "*" in self.operands[-1].marks if self.operands else False
 
     def pair(self, tensors: Sequence[Tensor | None]) -> Iterator[tuple[Operand, Tensor]]:
-        """Yield the operands that are present, with their tensors; OperatorError if one must be."""
+        """Yield the present operands and their tensors; OperatorError if one is missing."""
         single = self.operands[: -1 if self._repeats else None]
         others = self.operands[len(single) :] * (len(tensors) - len(single))
         for i, operand in enumerate((*single, *others)):
@@ -176,7 +176,7 @@ def verify_operands(declared: str, op: Op) -> None:
 
 
 def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
-    """Return the shapes of the outputs that follow from axes of inputs, others as in the file."""
+    """Return the shapes of outputs that follow from axes of inputs, or the declared shapes."""
     known, (inputs, outputs) = _Known(), _parse_declaration(declared)
     for operand, tensor in inputs.pair(op.inputs):
         known.add_sizes(operand, tensor)

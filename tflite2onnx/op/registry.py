@@ -1,9 +1,9 @@
-"""Operators from outside: registered by a program, or offered by an installed package.
+"""Operators of users: registered by a program, or offered by an installed package.
 
 Registered classes come first, then the classes of packages, then the built-in classes. A package
-offers its operators as entry points, because the command line imports no other code. Entry points
-are looked up once, when the first model is converted. A class is imported when a model contains its
-operator.
+offers its operators as entry points, because the command line imports no user's program. Entry
+points are looked up once, when the first model is converted. A class is imported when a model
+contains its operator.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def unregister(*codes: str, custom: bool | None = None) -> None:
 
 
 def _check_foreign_class(cls: object) -> type[Operator]:
-    """Return the class; RegistrationError also if it has no `emit`, which calls do not need."""
+    """Return the class of a user; RegistrationError also if it has no `emit`."""
     checked = check_class(cls)
     if checked.emit is Operator.emit:
         raise RegistrationError(f"{_find_name(checked)} must have the method emit")
@@ -106,7 +106,7 @@ def check_class(cls: object) -> type[Operator]:
 
     Raises:
         RegistrationError: it is not a subclass of Operator, or has a hook of a trait without the
-            trait: nothing would call the hook.
+        trait, so that no caller would find the hook.
     """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")
@@ -137,7 +137,7 @@ def find_entry_points() -> dict[Key, tuple[EntryPoint, ...]]:
 
 
 def find_class(key: Key) -> type[Operator] | None:
-    """Return the registered or offered class of an operator, None if there is none.
+    """Return the class of an operator that is registered or offered, else None.
 
     Raises:
         OperatorError: the class cannot be imported, or several packages offer one.

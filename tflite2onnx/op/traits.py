@@ -1,4 +1,4 @@
-"""Traits: hooks that only some operators have. Callers ask with `isinstance`."""
+"""Traits: hooks that only some operators have. Callers test for a trait with `isinstance`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class DynamicShape(Operator):
 
     Attributes:
         dynamic_axes: the letters of the axes that may be dynamic, their numbers, or "..." for all
-            axes: their sizes are no part of the nodes that `emit` adds. See
+            axes. The nodes that `emit` adds do not depend on the sizes of these axes. See
             `supports_dynamic_axis`.
-        matrix_axes: the number of last axes of the first input that may not be dynamic; the axes
-            before them may be.
+        matrix_axes: the number of last axes of the first input that may not be dynamic; earlier
+            axes may be.
         shape_inputs: the inputs whose elements determine the shapes of the outputs.
     """
 
@@ -51,7 +51,7 @@ class DynamicShape(Operator):
     def compute_dimension_options(self) -> Mapping[str, object]:
         """Return options for `emit` that follow from the dimensions of the operands.
 
-        It is called once, while sizes are dimensions. In `emit` they are numbers and names.
+        It is called once, while sizes are dimensions. In `emit` sizes are numbers and names.
         """
         return {}
 
@@ -80,9 +80,9 @@ class Foldable(Operator):
     """An operator that the converter can compute itself, if its inputs are constant.
 
     Attributes:
-        joins_elements: a vector of the elements of all inputs, in a row, is the output.
-        evaluates_dimensions: `evaluate` is right also for arrays of objects some of which are
-            dimensions (see `dimension`).
+        joins_elements: the output is a vector of the elements of all inputs in sequence.
+        evaluates_dimensions: `evaluate` also supports arrays of objects that contain dimensions
+            (see `dimension`).
     """
 
     joins_elements: ClassVar[bool] = False
@@ -106,10 +106,10 @@ class IndexesAxes(Operator):
     """An operator that takes a part of an axis, and may drop the axis."""
 
     def keep_axis(self, axis: int) -> Op | None:
-        """Return the operator for all of an axis of its data, which stays in the output.
+        """Return the operator with the whole of an axis of its data, which stays in the output.
 
-        The operator takes the whole axis, at its declared size. If the output lacks the axis, the
-        operator has another output. Returns None if nothing changes.
+        If the output lacked the axis, the operator gets another output. Returns None if the
+        operator takes and keeps the whole axis already.
         """
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class HasInternalState(Operator):
 
         Each tensor has the shape, the type, a name, and the initial value as `data` (0 if None).
         `emit` receives these tensors after the inputs, and (`returns_tuple`) returns their next
-        values after the outputs. The hook is called once, before these inputs exist.
+        values after the outputs. The hook is called once, before the operator has these inputs.
         """
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class RunsSubgraphs(Operator):
     """Control flow: an operator that runs sub-graphs."""
 
     def infer_subgraph_inputs(self) -> Sequence[Sequence[Shape]]:
-        """Return the shapes of the inputs of each sub-graph, whatever the file declares."""
+        """Return the shapes of the inputs of each sub-graph; declared shapes are ignored."""
         return self.op.subgraph_input_shapes
 
     def find_varying_sizes(self) -> Iterable[tuple[int, int, int]]:
@@ -148,7 +148,7 @@ class RunsSubgraphs(Operator):
         return ()
 
     def fold_branch(self) -> Sequence[Op] | None:
-        """Return the operators to put in its place if the branch is known, else None."""
+        """Return the operators that replace it if the branch is known, else None."""
         raise NotImplementedError
 
 

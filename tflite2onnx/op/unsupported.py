@@ -131,7 +131,7 @@ class Unsupported(Operator):
 
 
 def explain_unsupported(op: Op) -> str:
-    """Return the reason for which a custom operator cannot be converted."""
+    """Return the reason why a custom operator cannot be converted."""
     name = op.code.removeprefix("Flex")
     if name and name != op.code:
         return _FLEX.format(name, _find_reason(_FLEX_REASONS, name, _FLEX_OTHERWISE))
@@ -147,7 +147,7 @@ class Kept(Operator):
 
     It reads and writes tensors as TFLite stores them. Its options become attributes if they are a
     flexbuffer of values that ONNX attributes can hold; otherwise the attribute `custom_options` has
-    their bytes.
+    the bytes of the options.
     """
 
     returns_tuple = True

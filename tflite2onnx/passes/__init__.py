@@ -1,4 +1,4 @@
-"""The passes, in the order in which they run; a new pass is one line of one of these tuples.
+"""The passes, in the order in which they run; a new pass is a line of a tuple below.
 
 A pass takes a model or a graph in TFLite's operators and returns an equivalent one. Most passes
 look for operators that few models have: `apply_if_present` imports and runs them for these models.
@@ -56,11 +56,11 @@ def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
 
 
 def apply_pattern(prefixes: str, path: str) -> Callable[[T], T]:
-    """Return a pass as `apply_if_present` does, which a conversion does not depend on.
+    """Return a pass, like `apply_if_present`, whose errors do not end a conversion.
 
-    An OperatorError leaves the graph as it is: the operator raises it again when it is emitted. Any
-    other exception is a bug of the pass, because operators are verified. It leaves the graph as it
-    is, too, with an `InternalWarning`, of which tests make an error.
+    After an OperatorError the graph is unchanged: the operator raises the error again when it is
+    emitted. Any other exception is a bug of the pass, because operators are verified. The graph is
+    unchanged then too, and an `InternalWarning` is raised, which is an error in tests.
     """
     change: Callable[[T], T] = apply_if_present(prefixes, path)
 
@@ -80,7 +80,7 @@ def apply_pattern(prefixes: str, path: str) -> Callable[[T], T]:
 
 
 def describe_bug(error: Exception) -> str:
-    """Return a message with the pass and the operator, if any, at which an exception was raised."""
+    """Return a message with the pass, and the operator if known, that raised an exception."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
     passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
@@ -92,7 +92,7 @@ def describe_bug(error: Exception) -> str:
 
 
 def find_pass(path: str) -> Callable[[T], T]:
-    """Return the function of a path, as in `apply_if_present`."""
+    """Return the function of a path, which `apply_if_present` describes."""
     name, _, function = path.partition(":")
     found: Callable[[T], T] = getattr(
         import_module(f"{__name__}.{name}"), function or name.rpartition(".")[2]
@@ -133,7 +133,7 @@ def list_entry_point_passes(
 def _infer_shapes_around(
     lowerings: Sequence[GraphPass], operator_of: OperatorOf, graph: Graph
 ) -> Graph:
-    """Return the graph after passes that read shapes, with the shapes of what the passes made.
+    """Return the graph after passes that read shapes, with the shapes of the new operators.
 
     The shapes that the file declares for computed tensors are not read after this pass.
     """

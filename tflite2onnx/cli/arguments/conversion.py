@@ -121,7 +121,7 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
 
 @cache
 def _describe_options() -> dict[str, str]:
-    """Return what the docstring of `convert` says about each option, as a help text.
+    """Return the description of each option in the docstring of `convert`, as a help text.
 
     With -OO Python has no docstrings.
     """
@@ -133,7 +133,7 @@ def _describe_options() -> dict[str, str]:
 
 
 def _split_names(text: str) -> list[str]:
-    """Split names at commas; a name with a comma stands in double quotes, as in CSV files."""
+    """Split names at commas; a name with a comma is in double quotes, as in CSV files."""
     return [name for row in csv.reader([text]) for name in row]
 
 

@@ -1,7 +1,7 @@
 """Options of the command line that name tensors: layouts, shapes, files and new names.
 
-A layout is NAME=NCHW, NAME=NHWC:NCHW, or a JSON file. A shape is NAME=1,16000, or with words for
-dynamic sizes NAME=batch,height,width,3. All others are pairs such as NAME=FILE.
+A layout is NAME=NCHW, NAME=NHWC:NCHW, or a JSON file. A shape is NAME=1,16000, or with names for
+dynamic sizes NAME=batch,height,width,3. Other options are pairs such as NAME=FILE.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_types(words: Sequence[str]) -> str | dict[str, str] | None:
     """Return the type of all inputs and outputs, or their types by name; None without words.
 
     Raises:
-        OptionError: a type stands beside others, or a name is given twice.
+        OptionError: a type without a name is not the only word, or a name is given twice.
     """
     if len(words) == 1 and "=" not in words[0]:
         return words[0]
@@ -98,7 +98,7 @@ def read_types(words: Sequence[str]) -> str | dict[str, str] | None:
 
 
 def read_pairs(option: str, form: str, words: Iterable[str]) -> dict[str, str]:
-    """Return pairs such as NAME=FILE as a mapping; a name may contain "=", the rest must not.
+    """Return pairs such as NAME=FILE as a mapping; a name may contain "=", a value must not.
 
     Raises:
         OptionError: a word is not a pair, or a name is given twice.

@@ -60,12 +60,12 @@ def add_verification_options(parser: argparse.ArgumentParser) -> None:
 
 
 def list_given(options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)) -> list[str]:
-    """Return the options that were given, as they are typed."""
+    """Return the options that were given, in the spelling of the command line."""
     return [NAMES[name] for name in names if getattr(options, name) not in (None, [])]
 
 
 def spell_option(name: str) -> str:
-    """Return the option that sets an attribute, as it is typed."""
+    """Return the option that sets an attribute, in the spelling of the command line."""
     return NAMES.get(name, f"--{name.replace('_', '-')}")
 
 

@@ -1,1 +1,1 @@
-"""What several families of operators share."""
+"""Functions and base classes that several families of operators share."""

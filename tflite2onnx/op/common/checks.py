@@ -60,7 +60,7 @@ def expect_list(operator: Operator, index: int, count: int) -> None:
 
 
 def count_listed_axes(operator: Operator, index: int) -> int:
-    """Return for how many axes an input has elements, by its length; OperatorError if too many."""
+    """Return the number of axes that an input lists; OperatorError if there are too many."""
     tensor = operator.input(index)
     if not is_known(tensor.elements):
         reason = (
@@ -83,7 +83,7 @@ def read_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
 
 
 def integer(operator: Operator, index: int) -> int:
-    """Return the only element of a constant integer input; errors as `ints`, or for several."""
+    """Return the only element of a constant integer input; OperatorError as for `ints`."""
     numbers = ints(operator, index)
     if (count := len(numbers)) != 1:
         raise OperatorError(f"{operator.input(index).name} must have one element, got {count}")
@@ -114,7 +114,7 @@ def axis_of(number: int, rank: int) -> int:
 def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     """Raise OperatorError unless the file declares this shape and type for a tensor.
 
-    The planner uses the declared shapes, so that wrong shapes must not reach it.
+    The planner reads the declared shapes, so wrong shapes are refused here.
     """
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"

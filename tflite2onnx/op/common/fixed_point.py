@@ -1,10 +1,10 @@
-"""XNNPACK's fixed-point arithmetic, as scales with which ONNX kernels compute the same integers.
+"""Scales with which ONNX kernels compute the integers of XNNPACK's fixed-point arithmetic.
 
 XNNPACK, LiteRT's default delegate, multiplies stored integers by quotients of two scales. It rounds
 each quotient to a fixed number of bits, and rounds the result once, halves up. For a function of
-one input, a product is either exactly a half or far from it: the slope is moved by a slack that
-affects only halves. For a sum of two products, this module counts the sums near a half and searches
-for scales that round all of them right.
+one input, a product is either exactly a half or far from a half: the slope is changed by a slack
+that affects only halves. For a sum of two products, this module counts the sums near a half, and
+searches for scales that round all of these sums right.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ def negate_constant(tensor: Tensor) -> Tensor:
 def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization, ...]:
     """Return the scales in which the inputs of ADD (`sign` 1) or SUB (-1) are read.
 
-    Each scale is the quotient as XNNPACK rounds it, times the scale of the output. It is moved by
-    the fewest units in the last place with which float32 rounds all sums right, or most of them.
-    Returns () where XNNPACK has no kernel: for types other than 8 bits with one scale, and for
-    quotients that are too large or too small.
+    Each scale is the quotient as XNNPACK rounds it, times the scale of the output. The scale is
+    changed by the fewest units in the last place with which float32 rounds all sums right, or most
+    sums. Returns () where XNNPACK has no kernel: for types other than 8 bits with one scale, and
+    for quotients that are too large or too small.
     """
     if len({t.dtype for t in (a, b, y)}) > 1 or not are_narrow(a, b, y):
         return ()
@@ -249,9 +249,9 @@ def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.flo
 
 @cache
 def _list_moves() -> list[Array]:
-    """Return the moves of two scales to try, in groups, of which that of the shortest comes first.
+    """Return the changes of two scales to try, in groups; the group of the smallest comes first.
 
-    A group is [2, moves], in units in the last place.
+    A group is [2, changes], in units in the last place.
     """
     distances = range(-_LONGEST_MOVE, _LONGEST_MOVE + 1)
     moves = sorted(product(distances, repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))

@@ -1,9 +1,9 @@
 """The Fourier transform of real numbers as products with constant matrices.
 
 ONNX's DFT is slow in ONNX Runtime and missing in many other runtimes. Two products of small
-matrices take a third of its time or less, and are more accurate: its error for a prime length of
-1,021 is 3e-4 of the range, with a product it is 3e-7.
-`python scripts/benchmark_patterns.py Fourier` measures both.
+matrices take a third of the time or less, and are more accurate: for a prime length of 1,021 the
+error of DFT is 3e-4 of the range, and the error of a product is 3e-7. `python
+scripts/benchmark_patterns.py Fourier` measures both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def transform_real(
         dtype: float32 or float64.
 
     Returns:
-        [*lead, length // 2 + 1, 2], or None where DFT is better: for a length whose factors are a
-        small and a large number, and for two dynamic sizes, of which Reshape infers only one.
+        [*lead, length // 2 + 1, 2], or None if DFT is better: for a length whose factors are a
+        small and a large number, and for two dynamic sizes, because Reshape infers only one.
     """
     if sum(isinstance(size, str) for size in lead) > 1:
         return None
@@ -57,10 +57,10 @@ def _transform_in_two_steps(
 ) -> Value:
     """Return the transform of a length that is the product of two factors, a and b.
 
-    Number b * i + j of a row is element (i, j) of a matrix [a, b]. The transform of its columns has
-    the elements (k, j). They are turned by j * k / (a * b), and the transform of the rows gives
-    frequency k + a * l as element (k, l). (Cooley and Tukey, "An Algorithm for the Machine
-    Calculation of Complex Fourier Series", 1965.)
+    Number b * i + j of a row is element (i, j) of a matrix [a, b]. The transform of the columns has
+    the elements (k, j), which are multiplied by exp(-2 pi i j k / (a * b)). Then the transform of
+    the rows has frequency k + a * l as element (k, l). (Cooley and Tukey, "An Algorithm for the
+    Machine Calculation of Complex Fourier Series", 1965.)
     """
     a, b = factors
     length, columns = a * b, b // 2 + 1

@@ -3,11 +3,11 @@
 The kernels quantize the data at run time, each row of a matrix and each image by its own extremes,
 and multiply integers. XNNPACK, LiteRT's default delegate, uses 256 steps from the minimum to the
 maximum, 0 included (xnn_f32_qd8_asymmetric_quantization_params in quantization.h). LiteRT's own
-kernels compute what the delegate does not take. They use such steps too
-(AsymmetricQuantizeFloats in portable_tensor_utils.cc), or -127 ... 127 around 0
-(SymmetricQuantizeFloats).
+kernels compute operators that the delegate does not support. These kernels use 256 steps as well
+(AsymmetricQuantizeFloats in portable_tensor_utils.cc), or the integers -127 ... 127 with the zero
+point 0 (SymmetricQuantizeFloats).
 
-docs/quantization.md says which operators the delegate takes, and which form is faster.
+docs/quantization.md says which operators the delegate supports, and which form is faster.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def is_hybrid(data: Tensor, weights: Tensor) -> bool:
 class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
-    Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are float32 [rows]: how far
-    the zero points are above the middle of uint8; None if they are a scalar or the middle. There
-    is no zero point if all are 0.
+    Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are the zero points minus
+    the middle of uint8, float32 [rows]; None if the zero points are a scalar or the middle.
+    `zero_point` is None if all are 0.
     """
 
     integers: Value
@@ -57,7 +57,7 @@ class QuantizedRows:
 
 
 def quantize_symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
-    """Quantize the rows of x, of this shape, to -127 ... 127 around 0."""
+    """Quantize the rows of x, of this shape, to -127 ... 127 with the zero point 0."""
     rows, is_one = shape[0], shape[0] == 1
     check_element_count(rows)
     axes = None if is_one else range(1, len(shape))
@@ -75,7 +75,7 @@ def quantize_asymmetric(
 ) -> QuantizedRows:
     """Quantize the rows of x to 256 steps that cover their extremes and 0.
 
-    The number of rows may be dynamic; `is_one` says that there is one. DynamicQuantizeLinear has
+    The number of rows may be dynamic; with `is_one` there is one row. DynamicQuantizeLinear has
     XNNPACK's formula: the scales differ by a unit in the last place at most. `positive` data have
     no number below 0, so all zero points are 0.
     """
@@ -117,10 +117,10 @@ def multiply_rows(
 ) -> Value:
     """Return [rows, features] times weights [features, out], plus a bias [out].
 
-    The weights are multiplied as integers if DequantizeLinear reads them, and as real numbers else.
-    `columns` are their real numbers, `units` is the axis of the outputs in the file.
-    The bias of one row is added with three axes: ONNX Runtime would make Gemm of MatMul and of Add
-    with two axes, and dequantize the weights in each run.
+    The weights are multiplied as integers if DequantizeLinear reads them, otherwise as real
+    numbers. `columns` are the real numbers of the weights. `units` is the axis of the outputs in
+    the file. The bias of one row is added with three axes: ONNX Runtime would make Gemm of MatMul
+    and of Add with two axes, and dequantize the weights in each run.
     """
     if weights.plan.reading is not Reading.DEQUANTIZED and not (x.is_one and bias is None):
         return g.Gemm(x.dequantize(g), columns, bias)
@@ -147,9 +147,9 @@ def multiply_images(
 ) -> Value:
     """Return images, channels last, times weights [outputs, ...], plus a bias [outputs].
 
-    Each image is a row of x: all its pixels have one scale. `columns` are the real numbers of the
-    weights, [channels, outputs]. The product is one of integers: it is not made with a bias of one
-    axis, of which ONNX Runtime makes Gemm.
+    Each image is a row of x: all pixels of an image have one scale. `columns` are the real numbers
+    of the weights, [channels, outputs]. The product is of integers. Its bias has more than one
+    axis, because ONNX Runtime makes Gemm of MatMul and a bias of one axis.
 
     ONNX Runtime adds a bias that is expanded to the `width` of the images in 0.3 to 0.5 of the
     time, because each step of its loop adds one row in place of one pixel.
@@ -167,9 +167,9 @@ def multiply_images(
 
 
 def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
-    """Return integers, less the middle of uint8, times columns of real weights.
+    """Return integers, minus the middle of uint8, times columns of real weights.
 
-    Without zero points integers are multiplied as they are.
+    Without zero points, nothing is subtracted from the integers.
     """
     one = g.scalar(1, DType.FLOAT32)
     middle = g.scalar(0 if x.zero_point is None else _MIDDLE, DType.UINT8)
@@ -177,13 +177,13 @@ def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
 
 
 def _scale_offsets(g: Builder, x: QuantizedRows) -> Value:
-    """Return what the offsets stand for in real numbers, [rows, 1]."""
+    """Return the real numbers of the offsets, [rows, 1]."""
     assert x.offsets is not None  # noqa: S101 - callers look
     return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
 
 
 def _negate_column_sums(weights: View, units: int) -> Array:
-    """Return minus the sums of the real weights of each output, float32 [1, outputs]."""
+    """Return the negated sum of the real weights of each output, float32 [1, outputs]."""
     storage = weights.plan.storage
     integers = encode_constant(weights.constant, weights.tensor.dtype, storage)
     rows = np.moveaxis(integers, units, 0).reshape(integers.shape[units], -1)

@@ -13,10 +13,10 @@ from tflite2onnx.graph import Op, Options
 
 
 class NewAxis(NamedTuple):
-    """How an operator counts one more axis in front of all others.
+    """How an operator changes if operands get one more axis in front of all others.
 
     Attributes:
-        entries: the entry of the new axis in each constant input that has an entry for every axis.
+        entries: the new axis's entry in each constant input that has an entry for every axis.
         axes: the constant input that lists axes.
         option: the option that is an axis.
         data: the inputs that get the axis; all inputs if there are none.
@@ -37,13 +37,13 @@ class NewAxis(NamedTuple):
 
 
 def shift_axis_option(op: Op, name: str = "axis") -> Op:
-    """Return an operator whose option counts one more axis; negative numbers stay."""
+    """Return an operator whose axis option is 1 higher; a negative axis stays."""
     axis = op.options[name]
     return replace(op, options=Options({**op.options, name: axis + (axis >= 0)}))
 
 
 def shift_axes_input(op: Op, index: int) -> Op | None:
-    """Return an operator whose constant input counts one more axis, None if it is not constant."""
+    """Return an operator whose input of axes is 1 higher, None if the input is not constant."""
     axes = op.inputs[index]
     if axes is None or axes.data is None:
         return None

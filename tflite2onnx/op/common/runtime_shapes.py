@@ -40,7 +40,7 @@ def emit_sizes(g: Builder, x: View) -> Value:
 
 
 def multiply_sizes(g: Builder, sizes: Value) -> Value:
-    """Return the product of a list of sizes, which may be empty, as a list of one."""
+    """Return the product of a list of sizes, which may be empty, as a list of one number."""
     return g.reduce("ReduceProd", sizes, [0], keepdims=True)
 
 
@@ -52,13 +52,13 @@ def take_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
 
 
 def resolve_axis(g: Builder, number: View, count: int) -> Value:
-    """Return an axis number as a list of one, 0 ... count - 1; it may count from the end."""
+    """Return an axis as a list of one number, 0 ... count - 1; `number` may be negative."""
     wide = g.cast(number.reshape((1,)), DType.INT64)
     return g.Mod(wide, g.ints([count]))
 
 
 def split_shape(g: Builder, sizes: Value, axis: Value, length: int = 1) -> SplitShape:
-    """Return a list of sizes split at an axis, or at `length` axes from it on."""
+    """Return a list of sizes split at an axis, or at `length` axes that begin with it."""
     after, axes = g.Add(axis, g.ints([length])), g.ints([0])
     return SplitShape(
         g.Slice(sizes, g.ints([0]), axis, axes),

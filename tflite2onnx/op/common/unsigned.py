@@ -10,7 +10,7 @@ from tflite2onnx.tensor import DType
 
 @dataclass(frozen=True)
 class UnsignedInt:
-    """A tensor of uint32 or uint64; the other operand is one too, or a Python number."""
+    """A tensor of uint32 or uint64; operators take another such tensor, or a Python number."""
 
     g: Builder
     value: Value

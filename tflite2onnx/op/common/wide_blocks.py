@@ -1,27 +1,27 @@
 """More channels for convolutions where ONNX Runtime computes in blocks of 16 (AVX-512).
 
-With AVX2 a block has 8 channels, and images of 8 channels are blocks. With AVX-512 they leave the
-blocks (`solver.convolution_times`); if a convolution has groups of 8 channels, the image is copied,
-and the groups are computed one by one. Filters of zeros that fill blocks of 16 are faster with
-AVX-512 and slower with AVX2, so the model finds out which blocks there are:
+With AVX2 a block has 8 channels, and images of 8 channels are blocks. With AVX-512 these images are
+not blocks (`solver.convolution_times`). If a convolution has groups of 8 channels, the image is
+copied, and the groups are computed one by one. Filters of zeros that fill blocks of 16 are faster
+with AVX-512 and slower with AVX2, so the model tests the size of blocks:
 
     Softmax of constants -> Gather -> Less -> If: Pad of filters, Conv; or Conv
 
-Softmax adds exponentials in as many sums as a register has floats. Here they are 1 and two numbers
-of 0.8 times the least number that changes 1. With 8 sums they are added to 1 one by one, and the
-sum is 1; with 16 sums they are first added to each other (`ComputeSumExpF32Kernel` of MLAS). ONNX
-Runtime computes the condition when it loads the model, and puts the nodes of one branch in place of
-each If (`builder.adaptive_weights`). With its optimizations disabled the If runs.
+Softmax adds exponentials in as many sums as a register has floats. Here the exponentials are 1 and
+two numbers of 0.8 times the least number that changes 1. With 8 sums the two numbers are added to 1
+one by one, and the sum is 1. With 16 sums they are first added to each other
+(`ComputeSumExpF32Kernel` of MLAS). ONNX Runtime computes the condition when it loads the model, and
+replaces each If by the nodes of one branch (`builder.adaptive_weights`). With its optimizations
+disabled the If runs.
 
-Channels of images correspond if one is computed from the other channel by channel. They get more
-channels if only convolutions and nodes that compute channel by channel make and read them, and
+Channels of images correspond if one is computed from the other channel by channel. Images get more
+channels if all nodes that make and read them are convolutions or compute channel by channel, and
 
-1. they are 8, and 16 are expected to be faster in the convolutions that read them; or
+1. images have 8 channels, and the convolutions that read them are expected to be faster with 16; or
 2. a convolution of an odd number of groups of 8 or 24 channels makes or reads them. Two groups
    become one, of 16 or 48 channels.
 
-Images of few channels stay if less than a fiftieth of the expected time is saved, or less than 5
-microseconds.
+Images of few channels stay unless a fiftieth of the expected time is saved, and 5 microseconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EXPONENTS[[0, _HALF, 3 * _HALF]] = 0, *[np.log(0.8 * 2.0**-24)] * 2
 
 
 class _Convolution(NamedTuple):
-    """A Conv of an image with constant filters, and the pixels of both images."""
+    """A Conv of an image with constant filters, and the pixels of its input and its output."""
 
     node: Node
     filters: Shape
@@ -71,13 +71,13 @@ class _Convolution(NamedTuple):
 
     @property
     def counts(self) -> dict[Value, int]:
-        """The channels of the image that it reads and of the one that it makes."""
+        """The channels of the input and of the output."""
         channels = self.filters[1] * self.groups, self.filters[0]
         return dict(zip((self.node.present[0], *self.node.outputs), channels, strict=True))
 
     @property
     def paired(self) -> dict[Value, int]:
-        """The same with an even number of groups; {} if two groups are no whole blocks."""
+        """The channels with an even number of groups; {} if two groups are no whole blocks."""
         whole = self.filters[1] in _GROUPS and self.filters[0] // self.groups % _HALF == 0
         if self.groups == 1 or not whole:
             return {}
@@ -85,7 +85,7 @@ class _Convolution(NamedTuple):
         return {value: n + more * n // self.groups for value, n in self.counts.items()}
 
     def estimate(self, read: int) -> float:
-        """Return the expected microseconds with a number of channels that are read."""
+        """Return the expected microseconds with this number of input channels."""
         depthwise = self.is_depthwise
         filters = (1 if depthwise else read, *self.filters[2:])
         outputs, factors = self.filters[0], FACTORS[_BLOCK]
@@ -99,7 +99,7 @@ class _Convolution(NamedTuple):
 def widen_blocks(
     g: Builder, nodes: tuple[Node, ...], ends: Sequence[Value]
 ) -> tuple[tuple[Node, ...], frozenset[Value]]:
-    """Return the nodes of the main graph, and the values whose channels the processor decides."""
+    """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     if g.canonical or not g.plan.finds_processor:
         return nodes, frozenset()
     convolutions = {each.node.outputs: each for each in _find_convolutions(g, nodes)}
@@ -148,7 +148,7 @@ def _join_channels(
     convolutions: Mapping[tuple[Value, ...], _Convolution],
     ends: Sequence[Value],
 ) -> tuple[DisjointSets[Value], set[Value]]:
-    """Return values as sets of those whose channels correspond, and the sets that must stay."""
+    """Return sets of values with corresponding channels, and the sets that must not change."""
     channels = DisjointSets[Value]()
     fixed = set(ends)
     for node in nodes:
@@ -167,7 +167,7 @@ def _join_channels(
 
 
 def _has_equal_channels(g: Builder, node: Node, images: Sequence[Value]) -> bool:
-    """Return whether all operands are images of as many channels, or constants of one element."""
+    """Return whether all operands are images of equal channels, or constants of one element."""
     sizes = [g.types[v][1] if v in g.types else () for v in images]
     constants = [v.data for v in node.present if v.data is not None]
     equal = {each[1:2] for each in sizes if len(each) == _IMAGE}

@@ -37,10 +37,10 @@ class ImageOperator(DynamicShape):
         self._known_sizes: dict[int, Mapping[str, int]] = {}
 
     def frames(self) -> Sequence[Frame]:
-        """Return frames in which a column of pixels is stored as a row.
+        """Return frames in which a column of pixels may be stored as a row.
 
-        ONNX Runtime's kernels for floats compute several pixels of a row at once: sequences that
-        are rows take 0.5 to 0.8 of the time of columns. Both orders are the same bytes.
+        ONNX Runtime's kernels for floats compute several pixels of a row at once: a sequence that
+        is a row takes 0.5 to 0.8 of the time of a column. Both orders are the same bytes.
         """
         frames = super().frames()
         if not self.turns_columns or not self._is_column:
@@ -49,7 +49,7 @@ class ImageOperator(DynamicShape):
 
     @property
     def _is_column(self) -> bool:
-        """Whether the images have floats, which are not quantized, and one pixel in a row."""
+        """Whether the images are floats without quantization, and have one pixel in each row."""
         if not self.sizes(0)["W"] == self.sizes(~0)["W"] == 1 < self.sizes(0)["H"]:
             return False
         tensors = (self.input(0), self.output)
@@ -70,7 +70,7 @@ class ImageOperator(DynamicShape):
         return self._known_sizes[operand]
 
     def image_sizes(self, operand: int) -> Shape:
-        """Return the sizes of the axes D, H and W that an operand has; errors as `sizes`."""
+        """Return the sizes of those axes of D, H and W that an operand has; errors as `sizes`."""
         return tuple(size for letter, size in self.sizes(operand).items() if letter in "DHW")
 
     def _read_sizes(self, operand: int) -> Mapping[str, int]:
@@ -164,7 +164,7 @@ class Window(NamedTuple):
     def pad(self, g: Builder, data: Value, image: Shape, filler: Value) -> Value:
         """Return images of this height and width, channels last, with the padding around them.
 
-        `gather` needs rows of some widths: there may be more columns at the end.
+        `gather` needs rows of certain widths, so there may be further columns at the end.
         """
         top, left, bottom, right = self.make_attributes(image)["pads"]
         right += self._count_spare_columns(image[1] + left + right)
@@ -172,7 +172,7 @@ class Window(NamedTuple):
         return g.Pad(data, pads, filler) if top + left + bottom + right else data
 
     def pad_size(self, image: Shape) -> Shape:
-        """Return the height and the width of an image that `pad` returns."""
+        """Return the height and the width of the images that `pad` returns."""
         top, left, bottom, right = self.make_attributes(image)["pads"]
         width = image[1] + left + right
         return (image[0] + top + bottom, width + self._count_spare_columns(width))
@@ -189,11 +189,12 @@ class Window(NamedTuple):
         a window are in this order, too. `steps` are the numbers of windows in a column and in a
         row.
 
-        Gather copies one piece of memory for each index, so pieces should be large. They are rows
-        of windows: each row of the image is repeated, once for each column of a window, with a
-        width that moves the next copy by one pixel to the left. So every row of a window is a whole
-        piece in one of the copies. With dilations a Gather joins the pixels of these rows first.
-        Windows that move by whole pieces of several pixels copy these.
+        Gather copies one piece of memory for each index, so pieces should be large. Each piece is a
+        row of a window: each row of the image is repeated, once for each column of a window, and
+        the width of the row moves the next copy by one pixel to the left. So every row of a window
+        is a whole piece in one of the copies. With dilations, another Gather first joins the pixels
+        of a row of a window. If windows move by whole pieces of several pixels, these pieces are
+        copied without repetition.
         """
         joined = self.count_joined_pixels(image[1])
         if joined > 1:
@@ -227,7 +228,7 @@ class Window(NamedTuple):
         return min(self.kernel) > 1 == self.dilations[1]
 
     def _count_spare_columns(self, width: int) -> int:
-        """Return by how many columns `gather` needs wider rows than these, to repeat them.
+        """Return the number of columns by which `gather` needs wider rows to repeat them.
 
         A copy begins one pixel before the end of a piece.
         """
@@ -244,7 +245,8 @@ class Window(NamedTuple):
     def _has_padding_of(self, sizes: Sizes) -> bool:
         """Return whether the padding depends on the size of a dynamic axis.
 
-        It does not with VALID, with a stride of 1, and for a window of one element, which has none.
+        It does not depend on the size with VALID, with a stride of 1, or for a window of one
+        element.
         """
         axes = zip(sizes, self.strides, self._dilate_kernel(), strict=True)
         return self.same and any(
@@ -252,10 +254,10 @@ class Window(NamedTuple):
         )
 
     def _crop_unread(self, g: Builder, data: Operand) -> Operand:
-        """Return an image without the last rows and columns, if no window reads them.
+        """Return an image without the last rows and columns that no window reads.
 
-        For unread rows and columns, auto_pad of ONNX Runtime makes the padding negative, which
-        pooling refuses, and with which convolutions begin at a later element.
+        With unread rows or columns, auto_pad in ONNX Runtime makes the padding negative. Pooling
+        refuses negative padding, and convolutions begin at a later element with it.
         """
         windows = zip(self.strides, self._dilate_kernel(), strict=True)
         narrow = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]
@@ -285,7 +287,7 @@ class Window(NamedTuple):
         return tuple((size - 1) * dilation + 1 for size, dilation in pairs)
 
     def _compute_excess(self, image: Shape) -> Shape:
-        """Return how far the last window would exceed the image if the first began at 0."""
+        """Return by how many pixels the last window exceeds the image if the first begins at 0."""
         axes = zip(self.count_steps(image), self.strides, self._dilate_kernel(), image, strict=True)
         return tuple((n - 1) * stride + extent - size for n, stride, extent, size in axes)
 
@@ -297,7 +299,7 @@ def _turn_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gather_places(g: Builder, data: Value, places: Array, axis: int, size: int) -> Value:
-    """Return the rows or columns at these places, of an axis of this size."""
+    """Return the rows or columns at these indices of an axis of this size."""
     if np.array_equal(places, np.arange(size)):
         return data
     return g.Gather(data, g.constant(places), axis=axis)

@@ -1,1 +1,1 @@
-"""Operators that run subgraphs, and operators on variables."""
+"""Operators that run sub-graphs, and operators on variables."""

@@ -1,4 +1,4 @@
-"""Control flow, in the forms that `inline_subgraphs` makes of it."""
+"""Control flow, in the forms that `inline_subgraphs` makes."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
 
 
 def _find_common_shape(one: OutputShape, other: OutputShape) -> OutputShape:
-    """Return the sizes that two shapes of one rank have in common; the others are unknown."""
+    """Return the sizes that are equal in two shapes of one rank; other sizes are unknown."""
     return [a if a == b else DataDependentSize() for a, b in zip(one, other, strict=True)]
 
 

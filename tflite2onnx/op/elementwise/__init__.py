@@ -1,1 +1,1 @@
-"""Operators that compute each element on its own."""
+"""Elementwise operators."""

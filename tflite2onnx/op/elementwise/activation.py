@@ -30,7 +30,7 @@ def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
 
 
 def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Value:
-    """Apply a fused activation as kernels without state do.
+    """Apply a fused activation in the way of kernels without state.
 
     The kernels convert it to bounds (CalculateActivationRange in kernel_util.h). TANH and SIGN_BIT
     have no bounds, so these kernels ignore them: see `apply_unbounded_activation`.
@@ -46,7 +46,7 @@ UNBOUNDED = ("TANH", "SIGN_BIT")
 
 
 def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:
-    """Apply TANH or SIGN_BIT, as hybrid and recurrent kernels do (ApplyActivationToVector)."""
+    """Apply TANH or SIGN_BIT, in the way of hybrid kernels (ApplyActivationToVector)."""
     if name == "TANH":
         return g.Tanh(x)
     if name == "SIGN_BIT":
@@ -55,7 +55,7 @@ def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:
 
 
 def apply_activation(g: Builder, name: str, x: Value) -> Value:
-    """Apply an activation as recurrent kernels do."""
+    """Apply an activation in the way of recurrent kernels."""
     return apply_fused_activation(g, name, apply_unbounded_activation(g, name, x), DType.FLOAT32)
 
 
@@ -110,9 +110,9 @@ class LeakyRelu(Elementwise):
 class Bounded(Elementwise):
     """RELU and other bounds: activation functions that are not fused into another operator.
 
-    `emit` adds no node. The driver applies the bounds, as it does for fused activations, because
-    `activation` is the operator itself. If input and output have one scale, the driver clamps the
-    stored integers.
+    `emit` adds no node. `activation` is the operator itself, so the driver applies the bounds as
+    those of a fused activation. If input and output have one scale, the driver clamps the stored
+    integers.
     """
 
     rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(

@@ -1,8 +1,8 @@
 """Elementwise operators: tables with a row for each operator.
 
 If a result is not finite, these operators follow ONNX, not LiteRT: LiteRT's kernels of ADD, SUB,
-MUL and DIV replace an infinity by the largest float (those of the default delegate do not),
-MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
+MUL and DIV replace an infinity by the largest float (kernels of the default delegate do not). In
+LiteRT, MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ def emit_reciprocal_root(g: Builder, x: Operand) -> Value:
 
 
 def compute_maximum(a: Array, b: Array) -> Array:
-    """Return the larger elements, b where one is NaN, as the kernels do."""
+    """Return the larger elements, or b where a or b is NaN, as in the kernels."""
     return np.where(a > b, a, b)
 
 
 def compute_minimum(a: Array, b: Array) -> Array:
-    """Return the smaller elements, b where one is NaN, as the kernels do."""
+    """Return the smaller elements, or b where a or b is NaN, as in the kernels."""
     return np.where(a < b, a, b)
 
 
@@ -309,7 +309,7 @@ _ORDERED = "float32 float16 bfloat16 int8 uint8 int16 int32 int64"
 class Extreme(Elementwise):
     """The larger or smaller of two inputs that broadcast.
 
-    The kernels compare stored integers, whatever the scales of the three tensors are.
+    The kernels compare stored integers, and ignore the scales of the three tensors.
     """
 
     arity = 2
@@ -323,7 +323,7 @@ class Extreme(Elementwise):
 
 
 class OfIntegers(Elementwise):
-    """Functions that the kernels compute on stored integers, whatever the scales are."""
+    """Functions that the kernels compute on stored integers; the scales are ignored."""
 
     arity = 2
     quantization = Integers(in_file_types=True)

@@ -24,7 +24,8 @@ class Cast(Pointwise, Foldable):
 
     Wide integers are cast to narrower ones by dropping bits. The types are those of the tensors,
     not those of the options, as in the kernel. The stored integers of a quantized tensor are cast.
-    Our option `saturates` is False if LiteRT refuses floats outside of the integers.
+    The option `saturates`, which only passes set, is False if LiteRT refuses floats outside of the
+    range of the integers.
     """
 
     codes = ("CAST",)
@@ -100,10 +101,10 @@ def _saturate_constant(x: Array, target: DType) -> Array:
 class Dequantize(Pointwise):
     """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16.
 
-    Constants are the weights of products of float data ("weight only"). LiteRT dequantizes them
-    once. ONNX Runtime makes MatMulNBits, which rounds the data to 8 bits, of MatMul and the
-    DequantizeLinear of a constant (DQMatMulNodeGroupSelector in qdq_selectors.cc); with Gemm it
-    dequantizes them in each run.
+    A constant input is the weights of a product of float data ("weight only"), which LiteRT
+    dequantizes once. ONNX Runtime makes MatMulNBits, which rounds the data to 8 bits, of MatMul and
+    the DequantizeLinear of a constant (DQMatMulNodeGroupSelector in qdq_selectors.cc); with Gemm it
+    dequantizes the weights in each run.
     """
 
     codes = ("DEQUANTIZE",)

@@ -79,8 +79,9 @@ class Comparison(Elementwise):
 def list_comparable_integers(stored: Storage) -> Array:
     """Return the int32 that the kernels compare for each stored integer, indexed by its bits.
 
-    It is the real number in units of 1 / 256, even if the scale is finer: close numbers are equal
-    (ComparisonQuantized in comparisons.cc). A negative integer is an index from the end.
+    An entry is the real number in units of 1 / 256. Close numbers are equal, even if the scale is
+    finer (ComparisonQuantized in comparisons.cc). A negative stored integer is an index from the
+    end.
 
     The arithmetic is gemmlowp's, which rounds twice: the product with 31 bits of the scale is
     rounded half up, then the shift rounds half away from zero.

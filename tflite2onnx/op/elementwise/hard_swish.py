@@ -1,8 +1,9 @@
 """HARD_SWISH: x * relu6(x + 3) / 6, and for 8-bit stored integers a table of the kernel's results.
 
-XNNPACK has no integer kernel for it, so LiteRT's built-in kernel computes by default, with 16-bit
-numbers that are rounded four times. Computed in float, up to 5 of 256 integers would differ by 1.
-The table is not slower, because ONNX Runtime has no integer kernel for HardSwish.
+XNNPACK has no integer kernel of HARD_SWISH, so LiteRT's built-in kernel runs by default. It
+computes with 16-bit numbers that are rounded four times. A float computation would differ by 1 for
+up to 5 of 256 integers. The table is not slower, because ONNX Runtime has no integer kernel for
+HardSwish.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _encode_multiplier(factor: np.float32) -> _Multiplier:
 
 
 def _make_table(x: Tensor, y: Tensor) -> Array | None:
-    """Return the outputs for all inputs in ascending order; HardSwish in LiteRT's hard_swish.h."""
+    """Return the outputs of all inputs in ascending order, as in LiteRT's hard_swish.h."""
     source, target = x.quantization, y.quantization
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None

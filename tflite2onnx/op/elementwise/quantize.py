@@ -29,19 +29,19 @@ _BITS = range(2, 17)
 
 
 class Quantize(Pointwise):
-    """QUANTIZE: to integers with a scale, as the driver does for the output of every operator.
+    """QUANTIZE: real numbers become integers with a scale; the driver quantizes the output.
 
     XNNPACK multiplies real numbers by the reciprocal of the scale, and ONNX divides them by the
-    scale. The results differ for ties, which are frequent in pixels from -1 to 1.
-    To requantize to another integer type, LiteRT's built-in kernel rounds half away from zero, and
-    ONNX rounds half to even. XNNPACK requantizes to another scale of the same type: this becomes
-    LeakyRelu, whose two slopes round half up, and which ONNX Runtime computes by a table. Integers
-    that stand for the same real numbers as int8 and as uint8 are converted only where the ONNX
-    model stores them in two types. With the option `divides`, which no file has, real numbers are
-    divided by the scale: QuantizeLinear alone.
+    scale. The results differ for ties, which are frequent in pixels from -1 to 1. To requantize to
+    another integer type, LiteRT's built-in kernel rounds half away from zero, and ONNX rounds half
+    to even. XNNPACK requantizes to another scale of the same type with halves rounded up. This
+    becomes LeakyRelu, whose two slopes round halves up, and which ONNX Runtime computes by a table.
+    Integers that stand for the same real numbers as int8 and as uint8 are converted only where the
+    ONNX model stores them in two types. With the option `divides`, which only passes set, real
+    numbers are divided by the scale: QuantizeLinear alone.
 
-    int32 with a scale is not a quantized tensor to other operators. Only QUANTIZE writes it, from
-    int16, and reads it.
+    Only QUANTIZE reads int32 with a scale, and writes it, from int16. Other operators do not treat
+    int32 with a scale as quantized.
     """
 
     codes = ("QUANTIZE",)

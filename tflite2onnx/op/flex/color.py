@@ -61,7 +61,7 @@ def _clip_to_unit(g: Builder, dtype: DType, x: Value) -> Value:
 def _to_hues(
     g: Builder, dtype: DType, red: Value, green: Value, blue: Value
 ) -> tuple[Value, Value, Value]:
-    """Return hue, saturation and value, from 0 to 1; grays have a hue and saturation of 0."""
+    """Return hue, saturation and value, from 0 to 1; hue and saturation of grays are 0."""
     zero, one, six = (g.scalar(number, dtype) for number in (0, 1, 6))
     value = g.Max(red, green, blue)
     span = g.Sub(value, g.Min(red, green, blue))
@@ -81,7 +81,7 @@ def _to_hues(
 def _to_colors(
     g: Builder, dtype: DType, hue: Value, saturation: Value, value: Value
 ) -> tuple[Value, ...]:
-    """Return red, green and blue; each depends on the distance of its hue."""
+    """Return red, green and blue; each depends on its hue's distance."""
     one, two = g.scalar(1, dtype), g.scalar(2, dtype)
     sixths, pale = g.Mul(hue, g.scalar(6, dtype)), g.Sub(one, saturation)
 

@@ -17,7 +17,7 @@ _F32 = DType.FLOAT32
 
 
 class FlexCombinedSuppression(DynamicShape):
-    """FlexCombinedNonMaxSuppression: the best boxes of each class, and the best of all of these.
+    """FlexCombinedNonMaxSuppression: the best boxes of each class, then of all classes.
 
     A box is dropped if its overlap with a better box of its class is greater than a threshold, or
     if its score is not greater than another threshold. Elements of the outputs after the last box

@@ -1,7 +1,7 @@
 """TensorFlow's elementwise operators without an equivalent in TFLite (see `passes.flex`).
 
-They are as exact as ONNX's nodes. Each is computed in the type in which TensorFlow computes it, in
-particular in double precision.
+The results are as exact as those of ONNX's nodes. Each operator computes in the type in which
+TensorFlow computes, in particular in double precision.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
 
 
 def _emit_node_but_double(op_type: str, emit: Unary, **attributes: float) -> Unary:
-    """Return an emitter of a node, or of other nodes for float64: ONNX Runtime lacks a kernel."""
+    """Return an emitter of a node, or of other nodes for float64, which lacks a kernel."""
 
     def choose_form(g: Builder, dtype: DType, x: Operand) -> Value:
         return emit(g, dtype, x) if dtype is DType.FLOAT64 else g.node(op_type, x, **attributes)
@@ -147,7 +147,7 @@ def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
 
 
 def _emit_element_test(op_type: str) -> Emit:
-    """Return an emitter of a test for infinities, or for what is not a number."""
+    """Return an emitter of a test for infinities or for NaN."""
     return lambda g, dtype, _, x: g.node(op_type, _cast_for_infinities(g, dtype, x))
 
 
@@ -231,7 +231,7 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
 
 
 def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
-    """Return the quotient rounded towards 0, as ONNX's Div of integers is."""
+    """Return the quotient rounded towards 0, like ONNX's Div of integers."""
     if not dtype.is_float:
         return g.add_with_casts("Div", dtype, a, b)
     quotient = g.Div(a, b)

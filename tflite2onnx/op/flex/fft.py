@@ -19,7 +19,7 @@ _PAIR = 2
 
 
 class _Kind(NamedTuple):
-    """The number of axes, whether one side is real numbers, and whether it is inverse."""
+    """The number of axes, whether input or output is real, and whether the transform is inverse."""
 
     axes: int
     real: bool

@@ -92,7 +92,7 @@ class FlexCropAndResize(DynamicShape):
 
 
 def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
-    """Return the positions of the rows or columns of crops, in pixels: [boxes, count]."""
+    """Return the positions of the rows or columns of crops, in pixels, [boxes, count]."""
     pixels = g.scalar(size - 1, _F32)
     if count == 1:
         return g.Mul(g.Mul(g.Add(first, last), g.scalar(0.5, _F32)), pixels)
@@ -115,7 +115,7 @@ def _take_nearest(g: Builder, places: Value, size: int) -> Value:
 
 
 def _find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
-    """Return the pixels before and after positions, and the distances from the former."""
+    """Return the pixels before and after each position, and its distance from the pixel before."""
     before = g.Floor(places)
     return (
         _round_to_pixel(g, before, size),

@@ -154,7 +154,7 @@ class _Step:
 
     @property
     def divisor(self) -> Value:
-        """The pivot, or 1 where it is 0: the determinant is 0 then for any other pivots."""
+        """The pivot, or 1 if the pivot is 0: then the determinant is 0 for any other pivots."""
         g, zero = self._g, self._g.scalar(0, _F64)
         return g.Where(g.Equal(self.pivot, zero), g.scalar(1, _F64), self.pivot)
 

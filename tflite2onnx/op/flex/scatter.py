@@ -159,7 +159,7 @@ class FlexDynamicStitch(Operator):
 
     @property
     def _rows(self) -> Array:
-        """The index of each output row in the concatenated inputs; the last of equal indices."""
+        """For each output row, its last index in the concatenated inputs."""
         places = [place for i in range(len(self._pairs)) for place in ints(self, i)]
         count = max(places, default=-1) + 1
         is_complete = min(places, default=0) == 0 and len({*places}) == count

@@ -85,9 +85,9 @@ class EmbeddingLookup(DynamicShape, Foldable):
     def _gather_numbers(self, g: Builder, ids: View, table: View) -> Value:
         """Return the integers of rows as float32.
 
-        ONNX Runtime gathers whole bytes. The bytes of elements of less than 8 bits are those of
-        the file, which a product may read as such elements; each byte is looked up in a table of
-        the elements that it holds.
+        ONNX Runtime gathers whole bytes. Elements of less than 8 bits are gathered as the bytes of
+        the file, because a product may read the same bytes as elements. Each byte is an index of a
+        table of the elements in a byte.
         """
         bits = table.dtype.bits
         if bits == _BYTE:
@@ -158,7 +158,7 @@ class EmbeddingLookupSparse(DynamicShape):
             )
 
     def _check_sequence(self) -> None:
-        """Raise OperatorError if ids of one sum are known to be apart, and the sum is divided."""
+        """Raise OperatorError if the ids of a mean are known not to be consecutive."""
         indices, sizes = self.input(1).data, self._sparse
         if indices is None or not sizes or self.options.combiner == _SUM:
             return

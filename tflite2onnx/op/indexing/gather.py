@@ -88,7 +88,7 @@ class Gather(Movement, Foldable, IndexesAxes):
 
     @property
     def _takes_all(self) -> bool:
-        """Whether the index is 0, of an axis of one element."""
+        """Whether the only index is 0 and the axis has one element."""
         indices, axis = self.input(1), self._axis
         return bool(
             indices.data is not None

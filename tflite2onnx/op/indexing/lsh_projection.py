@@ -137,7 +137,7 @@ def _hash_16(key: Key, size: int) -> UnsignedInt:
 
 
 def _mix_ends(key: Key, size: int, first: int) -> tuple[UnsignedInt, UnsignedInt, UnsignedInt]:
-    """Return words of the first and last 16 bytes; the last one is their hash."""
+    """Return words of the first and the last 16 bytes, then the hash of these words."""
     factor = _K2 + size * 2
     a, b = key.fetch(0) * first, key.fetch(8)
     c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2

@@ -139,7 +139,7 @@ class MatrixDiag(AnySizes):
     def _place_dynamic_diagonal(
         self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
     ) -> Value:
-        """Do as `_place_diagonal` with dynamic sides: each vector broadcasts as a row."""
+        """Return the result of `_place_diagonal` with dynamic sides: vectors broadcast as rows."""
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         sides = [g.reshape(g.runtime_shape([size], x), []) for size in y.sizes[-2:]]
         down, along = (g.Range(zero, side, one) for side in sides)

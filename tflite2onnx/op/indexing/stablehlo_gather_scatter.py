@@ -34,7 +34,7 @@ _OF_BOOLS = {"max": "add", "min": "mul"}
 
 
 class _Indexed(Operator):
-    """Base of both operators: their index vectors."""
+    """Base of both operators, which reads the index vectors."""
 
     quantization = Moves()
 
@@ -58,7 +58,7 @@ class _Indexed(Operator):
         return axes
 
     def _find_indexed_axes(self, name: str) -> list[int]:
-        """Return the axis of the data for each element of an index vector, from this option."""
+        """Return the axis of the data for each element of an index vector, from an option."""
         axes = self._read_distinct_axes(name, self.input(0).rank)
         count = self.input(1).shape[self._vector_axis]
         if len(axes) != count or not self.input(0).rank:
@@ -102,7 +102,7 @@ def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
 
 
 class StablehloGather(_Indexed, DynamicShape):
-    """STABLEHLO_GATHER: windows that begin at index vectors, which are clamped to fit in.
+    """STABLEHLO_GATHER: windows that begin at index vectors, clamped so that windows fit.
 
     The axes of a window are the axes `offset_dims` of the result. Collapsed axes, which have one
     element, are left out.
@@ -309,7 +309,7 @@ class StablehloScatter(_Indexed):
     def _find_rows(
         self, g: Builder, vectors: Value | Array, sizes: Sequence[int], window: Shape
     ) -> tuple[Operand, bool]:
-        """Return the row of each element, [..., 1], and whether all of them are inside."""
+        """Return the row of each element, [..., 1], and whether all rows are inside."""
         count = len(self._find_indexed_axes("scatter_dims_to_operand_dims"))
         more = len(sizes) - count  # every window begins at 0 along the remaining axes
         if isinstance(vectors, np.ndarray):

@@ -51,7 +51,7 @@ class Unique(Movement):
 
 
 class SkipGram(AnySizes):
-    """All n-grams of the words of a sentence, with up to `max_skip_size` words skipped between two.
+    """All n-grams of a sentence's words, with up to `max_skip_size` words left out between two.
 
     The kernel loses the first word after a single leading white space; this operator does not.
     """

@@ -1,1 +1,1 @@
-"""Matrix products, attention and what belongs to them."""
+"""Matrix products, attention, and operators of language models beside attention."""

@@ -18,11 +18,11 @@ _HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
 class Attention(Operator):
-    """ATTENTION: softmax(scale * q k + mask) v, for each head, as a pass recognises it.
+    """ATTENTION: softmax(scale * q k + mask) v, for each head, made by a pass.
 
     Queries, keys and values are [batch, time, heads, depth], the mask is [batch, heads, time,
-    time]. The mask may be missing. Keys and values may have fewer heads; neighbouring heads of the
-    queries then share one.
+    time]. The mask may be missing. If keys and values have fewer heads, neighbouring heads of the
+    queries share one of them.
     """
 
     codes = ("ATTENTION",)
@@ -95,7 +95,7 @@ class Attention(Operator):
 class DotProductAttention(Attention):
     """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
 
-    This is how LiteRT's default delegate computes. The built-in kernel reads a matrix in the wrong
+    LiteRT's default delegate computes this formula. The built-in kernel reads a matrix in the wrong
     order.
     """
 

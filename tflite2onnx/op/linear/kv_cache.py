@@ -20,8 +20,9 @@ class ExternalCache(Operator):
     """odml.update_external_kv_cache: keys and values, with new rows of both at some positions.
 
     Caches and new rows are float32 [1, time, heads, depth]. Positions are int32, one for each new
-    row, and never decrease: rows from the first smaller position on are padding. Of two rows at one
-    position the later one is kept. ScatterND does not guarantee this.
+    row, in ascending order. A smaller position than the one before ends the rows; it and all later
+    rows are padding. Of two rows at one position the later one is kept. ScatterND does not
+    guarantee this.
     """
 
     codes = ("odml.update_external_kv_cache",)
@@ -65,8 +66,8 @@ class InternalCache(HasInternalState):
     """odml.update_kv_cache: all keys and values so far, with new rows at some position.
 
     Caches and new rows are float32 [1, time, heads, depth]. Positions are int64, one for each new
-    row; only the first is used. If the new rows do not fit, the oldest rows are dropped. (A
-    position before the oldest row is an error in LiteRT; here its rows are ignored.)
+    row; only the first is used. If the new rows do not fit, the oldest rows are dropped. (LiteRT
+    fails for a position before the oldest row; here the rows at such positions are ignored.)
     """
 
     codes = ("odml.update_kv_cache",)

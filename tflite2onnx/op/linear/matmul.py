@@ -43,17 +43,19 @@ _MULTIPLES = {DType.INT8: 1, DType.INT4: 2, DType.INT2: 4}
 class FullyConnected(DynamicShape):
     """FULLY_CONNECTED: x times the transpose of the weights, plus a bias.
 
-    The weights are [out, features]. The features of x are its last axes: the fewest whose sizes
-    multiply to `features`. If these are several axes and the weights are constant, `normalise` has
-    given the weights the same axes. The axes may then have any order, and the weights follow it.
+    The weights are [out, features]. The features of x are its last axes: the fewest axes whose
+    sizes multiply to `features`. If the features are several axes and the weights are constant,
+    `normalise` has given the weights the same axes. The axes may then have any order, and the
+    weights follow it.
 
     The output is [batch, out], or has the axes of x with the last one replaced (`keep_num_dims`).
 
     There is one method for each ONNX form: Gemm for matrices and for quantized data; Conv, with a
-    1x1 kernel, for images in channels-first order, or Gemm for those that `multiply_pixels` chooses
-    (`as_matrix`); MatMul for all others. Hybrid weights are stored as [features, out]: ONNX Runtime
-    multiplies by stored integers if DequantizeLinear and MatMul read them, but with Gemm it
-    dequantizes them in each run. Data that LiteRT quantizes at run time are rows of a matrix.
+    1x1 kernel, for images in channels-first order, or Gemm for images that `multiply_pixels`
+    chooses (`as_matrix`); MatMul for all other data. Hybrid weights are stored as [features, out]:
+    ONNX Runtime multiplies by stored integers if DequantizeLinear and MatMul read them. With Gemm
+    it would dequantize the integers in each run. Data that LiteRT quantizes at run time are rows of
+    a matrix.
     """
 
     codes = ("FULLY_CONNECTED",)
@@ -130,7 +132,7 @@ class FullyConnected(DynamicShape):
         return [Frame(slots, names, legal=_has_rows_first if plain else _has_rows_leading)]
 
     def _find_places(self, rank: int) -> Collection[int]:
-        """Return where the features may be in a label of an image, besides at the end."""
+        """Return the positions in an image's label that the features may have, besides the last."""
         if rank != _IMAGE or self.input(1).data is None or self._hybrid:
             return ()
         plain = not self.output.symbols and not is_quantized(self.input(0))
@@ -173,7 +175,7 @@ class FullyConnected(DynamicShape):
     def _emit_conv(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
-        """Return an image whose channels are not last; axes before them are the batch."""
+        """Return an image whose channels are not last; axes before the channels are the batch."""
         channel = y.order.index(y.rank - 1)
         if self.options.get("as_matrix") and prod(y.shape[:channel]) == 1:
             return self._emit_columns(g, y, x, w, b)
@@ -186,7 +188,7 @@ class FullyConnected(DynamicShape):
         return NeedsReshape(g.annotate(product, y.dtype, (before, y.shape[channel], *pixels)))
 
     def _emit_columns(self, g: Builder, y: View, x: View, w: View, b: View | None) -> NeedsReshape:
-        """Return the product of the weights and of x, whose pixels are columns."""
+        """Return the product of the weights and x, whose columns are pixels."""
         out, features = w.tensor.shape
         pixels = y.tensor.elements // out
         bias = None if b is None else b.reshape((out, 1))
@@ -264,7 +266,7 @@ class FullyConnected(DynamicShape):
         return bool(delegated or self.options.asymmetric_quantize_inputs)
 
     def _add_bias(self, g: Builder, product: Value, b: View | None) -> Value:
-        """Add the bias, and apply the activations that only hybrid kernels apply."""
+        """Add the bias, and apply activations that only hybrid kernels apply."""
         product = product if b is None else g.Add(product, b)
         return apply_unbounded_activation(g, self.activation, product) if self._hybrid else product
 
@@ -279,19 +281,19 @@ class FullyConnected(DynamicShape):
 
 
 def _is_product(label: Axes, last: Axes, places: Collection[int]) -> bool:
-    """Return whether the features are last, or are at one of the places, before the output."""
+    """Return whether the features are last, or at one of these indices before the output."""
     at = label.index(last[0])
     return label[at : at + 2] == last and (at == len(label) - 2 or at in places)
 
 
 def _keeps_axes(x: View, y: View) -> bool:
-    """Return whether a product of the last axis of x has the other axes of x, in its order."""
+    """Return whether a product by the last axis of x keeps its other axes in their order."""
     same_order = tuple(x.order) == tuple(y.order) == tuple(range(x.rank))
     return same_order and x.sizes == x.shape and x.shape[:-1] == y.sizes[:-1]
 
 
 def _count_rows(y: View) -> int | str:
-    """Return how many rows an output has as a matrix: a name if it has dynamic axes."""
+    """Return the number of rows of an output as a matrix, a name if axes are dynamic."""
     *sizes, _ = y.sizes
     fixed = [size for size in sizes if isinstance(size, int)]
     if len(fixed) == len(sizes):
@@ -330,9 +332,10 @@ def infer_product(
 
 
 class BatchMatMul(AnySizes):
-    """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y`: the last two are swapped.
+    """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y` swap the last two axes.
 
-    A swap becomes the axis order that the operand must have, so that it may cancel a TRANSPOSE.
+    A swap becomes an axis order that the operand must have, so that the swap may cancel a
+    TRANSPOSE.
     """
 
     codes = ("BATCH_MATMUL",)
@@ -388,7 +391,8 @@ class BatchMatMul(AnySizes):
     ) -> Value | NeedsReshape:
         """Return the product of rows that XNNPACK quantizes at run time, by one matrix or several.
 
-        The delegate takes all of them (VisitBatchMatMulNode in LiteRT's xnnpack_delegate.cc).
+        The delegate computes all products of float data and constant integers (VisitBatchMatMulNode
+        in LiteRT's xnnpack_delegate.cc).
         """
         count = _count_rows(a)
         rows = quantize_asymmetric(g, a.reshape((count, a.shape[-1])), _MATRIX, is_one=count == 1)
@@ -403,8 +407,8 @@ class BatchMatMul(AnySizes):
 
         ONNX Runtime 1.32 makes MatMulNBits of MatMul by a dequantized matrix [k, n], also if the
         data was dequantized from 16 bits (DQMatMulNodeGroupSelector in qdq_selectors.cc).
-        MatMulNBits rounds the data to 8 bits. It is not made of Gemm with `transB`, nor of a
-        matrix that has more than two axes.
+        MatMulNBits rounds the data to 8 bits. Gemm with `transB`, and a matrix with more than two
+        axes, do not become MatMulNBits.
         """
         if self.output.rank == _MATRIX:
             rows = (0, 1) if self.options.adj_y else (1, 0)

@@ -1,4 +1,4 @@
-"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION: what passes recognise in language models."""
+"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION, which passes find in language models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class RotaryEmbedding(Operator):
 
     The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
     `positions` is the axis of the positions. The cosines and the sines are [positions, depth / 2].
-    With a fourth input, the position of the only row, they are those of all positions.
+    If there is a fourth input, x has a single row, whose position is this input, and the cosines
+    and sines are those of all positions.
     """
 
     codes = ("ROTARY_EMBEDDING",)
@@ -79,7 +80,7 @@ class RotaryEmbedding(Operator):
 
 
 class CachedAttention(DynamicShape):
-    """CACHED_ATTENTION: attention of tokens, whose keys and values go into the caches first.
+    """CACHED_ATTENTION: attention of tokens, whose keys and values are first written to the caches.
 
     The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
     depth]; the caches of keys and values; the positions of the tokens; cosines and sines of all
@@ -134,7 +135,7 @@ class TokenAttention(Operator):
     keys and values. The mask is added to the scores of all queries. With a position in place of a
     mask, the token sees all tokens up to the position, or the last `window` of them: only these are
     read. The options `key_order` and `value_order` are the axes of the caches, of batch, heads,
-    tokens and depth. With `is_long` they are read from memory, not from the processor's caches.
+    tokens and depth. With `is_long` the caches are too long for the processor's own caches.
     """
 
     codes = ("TOKEN_ATTENTION",)
@@ -175,7 +176,7 @@ class TokenAttention(Operator):
         return NeedsReshape(self._weigh(g, queries.shape, weights, caches[1], tokens))
 
     def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
-        """Return the first token that is seen, and the one behind the last."""
+        """Return the index of the first visible token, and the index behind the last."""
         end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
         window = int(self.options.get("window", 0))
         start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])
@@ -211,7 +212,7 @@ class TokenAttention(Operator):
         return _multiply(g, queries.value, matrices, alpha=scale, transB=1), shape
 
     def _weigh(self, g: Builder, shape: Shape, weights: Value, values: Value, tokens: int) -> Value:
-        """Return the sums of values."""
+        """Return the sums of values, weighted by the softmax of the scores."""
         heads, shares, depth = shape
         places = _find_places(self.options.value_order, heads)
         is_long = bool(self.options.is_long)
@@ -228,7 +229,7 @@ class TokenAttention(Operator):
 
 
 def _find_places(order: Sequence[int], heads: int) -> Sequence[int]:
-    """Return the axes of heads, tokens and depth of a cache; one head is the first axis."""
+    """Return the axes of heads, tokens and depth of a cache; a single head is the first axis."""
     places = tuple(order[1:])
     return _HEADS_FIRST if heads == 1 and places == _TOKENS_FIRST else places
 

@@ -80,7 +80,7 @@ class DynamicUpdateSlice(Movement, Foldable):
         )
 
     def _list_coordinates(self, x: View, axes: Sequence[int]) -> Array | None:
-        """Return where the rows of the update are in the update, int64, for ScatterND.
+        """Return the index of each row of the update within the update, int64, for ScatterND.
 
         Rows have all axes behind the last one of `axes` in the stored order. Returns None if
         ScatterND would take longer than Slice and Concat, or if sizes are dynamic.
@@ -114,7 +114,7 @@ class DynamicUpdateSlice(Movement, Foldable):
         axes: Sequence[int],
         where: tuple[Value, Value],
     ) -> Value:
-        """Return a value with the update in it, which is smaller along these axes only.
+        """Return a value in which the update replaces a part; it is smaller along `axes` only.
 
         `where` has the start indices and the sizes of the update, of all axes.
 
@@ -143,7 +143,7 @@ class DynamicUpdateSlice(Movement, Foldable):
 
 
 def _take_entry(g: Builder, numbers: Value, index: int) -> Value:
-    """Return one of a list of numbers, as a list."""
+    """Return one entry of a list of numbers, as a list."""
     if numbers.data is not None:
         return g.ints([int(numbers.data[index])])
     return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))

@@ -46,12 +46,12 @@ from tflite2onnx.utils.dimension import (
 
 
 def match_reshape_axes(source: Shape, target: Shape) -> tuple[Axes, Axes]:
-    """Name the axes of both sides of a reshape so that equal names hold equal elements.
+    """Name the axes of both sides of a reshape so that axes of one name have equal elements.
 
     The shapes are divided into groups wherever the products of the leading sizes agree. A group of
     one axis on both sides is one name. The axes of a group that is split or merged share one name,
     so that they stay together. Axes of size 1 without a counterpart get names of their own, because
-    they can be at any place.
+    they can be anywhere.
     """
     if 0 in source:
         free = tuple(f"in{i}" for i in range(len(source)))
@@ -75,7 +75,7 @@ def match_reshape_axes(source: Shape, target: Shape) -> tuple[Axes, Axes]:
 def _match_group(
     source: Shape, target: Shape, i: int, j: int, names: tuple[list[str], list[str]], name: str
 ) -> tuple[int, int]:
-    """Name the smallest groups from i and j on that have one product; return their ends."""
+    """Name the smallest groups from i and j on with equal products of sizes; return their ends."""
     a, b = source[i], target[j]
     names[0][i] = names[1][j] = name
     i, j = i + 1, j + 1
@@ -129,8 +129,9 @@ class Reshape(Movement, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes.
 
     The option `joins_columns` is set by a pass: columns of an image become channels, or channels
-    columns. The data have channels first or last, as an operator before stores them, the output has
-    channels first, as convolutions store it. ONNX Runtime removes the Transposes around Reshape.
+    columns. The data have channels first or last, in the order of the operator that makes them. The
+    output has channels first, the order of convolutions. ONNX Runtime removes the Transposes around
+    Reshape.
     """
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -219,8 +220,8 @@ class Reshape(Movement, Foldable):
         """Whether input 1 of RESHAPE has the new shape.
 
         The kernel reads a vector of int32. For any other input it reads the option `new_shape`
-        (GetOutputShape in reshape.cc). int64 is read here if the file lacks the option, which
-        LiteRT refuses.
+        (GetOutputShape in reshape.cc). If the file lacks the option, which LiteRT refuses, an int64
+        input is read here.
         """
         shape = self.op.inputs[1] if self.op.code == "RESHAPE" and len(self.op.inputs) > 1 else None
         if shape is None or shape.rank != 1:
@@ -252,7 +253,7 @@ class Reshape(Movement, Foldable):
         return [resolved]
 
     def _infer_computed_shape(self) -> OutputShape:
-        """Return unknown sizes; the file may know some, unless the elements contradict it."""
+        """Return unknown sizes: `Unknown` if the declared sizes fit the number of elements."""
         y, elements = self.output, self.input(0).elements
         known = prod(size for axis, size in enumerate(y.shape) if axis not in y.dynamic_axes)
         fits = is_known(elements) and y.dynamic_axes and known and elements % known == 0
@@ -289,7 +290,7 @@ class Reshape(Movement, Foldable):
 
 
 def _require_elements(one: Dim, other: Dim, message: str, *, computed: bool) -> None:
-    """Require that two numbers of elements are equal; common factors are no part of the reason.
+    """Require that two numbers of elements are equal; an error leaves common factors out.
 
     If the new shape is computed, sizes that no expression relates are believed: the kernel compares
     them at run time.
@@ -388,7 +389,7 @@ def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:
 
 
 class ShapeOf(Movement, Foldable):
-    """SHAPE: the sizes of the TFLite axes, in their order. RANK: the number of axes."""
+    """SHAPE: the sizes of the axes in TFLite's order. RANK: the number of axes."""
 
     codes = ("SHAPE", "RANK")
     evaluates_dimensions = True

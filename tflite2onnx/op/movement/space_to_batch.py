@@ -102,7 +102,7 @@ def _split_blocks(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Par
 
 
 def _move_blocks_to_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
-    """Return the same parts with the positions in a block before the batch."""
+    """Return the axes of `_split_blocks` with the positions in a block before the batch."""
     spaces = range(1, len(sizes) - 1)
     parts = []
     for axis in order:
@@ -121,7 +121,7 @@ def _reorder_dynamic_parts(
     block: Value,
     shape: Value,
 ) -> Value:
-    """Do as `_reorder_parts`, with sizes that are known at run time only."""
+    """Return the result of `_reorder_parts` for sizes that are known at run time only."""
     rank = len(old) - sum(inner for _, inner, _ in old)
     places = [axis + rank * inner for axis, inner, _ in old]
     sizes = g.Gather(g.Concat(counts, block, axis=0), g.ints(places), axis=0)
@@ -262,9 +262,9 @@ class Blocks(ImageOperator):
 
     The channels of one pixel of a block are consecutive, ONNX's mode DCR. ONNX Runtime implements
     the nodes for few types besides float32, and with channels first. For other types, and with
-    channels last, pieces of rows move, by Gather, because Transpose of 4 axes takes twice as long
-    and of 6 axes of NCHW ten times as long. ONNX Runtime stores the channels of quantized networks
-    last. DEPTH_TO_SPACE of float32 has this form, too, if it makes 8 channels or more: 64 to 16
+    channels last, Gather moves pieces of rows. Transpose of 4 axes takes twice as long, and of 6
+    axes of NCHW ten times as long. ONNX Runtime stores the channels of quantized networks last.
+    DEPTH_TO_SPACE of float32 uses Gather, too, if its output has 8 channels or more: 64 to 16
     channels between two convolutions take 0.57 of the time, 16 to 4 channels 0.87, 12 to 3 channels
     1.05 (with Transpose, AMD EPYC, family 26).
     """

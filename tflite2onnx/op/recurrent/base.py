@@ -1,8 +1,8 @@
 """Base of the recurrent operators: packed weights, loops over time steps, rounding to integers.
 
-A sequence is [time, batch, features] here; `time_major` is treated as a layout. Everything that
-does not depend on the state is computed for all times at once. The rest is a step, from the states
-before a time to the states after it.
+A sequence is [time, batch, features] here; `time_major` is treated as a layout. Results that do not
+depend on the state are computed for all times at once. All other results are computed in a step,
+from the states before a time to the states after it.
 
 An integer kernel stores every intermediate value as an integer with a scale. Here these values are
 float32 numbers, and `round_to_storage` rounds them to the numbers that the integers represent.
@@ -48,9 +48,9 @@ _STORED = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, D
 
 
 def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:
-    """Return numbers rounded to those that a storage represents; None does not round.
+    """Return numbers rounded to the numbers that a storage represents.
 
-    With float quantization numbers are not rounded.
+    With None, or if the quantization is float, numbers are not rounded.
     """
     inner = g.plan.find_inner_storage(storage or REAL)
     if inner.quantization is None:
@@ -74,7 +74,7 @@ def read_constant(tensor: Tensor) -> Array:
 
 
 def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
-    """Raise OperatorError unless a tensor is None, or constant and of one of these shapes."""
+    """Raise OperatorError unless a tensor is None, or is constant and has one of these shapes."""
     if tensor is None:
         return
     name, shape = tensor.name, list(tensor.shape)
@@ -98,7 +98,7 @@ def expect_bias(x: Tensor, tensor: Tensor | None, units: int) -> None:
 
 
 def dequantize_weights(x: Tensor, weights: Tensor) -> Array:
-    """Return constant weights, by which x is multiplied, as float32 numbers."""
+    """Return the constant weights that multiply x, as float32 numbers."""
     storage = find_weight_storage(x, weights, folds=True)[0]
     data = encode_constant(read_constant(weights), weights.dtype, storage)
     if storage.quantization is None:
@@ -113,11 +113,11 @@ def stack_matrices(
     arrange: Callable[[Array], Array],
     signs: Iterable[int] = (),
 ) -> Value:
-    """Return matrices, by which x is multiplied, as one float32 matrix with the rows of all.
+    """Return the matrices that multiply x as one float32 matrix with the rows of all.
 
-    Integer weights stay integers in the file, followed by a DequantizeLinear. A runtime folds it
-    at load if x is a float tensor. If x is quantized it is not folded, because ONNX Runtime would
-    then quantize the weights again (WeightBiasQuantization).
+    Integer weights stay integers in the file, followed by a DequantizeLinear. A runtime folds it at
+    load if x is a float tensor. If x is quantized, the DequantizeLinear is not folded, because ONNX
+    Runtime would then quantize the weights again (WeightBiasQuantization).
 
     Args:
         g: the builder.
@@ -125,7 +125,7 @@ def stack_matrices(
         matrices: constant [rows, columns] each; a vector is the diagonal of a matrix.
         arrange: reorders the axes of the result. If the rows may have different scales they must
             stay on axis 1.
-        signs: 1 or -1 per matrix, by which it is multiplied.
+        signs: a factor of 1 or -1 for each matrix.
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
@@ -199,7 +199,7 @@ def repeat_step(
 ) -> tuple[Value, tuple[Value, ...]]:
     """Return the first state at all times, and all states after the last time.
 
-    x is [time, ...], of which a step gets one time. `shapes` are the shapes of x and of the states.
+    x is [time, ...]; a step gets x at one time. `shapes` are the shapes of x and of the states.
     """
     (times, *step_shape), state_shapes = shapes[0], shapes[1:]
     if times == 1:
@@ -224,10 +224,10 @@ def scan(
     *,
     reverse: bool,
 ) -> tuple[Value, ...]:
-    """Return the states after the last of the rows of x, then what each step returns beside them.
+    """Return the states after the last row of x, then the other results of all steps.
 
-    A step gets a row of x and the states before it, and returns the states after it, then rows;
-    each value has its shape beside it, x that of a row.
+    A step gets a row of x and the states before it. It returns the states after it, then rows. Each
+    value is a pair with its shape; the shape of x is that of a row.
     """
     inner = g.make_nested()
     named = zip(("now", "h", "c"), (x, *states), strict=False)
@@ -259,8 +259,8 @@ class Recurrent(DynamicShape):
     directions. Outputs are one sequence per direction, concatenated if `merge_outputs`, and the
     last states in the order of the inputs. The second direction runs backwards in time.
 
-    If the auxiliary sequence has parameters it contributes to both directions. Otherwise the second
-    direction reads it in place of the first sequence.
+    If the auxiliary sequence has parameters, both directions add it. Otherwise the second direction
+    reads it in place of the first sequence.
 
     Attributes:
         auxiliary: the input that is the auxiliary sequence, if the operator can have one.

@@ -1,12 +1,13 @@
-"""An LSTM whose cell is clipped behind each step, by ONNX's LSTM, which has no such clip.
+"""An LSTM whose cell is clipped after each step, by ONNX's LSTM, which does not clip the cell.
 
-A bound of 10, as files of Keras have it, changes nothing but the next step, because tanh is 1 above
-9.02. A step is LSTM of one time, then Clip.
+A bound of 10, as in files of Keras, changes only the next step, because tanh is 1 above 9.02. A
+step is LSTM of one time, then Clip.
 
-With tanh a cell grows by at most 1 in each step. LSTM may compute several times at once, a chunk,
-if no cell before a chunk is larger than the bound less their number. The network runs chunks; if a
-cell was too large, it runs all steps one by one. 100 times of 64 units take 0.31 of the time of the
-formulas of the kernel in chunks of 5, and 0.8 one by one (one thread of an AMD EPYC, family 26).
+With tanh a cell grows by at most 1 in each step. One LSTM may compute several times, a chunk, if no
+cell before the chunk is larger than the bound minus the number of times. The network computes in
+chunks. If a cell was too large, it computes all steps again, one by one. 100 times of 64 units take
+0.31 of the time of the formulas of the kernel in chunks of 5, and 0.8 one by one (one thread of an
+AMD EPYC, family 26).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def run_clipped_lstm(
 ) -> tuple[Value, ...]:
     """Return the sequence [times, batch, cells], and the last states [1, batch, cells].
 
-    x is [times, batch, features]; `sizes` are those of the sequence.
+    x is [times, batch, features]; `sizes` are the sizes of the returned sequence.
     """
     length, batch, _ = sizes
     n = cell.cells
@@ -44,7 +45,7 @@ def run_clipped_lstm(
     state = (1, batch, n)
 
     def run_chunks(g: Builder, count: int) -> tuple[Value, ...]:
-        """Run chunks of so many times, or steps; the cells before each chunk come last."""
+        """Compute in chunks of `count` times; the last result is the cells before each chunk."""
 
         def emit_step(g: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
             y, h, c = cell.run_onnx(g, now, before, parameters, reverse=reverse)
@@ -79,6 +80,6 @@ def run_clipped_lstm(
 
 
 def _find_chunk(times: int, limit: float) -> int:
-    """Return the times of a chunk, which divide all times: at most half of the limit."""
+    """Return the number of times of a chunk: a divisor of all times, at most half of the limit."""
     most = int(min(limit / 2, _LONGEST))
     return max(n for n in range(1, most + 1) if times % n == 0)

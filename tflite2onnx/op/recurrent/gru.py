@@ -1,4 +1,4 @@
-"""GRU: the result of `raise_recurrent_loops` for a Keras layer, and LiteRT's custom operator."""
+"""GRU, which `raise_recurrent_loops` makes of a Keras layer, and LiteRT's custom operator."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Gru(AnySizes):
 class UnidirectionalSequenceGru(Operator):
     """UNIDIRECTIONAL_SEQUENCE_GRU: gated recurrent units over a sequence [time, batch, features].
 
-    The reset gate is applied before the recurrent matrix, which is ONNX's default. A weight matrix
-    has the columns of the input, then those of the state. The gates are reset, then update; ONNX's
-    order is update, then reset. In both the update gate is the share of the old state.
+    The reset gate is applied before the recurrent matrix, as in ONNX by default. A weight matrix
+    has the columns of the input, then the columns of the state. The gates are reset, then update;
+    ONNX's order is update, then reset. In both the update gate is the share of the old state.
     """
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)

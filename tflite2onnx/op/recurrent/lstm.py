@@ -1,10 +1,10 @@
 """LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM.
 
-An operator that ONNX's LSTM can represent becomes an LSTM node. All others become the formulas of
-the kernels: ONNX's LSTM has no layer normalization, and its `clip` bounds the inputs of the gates,
-while `cell_clip` bounds the cell. Files of Keras layers have a `cell_clip` of 10: `clipped_lstm`.
-ONNX's LSTM has no projection P either. The gates of the next step read P h, and (P h) R = h (R P):
-see `Cell.without_projection`.
+An operator that ONNX's LSTM can represent becomes an LSTM node. Any other operator becomes the
+formulas of the kernels: ONNX's LSTM has no layer normalization, and its `clip` bounds the inputs of
+the gates, while `cell_clip` bounds the cell. Files of Keras layers have a `cell_clip` of 10:
+`clipped_lstm`. ONNX's LSTM has no projection P either. The gates of the next step read P h, and (P
+h) R = h (R P): see `Cell.without_projection`.
 """
 
 from __future__ import annotations

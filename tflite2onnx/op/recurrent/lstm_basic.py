@@ -5,8 +5,8 @@ units], a bias, and the previous c. Outputs are h, c, the concatenation of x and
 of the gates, in the order input, cell, forget, output. The states are always outputs, and may be
 variables as well.
 
-Integers: x and h are within -1 and 1 (uint8). The inputs of the gates have 12 fractional bits, c
-has 11, and the outputs of the functions, within -1 and 1, have 15 (int16).
+Integers: x and h are within -1 and 1 (uint8). The inputs of the gates have 12 fractional bits, and
+c has 11. The outputs of the functions are within -1 and 1, and have 15 fractional bits (int16).
 """
 
 from __future__ import annotations

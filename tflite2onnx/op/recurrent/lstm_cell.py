@@ -9,12 +9,12 @@ forget gate are coupled (CIFG), i has no parameters and is 1 - f.
 
 An integer kernel (8 x 8 -> 16, lstm.cc) stores sums, gates and states as integers; `Grids` contains
 their scales. The inputs of the gates have 16 bits, 12 of them fractional, or scales given by
-intermediate tensors with layer normalization. Gates are within -1 and 1. o * tanh(c) is h, unless
-there is a projection: then it is stored as an additional integer, with the negated zero point.
+intermediate tensors with layer normalization. Gates are within -1 and 1. o * tanh(c) is h. With a
+projection, o * tanh(c) is stored as an additional integer, with the negated zero point.
 
 The kernels write states in place. If h and c are one variable, the float kernel multiplies the
-recurrent weights of o by c' in place of h (the hybrid kernel quantizes h before that), and both
-states are h' after the step.
+recurrent weights of o by c' in place of h (the hybrid kernel quantizes h before the write), and
+both states are h' after the step.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _EXPONENT_ERROR = 1e-3  # the tolerance of CheckedLog2 in kernel_util.cc
 class Gate(NamedTuple):
     """The parameters of a gate: matrices [cells, features] and vectors [cells].
 
-    A recurrent matrix may be a vector, which is its diagonal.
+    A recurrent matrix may be given as the vector of its diagonal.
     """
 
     weights: Tensor
@@ -88,7 +88,7 @@ class Grids(NamedTuple):
         functions: the outputs of sigmoid and tanh.
         cell: the state c.
         hidden: o * activation(c'), before a projection.
-        hidden_limits: bounds of the hidden values, if these are not the bounds of their storage.
+        hidden_limits: bounds of the hidden values, None if the storage has these bounds.
         output: the result of a projection.
     """
 
@@ -156,10 +156,10 @@ class Cell:
         return self.activation in _ACTIVATIONS and not self.shares_state
 
     def without_projection(self, first: Tensor) -> Cell | None:
-        """Return the cell of the states before the projection P: h R becomes h (R P).
+        """Return the cell whose states are those before the projection P: h R becomes h (R P).
 
-        Returns None if ONNX's LSTM cannot compute it, if the first state is not 0, or if R P is so
-        much larger than R and P that the formulas are faster.
+        Returns None if ONNX's LSTM cannot compute this cell, if the first state is not 0, or if the
+        formulas are faster, because R P is much larger than R and P.
         """
         p = self.projection
         if p is None or self.projection_bias or self.output_limits or self.shares_state:
@@ -180,15 +180,15 @@ class Cell:
 
     @property
     def clips_behind_steps(self) -> bool:
-        """Whether the limits change nothing but the next step: tanh is 1 at the limits."""
+        """Whether the limits change only the next step, because tanh is 1 at the limits."""
         return self.activation == "TANH" and self.limit >= _SATURATED
 
     def can_clip(self, c: Tensor, times: int | str) -> bool:
         """Return whether the cell may reach its limits: with tanh it grows by at most 1 per step.
 
-        ONNX's `clip` cannot replace the limits. It bounds the inputs of the gates, whereas the
-        limits bound f * c + i * g after the gates, which can reach them for any `clip`, because f
-        may be close to 1. A state that is a model input may also start at its limits.
+        ONNX's `clip` cannot replace the limits: it bounds the inputs of the gates. The limits bound
+        the cell f * c + i * g. For any `clip` the cell can reach the limits, because f may be close
+        to 1. A state that is a model input may also start at its limits.
         """
         if self.cell_limits is None:
             return False

@@ -125,8 +125,8 @@ class BidirectionalRnn(UnidirectionalRnn):
     """BIDIRECTIONAL_SEQUENCE_RNN: two RNN layers; the second runs backwards in time.
 
     Two faults of the kernel are not converted, because no model can rely on them. For time-major
-    sequences with integer weights it repeats the whole product for each time. In some cases it
-    assumes that auxiliary sequences have as many features as the first sequence.
+    sequences with integer weights the kernel repeats the whole product for each time. In some cases
+    the kernel assumes that an auxiliary sequence has as many features as the first sequence.
     """
 
     codes = ("BIDIRECTIONAL_SEQUENCE_RNN",)

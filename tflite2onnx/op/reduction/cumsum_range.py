@@ -19,8 +19,9 @@ from tflite2onnx.utils.dimension import is_known
 class Range(AnySizes, Foldable):
     """RANGE: numbers from a start in steps of `step`, up to a limit, which is excluded.
 
-    The kernel adds steps one after another, so float rounding accumulates. Constants follow it. If
-    an input is known at run time only, the output is start + i * step instead, as in ONNX's Range.
+    The kernel adds steps one after another, so float rounding accumulates. Constant results are
+    computed in the same way. If an input is known at run time only, the output is start + i * step,
+    as in ONNX's Range.
     """
 
     codes = ("RANGE",)

@@ -1,4 +1,4 @@
-"""NORMALIZATION, RMS_NORMALIZATION and GROUP_NORMALIZATION, which passes recognise, and LRN."""
+"""NORMALIZATION, RMS_NORMALIZATION and GROUP_NORMALIZATION, which passes make, and LRN."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 class Normalization(AnySizes):
     """NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias.
 
-    The mean and the variance are those over the axes in the option `axes`. The scale and the bias,
+    The mean and the variance are taken over the axes in the option `axes`. The scale and the bias,
     [C], belong to the last axis; both may be missing.
     """
 
@@ -62,7 +62,7 @@ class Normalization(AnySizes):
         return self._spell_out(g, x, reduced, scale, bias)
 
     def _is_layer(self, g: Builder, x: View, reduced: list[int]) -> bool:
-        """Return whether LayerNormalization computes it: the axes are the last that are stored."""
+        """Return whether LayerNormalization computes it: the axes are the last in memory."""
         sizes = x.sizes[reduced[0] :]
         fixed = [size for size in sizes if isinstance(size, int)]
         is_last = reduced == [*range(x.rank - len(reduced), x.rank)]
@@ -117,7 +117,7 @@ def _scale_and_shift(
 
 
 def _make_vector(g: Builder, view: View | None, x: View, missing: float) -> Value:
-    """Return a scale or a bias, [C]; a constant in place of a missing one."""
+    """Return a scale or a bias, [C]; if it is missing, a constant."""
     if view is not None:
         return view.value
     return g.constant(np.full(x.tensor.shape[-1], missing, np.float32))
@@ -155,7 +155,7 @@ class RmsNormalization(DynamicShape):
 class GroupNormalization(ImageOperator):
     """GROUP_NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias, of an image.
 
-    The mean and the variance are those of a group of channels, over all pixels. The option `groups`
+    The mean and the variance are taken over a group of channels and all pixels. The option `groups`
     is the number of groups. The scale and the bias, [C], may be missing.
     """
 

@@ -113,7 +113,7 @@ class _Windows(AnySizes):
         return g.recast(value, dtype, x.dtype)
 
     def _choose_node_and_type(self, dtype: DType) -> tuple[str, DType]:
-        """Return the node and a type for it in which results are the same after wrapping around."""
+        """Return the node, and a type in which its results wrap around to the same numbers."""
         node = self._node
         if node in ("And", "Or"):
             return node, DType.BOOL

@@ -98,10 +98,11 @@ class Softmax(Exponential):
         return axis < self.output.rank - 1 or self.output.quantization is None
 
     def _overflows(self) -> bool:
-        """Return whether ONNX Runtime's QLinearSoftmax, to which it fuses the nodes, overflows.
+        """Return whether QLinearSoftmax overflows, to which ONNX Runtime fuses the nodes.
 
-        An overflow makes 0 of what is 1. The entries of its table of exponentials are up to
-        e**-5 * the largest float32 / the size of the axis. Each is divided by the output scale.
+        With an overflow a result of 1 becomes 0. The entries of the kernel's table of exponentials
+        are up to e**-5 * the largest float32 / the size of the axis. Each entry is divided by the
+        output scale.
         """
         target, size = self.output.quantization, max(self.output.shape[-1], 1)
         # QLinearSoftmax does not support int16.

@@ -1,6 +1,6 @@
 """Fixed-point Fourier transforms, rounded in every step as in KISS FFT (v130).
 
-TFLite Micro uses that library. A transform of n complex numbers is split into p transforms of n / p
+TFLite Micro uses KISS FFT. A transform of n complex numbers is split into p transforms of n / p
 numbers. Their results are divided by p, multiplied by twiddle factors, and combined in groups of p
 ("butterflies"). Each step is a few nodes over all numbers, in int64. Numbers that overflow the type
 of the elements wrap around where the library stores them.
@@ -23,7 +23,7 @@ _CONJUGATE = np.array([1, -1], np.int64)
 
 
 def factor_length(length: int) -> list[int]:
-    """Return the sizes of the butterflies; the last to be combined is first.
+    """Return the sizes of the butterflies, the size of the last step first.
 
     Raises:
         OperatorError: a prime factor is greater than 5, which TFLite Micro does not support.

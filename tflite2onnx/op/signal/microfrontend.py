@@ -71,7 +71,7 @@ class AudioMicrofrontend(Operator):
 
     @property
     def _stacks(self) -> Array:
-        """The frames of each stack, [stacks, frames]; the index after the last means zeros."""
+        """The frames of each stack, [stacks, frames]; the index behind the last means zeros."""
         s, count = self._settings, self._frames
         left = s.read_integer("left_context", 0, _MOST_FEATURE)
         right = s.read_integer("right_context", 0, _MOST_FEATURE)
@@ -232,7 +232,8 @@ class _Band(NamedTuple):
 def make_filters(settings: Settings) -> Array:
     """Return the weights, int64 [frequencies, channels] (filterbank_util.c).
 
-    A band rises from the centre of the previous band to its own, and falls to that of the next.
+    The weights of a band rise from the centre of the previous band to its own centre, and fall to
+    the centre of the next band.
 
     Raises:
         OperatorError: the bands exceed half of the sample rate, or the table is too large.
@@ -266,7 +267,7 @@ def make_filters(settings: Settings) -> Array:
 def _make_bands(
     settings: Settings, low: np.float32, high: np.float32, spacing: np.float32
 ) -> list[_Band]:
-    """Return the frequencies of each band; only the falling half of the first is used."""
+    """Return the frequencies of each band; only the falling half of the first band is used."""
     count = settings.channels + 1
     width = (_convert_to_mel(high) - _convert_to_mel(low)) / np.float32(count)
     frequency = int(1.5 + float(low / spacing))  # 1 skips the DC bin, 0.5 rounds

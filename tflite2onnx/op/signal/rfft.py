@@ -26,7 +26,7 @@ def find_complex_shape(tensor: Tensor) -> Shape:
 
 
 def pair_axes(tensor: Tensor) -> Shape:
-    """Return the axis of pairs that complex numbers have after `lower_complex`, none before."""
+    """Return the axis of pairs, (2,), after `lower_complex`, and () for a complex tensor."""
     return () if tensor.dtype in COMPLEX else (_PAIR,)
 
 

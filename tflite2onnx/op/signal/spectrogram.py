@@ -149,7 +149,7 @@ class Mfcc(DynamicShape):
 
     @cached_property
     def _centres(self) -> tuple[Array, float]:
-        """The mel numbers of the centres of the bands, [bands], and the distance of two."""
+        """The mel numbers of the bands' centres, [bands], and the distance between two centres."""
         low, high = map(_convert_to_mel, self._limits)
         edges = np.linspace(low, high, self._counts[0] + 2)
         return edges[1:-1], edges[1] - edges[0]
@@ -157,8 +157,8 @@ class Mfcc(DynamicShape):
     def _make_bands(self) -> Array:
         """Return the weight of each frequency in each band, [frequencies, bands].
 
-        A frequency lies between the centres of two neighbouring bands, and its weights in the
-        two add up to 1.
+        A frequency is between the centres of two neighbouring bands, and its weights in both bands
+        add up to 1.
         """
         frequencies, (low, high), rate = self.input(0).shape[2], self._limits, integer(self, 1)
         if rate <= 0:
@@ -177,7 +177,7 @@ class Mfcc(DynamicShape):
         return weights
 
     def _emit_bands(self, g: Builder, spacing: Value) -> Value:
-        """Return what `_make_bands` does, for frequencies whose distance is not constant."""
+        """Return the weights of `_make_bands` for frequencies whose distance is not constant."""
         (low, high), (centres, step) = self._limits, self._centres
         indices = np.arange(float(self.input(0).shape[2]))[:, None]
         logarithms = g.Log(g.Add(g.Mul(spacing, indices / _MEL_HERTZ), np.array(1.0)))

@@ -1,8 +1,8 @@
 """Base class and integer arithmetic of the operators of TFLite Micro's audio front end.
 
 Unsigned integers of 32 and 64 bits are computed as int64, which is large enough for real signals.
-Numbers that wrap around in the kernels wrap around here. The steps from band energies to features
-are those of TensorFlow's AudioMicrofrontend, too.
+Numbers that wrap around in the kernels wrap around here. TensorFlow's AudioMicrofrontend has the
+same steps from band energies to features.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
 def read_integer(options: Mapping[str, Any], name: str, low: int = 0, high: int = WORD - 1) -> int:
-    """Return an option; OperatorError unless low <= option <= high (a shift, by default)."""
+    """Return an option; OperatorError unless low <= option <= high, by default a shift."""
     number = int(options.get(name, 0))
     if not low <= number <= high:
         raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")
@@ -86,7 +86,7 @@ def shift_right(g: Builder, x: Value, bits: int) -> Value:
 
 
 def count_bits(g: Builder, x: Value, most: int) -> Value:
-    """Return the bit length of non-negative numbers [n]: the number of powers of 2 up to each."""
+    """Return the bit length of non-negative numbers [n]: powers of 2 up to the number."""
     reached = g.GreaterOrEqual(g.Unsqueeze(x, g.ints([1])), list_powers(most))
     return g.reduce("ReduceSum", g.cast(reached, DType.INT64), [1], keepdims=False)
 

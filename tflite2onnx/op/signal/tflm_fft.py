@@ -40,8 +40,8 @@ class _Fourier(Signal):
     def compute_type(self) -> DType:
         """The type to compute in.
 
-        Lengths that are not powers of 2 use float64: ONNX Runtime's float32 result is off by 5e-5
-        of the range.
+        For lengths that are not powers of 2 it is float64: the error of ONNX Runtime's float32
+        result is 5e-5 of the range.
         """
         if self.input(0).dtype is not DType.FLOAT32:
             return DType.INT64
@@ -105,7 +105,7 @@ class SignalIrfft(_Fourier):
         return g.reshape(g.recast(samples, self.compute_type, x.dtype), y.shape)
 
     def _mirror_frequencies(self, g: Builder, x: Value) -> Value:
-        """Return all frequencies; those above the middle are conjugates of those below.
+        """Return all frequencies; frequencies above the middle are conjugates of the others.
 
         Frequencies without a conjugate are real, so their imaginary parts are ignored.
         """

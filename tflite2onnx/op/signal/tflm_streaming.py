@@ -98,8 +98,8 @@ class SignalFramer(_Stream):
     def _kept_samples(self) -> int:
         """The number of samples that the state keeps.
 
-        A frame is read as soon as there are enough whole steps for it. It therefore ends before the
-        last sample, except with prefill.
+        A frame is read as soon as there are enough whole steps. So the frame ends before the last
+        sample, except with prefill.
         """
         size, step = self._frame
         return max(self._missing_steps * step or size - step, 0)
@@ -144,7 +144,8 @@ class SignalStacker(_Stream):
     """SignalStacker: the last frames concatenated, and whether the run outputs a stack.
 
     A stack is output every `stacker_step` runs. The first frame replaces the missing frames before
-    it. (In other runs the kernel does not write its output; here it is the last frames too.)
+    it. (In other runs the kernel does not write its output. Here the output is always the last
+    frames.)
     """
 
     codes = ("SignalStacker",)
@@ -152,7 +153,7 @@ class SignalStacker(_Stream):
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
-        """The channels of a frame, the frames of a stack, those after the middle, and the step."""
+        """The channels of a frame, the frames of a stack and after its middle, and the step."""
         channels = self.read_option("num_channels", 1, _MOST)
         left = self.read_option("stacker_left_context", 0, _MOST)
         right = self.read_option("stacker_right_context", 0, _MOST)
@@ -230,8 +231,8 @@ class SignalOverlapAdd(_Stream):
         """Return the stream and the next state.
 
         Frames are added in the kernel's order, because additions saturate: either frame by frame,
-        or the last step of all frames first, then the step before it, and so on. Both add to each
-        step of the stream in the same order.
+        or the last step of all frames first, then the step before it, and so on. Both forms add to
+        each step of the stream in the same order.
         """
         if not memory:
             return (g.reshape(x, ys[0].shape),)
@@ -329,7 +330,7 @@ class CircularBuffer(HasInternalState):
     def _cycles(self) -> int:
         """The number of runs until the operators after this one run once.
 
-        Old files lack the option; the kernel recognizes the two old models by their shapes.
+        Files of two old models lack the option. The kernel recognizes these models by their shapes.
 
         Raises:
             OperatorError: the kernel would count the operators before this one, or more runs than
@@ -367,7 +368,7 @@ class CircularBuffer(HasInternalState):
         _ = self._cycles
 
     def internal_state(self) -> Sequence[Tensor]:
-        """Return the last inputs, the first of which is not read again, and the remaining runs."""
+        """Return the last inputs without the oldest one, and the number of remaining runs."""
         expect_input_count(self, 1)
         states = [replace(self.output, name=f"{self.output.name}/past")]
         if self.may_end_run:

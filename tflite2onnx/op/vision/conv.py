@@ -72,11 +72,11 @@ class Convolution(ImageOperator):
         return str(self.options.get("quantizes_data", ""))
 
     def _find_filters(self) -> int:
-        """Return the axis of the weights along which the filters are."""
+        """Return the axis of the weights that counts the filters."""
         return self.read_letters(self.product.weights).index("O")
 
     def frames(self) -> Sequence[Frame]:
-        """Return frames of which that of data to quantize is free: integers move faster."""
+        """Return frames; the frame of data to quantize is free, because integers move faster."""
         frames, data = super().frames(), self.product.data
         if not self._quantized:
             return frames
@@ -111,7 +111,7 @@ class Convolution(ImageOperator):
         return True
 
     def round_data(self, g: Builder, x: View) -> Value | View:
-        """Return images, NCHW, as the real numbers that the kernel multiplies."""
+        """Return images, NCHW, rounded to the real numbers that the kernel multiplies."""
         if self._quantized != "images":
             return x
         rows = self._quantize(g, x, x.value)
@@ -125,13 +125,13 @@ class Convolution(ImageOperator):
         return rows.dequantize(g)
 
     def _quantize(self, g: Builder, x: View, value: Value) -> QuantizedRows:
-        """Return the integers of a value with the images of x."""
+        """Return the value with the images of x, quantized as the kernel does."""
         if self.has_zero_points:
             return quantize_asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1)
         return quantize_symmetric(g, value, x.shape)
 
     def require_channels(self) -> None:
-        """Require that an input with an unknown number of channels has those of the filters."""
+        """Require that an input of unknown channels has as many channels as the filters."""
         data, weights, _ = self.product.operands
         x, w = self.sizes(data), self.sizes(weights)
         depthwise = self.op.code == "DEPTHWISE_CONV_2D"
@@ -224,14 +224,14 @@ class Conv2D(Convolution):
 
     @property
     def _is_delegated(self) -> bool:
-        """Whether XNNPACK multiplies float data by integers (VisitConv2DNode of the delegate)."""
+        """Whether XNNPACK computes float data and integer weights (VisitConv2DNode)."""
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         constant = bias is not None and bias.data is not None
         return constant and self.op.code == "CONV_2D" and self.input(1).dtype is DType.INT8
 
     @property
     def quantizes_pixels(self) -> bool:
-        """Whether each of several pixels has a scale: the delegate computes a matrix product.
+        """Whether each of several pixels has a scale, because XNNPACK computes a matrix product.
 
         See xnn_define_convolution_2d in XNNPACK's convolution-2d.c.
         """
@@ -249,8 +249,8 @@ class Conv2D(Convolution):
     def is_worthwhile(self, least: int) -> bool:
         """Return whether a product of integers is faster than a convolution of floats.
 
-        It has at least `least` multiplications for each number that it reads or writes.
-        docs/quantization.md has the measured times.
+        The product must have at least `least` multiplications for each number that it reads or
+        writes. docs/quantization.md has the measured times.
         """
         x, filters = self.input(0), self.sizes(1)
         channels, outputs = filters["I"], -(-filters["O"] // _BLOCK) * _BLOCK
@@ -269,8 +269,8 @@ class Conv2D(Convolution):
     def has_zero_points(self) -> bool:
         """Whether the kernel quantizes images with zero points.
 
-        XNNPACK's does, and LiteRT's own for weights with a scale for each channel
-        (is_hybrid_per_channel in conv.cc).
+        XNNPACK's kernel quantizes with zero points. LiteRT's own does for weights with a scale for
+        each channel (is_hybrid_per_channel in conv.cc).
         """
         scales = self.input(1).quantization
         return self._is_delegated or scales is None or len(set(scales.scale)) > 1
@@ -293,11 +293,11 @@ class DepthwiseConv2D(Conv2D):
 
 
 class TransposedConvolution(Convolution):
-    """Base class of the transposed convolutions: of the convolution that maps output to input.
+    """Base class of transposed convolutions: transposes of a convolution from output to input.
 
-    Convolutions of several output sizes lead to the same input size, so the output shape is an
-    input of the operator. It determines the padding, or the number of last rows and columns that
-    no window reaches (ONNX's `output_padding`).
+    A convolution maps several sizes to the same size, so the output shape is an input of the
+    operator. This input determines the padding, or the number of last rows and columns that no
+    window reaches (ONNX's `output_padding`).
     """
 
     dynamic_axes = "NDHW"
@@ -327,9 +327,10 @@ class TransposedConvolution(Convolution):
 
     @property
     def _fits_declared_shape(self) -> bool:
-        """Whether the declared output is one from which a window moves to the input.
+        """Whether a window that moves over the declared output gives the input's size.
 
-        A computed output shape is then taken to equal it: few others fit the input.
+        A computed output shape is then taken to equal the declared shape: few other shapes fit the
+        input.
         """
         y, image = self.output, self.input(2).shape[1:-1]
         fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)

@@ -2,15 +2,15 @@
 
 The kernel differs from ONNX's NonMaxSuppression in these points:
 
-- The kernel keeps scores greater than or equal to the threshold; ONNX keeps scores above it. The
-  threshold of the ONNX node is therefore the next smaller float32 number.
+- The kernel keeps scores greater than or equal to the threshold; ONNX keeps scores above the
+  threshold. The threshold of the ONNX node is therefore the next smaller float32 number.
 - The regular suppression of the kernel selects boxes per class and merges the classes by score.
   The fast suppression selects boxes by their best class, and reports several classes of each.
 - The outputs of the kernel have static shapes. Elements after the last detection are 0.
 
-Of equal scores the first box comes first, and of equal classes the first class, in both. (With
-several classes per box the kernel sorts with std::partial_sort, whose order of equal classes is
-unspecified.)
+Of equal scores the first box comes first, and of equal classes the first class, in the kernel and
+in ONNX. (With several classes per box the kernel sorts with std::partial_sort, whose order of equal
+classes is unspecified.)
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DetectionPostProcess(DynamicShape):
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
-        """The maximum number of boxes to report, and the number of classes to report of each."""
+        """The maximum number of boxes to report, and the number of classes of each box."""
         boxes = int(self.options.get("max_detections", 0))
         classes = int(self.options.get("max_classes_per_detection", 0))
         if boxes < 1 or classes < 1:
@@ -89,7 +89,7 @@ class DetectionPostProcess(DynamicShape):
         return np.float32(self.options.get(name, 0))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether an axis is the number of boxes, or has elements that are not read."""
+        """Return whether an axis counts the boxes, or has elements that are not read."""
         return (operand, axis) in {(0, 1), (0, 2), (1, 1), (1, 2), (2, 0)}
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -189,7 +189,7 @@ class DetectionPostProcess(DynamicShape):
 
     @staticmethod
     def _split_halves(g: Builder, x: View, axis: int) -> tuple[Value, ...]:
-        """Return (y, x) and (height, width) as doubles; further elements of the axis are unused."""
+        """Return (y, x) and (height, width) as float64; further elements of the axis are unused."""
         value = x.value
         if x.sizes[axis] != _CORNERS:
             value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))

@@ -1,7 +1,7 @@
 """MediaPipe's operators on the landmarks of a face or a hand.
 
-One transforms landmarks by a matrix, the other computes the matrix that crops the image around
-them. Each has two versions.
+One operator transforms landmarks by a matrix. The other computes the matrix that crops an image
+around landmarks. Each has two versions.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ class TransformLandmarks(Operator):
 class LandmarksToMatrix(Operator):
     """Landmarks2TransformMatrix: compute the matrix that crops a rotated box around landmarks.
 
-    Two landmarks determine the rotation. The box is the smallest one that contains the selected
-    landmarks after the rotation is undone. The matrix maps pixels of the crop to pixels of the
-    image.
+    Two landmarks determine the rotation. The box is the smallest box that contains the selected
+    landmarks after the inverse rotation. The matrix maps pixels of the crop to pixels of the image.
     """
 
     codes = ("Landmarks2TransformMatrix",)

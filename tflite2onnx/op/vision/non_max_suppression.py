@@ -26,16 +26,16 @@ _BOXES, _SCORES, _MOST, _OVERLAP, _LEAST, _SIGMA = range(6)
 
 
 class NonMaxSuppression(AnySizes):
-    """Indices of boxes by decreasing score, for V5 also their scores, and the number of boxes.
+    """Indices of boxes by decreasing score, in V5 also their scores, and the number of boxes.
 
     A box is dropped if its overlap with a better box is greater than or equal to a threshold. With
     a sigma (soft suppression), the scores of the remaining boxes decrease with their overlap.
-    ONNX's NonMaxSuppression has no soft suppression, so that case becomes a Loop. Elements of the
-    outputs after the last box are 0.
+    ONNX's NonMaxSuppression has no soft suppression, so soft suppression becomes a Loop. Elements
+    of the outputs after the last box are 0.
 
     The order of equal scores is unspecified, because the kernel uses a heap. The kernel drops a
-    selected box only because the box overlaps itself, so it selects a box without an area, which
-    overlaps nothing, repeatedly. The Loop does the same; ONNX's node does not.
+    selected box only because the box overlaps itself. A box without an area overlaps no box, so the
+    kernel selects it repeatedly, and so does the Loop. ONNX's node selects it once.
     """
 
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
@@ -182,7 +182,7 @@ def _compute_area(g: Builder, sizes: Value) -> Value:
 
 
 def _compute_overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
-    """Return intersection over union of all boxes and one; 0 if either has no area."""
+    """Return the intersection over union of each box and one box; 0 if either has no area."""
     one = Corners(*(g.Gather(each, index) for each in all_boxes))
     zero = g.scalar(0, DType.FLOAT32)
     sizes = g.Sub(g.Min(all_boxes.high, one.high), g.Max(all_boxes.low, one.low))

@@ -47,11 +47,11 @@ def _average_window(g: Builder, x: Operand, dtype: DType, window: Mapping[str, A
 def _find_average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     """Return the quantization of averages over a window, which makes halves round away from zero.
 
-    Averages of n bytes are multiples of 1 / n, and the scale raises the largest by a quarter of
-    1 / n. A smaller raise is lost: QLinearAveragePool adds the zero point before it rounds, and
-    above 128, the zero point of int8 stored as uint8, float32 numbers are 2^-16 apart. From 128
-    bytes on, the raise is too large for an average of 0.5, and later for 1.5: these averages are
-    off by one step.
+    Averages of n bytes are multiples of 1 / n. The scale increases the largest average by a quarter
+    of 1 / n. A smaller increase is lost: QLinearAveragePool adds the zero point before it rounds,
+    and above 128 (the zero point of int8 stored as uint8) float32 numbers are 2^-16 apart. If n is
+    128 or more, the increase is too large for an average of 0.5, and for larger n also of 1.5:
+    these averages are wrong by one step.
     """
     largest = 128 if dtype is DType.INT8 else 256
     return compute_half_away_scale(1 / (4 * largest * prod(kernel)))
@@ -90,7 +90,10 @@ class MaxPool2D(Pool):
 
 
 class L2Pool2D(Pool):
-    """L2_POOL_2D: the root of the mean square of each window; ONNX's LpPool takes the sum."""
+    """L2_POOL_2D: the root of the mean square of each window.
+
+    ONNX's LpPool has a sum in place of the mean.
+    """
 
     codes = ("L2_POOL_2D",)
 
@@ -122,12 +125,12 @@ class _VolumePool(Pool):
 
 
 class AvgPool3D(_VolumePool, AveragePool2D):
-    """AvgPool3D: as AVERAGE_POOL_2D, with a depth axis."""
+    """AvgPool3D: AVERAGE_POOL_2D with a depth axis."""
 
     codes = ("AvgPool3D",)
 
 
 class MaxPool3D(_VolumePool, MaxPool2D):
-    """MaxPool3D: as MAX_POOL_2D, with a depth axis."""
+    """MaxPool3D: MAX_POOL_2D with a depth axis."""
 
     codes = ("MaxPool3D",)

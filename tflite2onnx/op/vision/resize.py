@@ -32,7 +32,8 @@ class Resize(ImageOperator):
     """Base class of the resizing operators.
 
     The Resize node gets sizes, not scales: a scale is a float32, and may round to another size. If
-    only the batch is dynamic it gets scales that are exact, because it would compute the sizes.
+    only the batch is dynamic, Resize gets scales that are exact, because sizes would have to be
+    computed.
     """
 
     shape_inputs = (1,)
@@ -107,10 +108,11 @@ class Resize(ImageOperator):
 class ResizeBilinear(Resize):
     """RESIZE_BILINEAR: interpolate linearly between rows and columns.
 
-    8-bit integers are computed by XNNPACK, LiteRT's default delegate, which rounds each weight to
-    1 / 2048 (xnn_indirection_init_resize_bilinear2d_hwc_q11 in indirection.c) and halves upwards.
-    Resize does not round weights: one of 30 to 100 elements differs by a step, none if the weights
-    are multiples of 1 / 2048. LiteRT's own int8 kernel differs from both by several steps.
+    8-bit integers are computed by XNNPACK, LiteRT's default delegate, which rounds each weight to 1
+    / 2048 (xnn_indirection_init_resize_bilinear2d_hwc_q11 in indirection.c), and rounds halves
+    upwards. Resize does not round weights: one of 30 to 100 elements differs by a step, and none
+    differs if the weights are multiples of 1 / 2048. LiteRT's own int8 kernel differs from XNNPACK
+    and from Resize by several steps.
 
     The int16 kernel, which has no delegate, rounds the distance of elements to 1 / 1024. This moves
     the last rows of a large image by several elements. Where rounding changes the distance, Gather
@@ -138,9 +140,10 @@ class ResizeBilinear(Resize):
 
     @property
     def allowed_steps(self) -> int:
-        """LiteRT's own int8 kernel takes pixels at other positions than XNNPACK.
+        """The number of steps by which LiteRT's own int8 kernel may differ from XNNPACK.
 
-        Two neighbours may be 255 steps apart.
+        The kernels read pixels at different positions, and two neighbouring pixels may be 255 steps
+        apart.
         """
         x = self.input(0)
         if x.dtype is not DType.INT8 or self._has_dynamic_size or 0 in x.shape:
@@ -175,8 +178,8 @@ class ResizeBilinear(Resize):
         """Return whether ONNX Runtime resizes float32 images faster with channels last.
 
         Its kernel for channels last reads and writes all channels of a pixel at once. Convolutions
-        around it take about as long to make and read channels last as channels first. A size that
-        is a multiple has a kernel in the blocks of convolutions, which need a multiple of 4.
+        around it take about as long to make and read channels last as channels first. Resizing to a
+        multiple has a kernel in the blocks of convolutions, which require a multiple of 4 channels.
         """
         is_float = self.input(0).dtype is DType.FLOAT32
         if g.canonical or not is_float or x.tensor.symbols or y.tensor.symbols:
@@ -188,7 +191,7 @@ class ResizeBilinear(Resize):
     def _resize_rows(self, g: Builder, y: View, x: View) -> Value:
         """Return a Resize of [N, H, W, C].
 
-        ONNX Runtime moves Transposes through Resize. A Reshape, to the same shape, stops them.
+        ONNX Runtime moves Transposes through Resize. A Reshape to the same shape prevents this.
         """
         shapes = [g.ints([n, h, w, c]) for n, c, h, w in (x.shape, y.shape)]
         (rows,) = g.node_outputs("Reshape", 1, g.Transpose(x, perm=[0, 2, 3, 1]), shapes[0])
@@ -200,13 +203,13 @@ class ResizeBilinear(Resize):
 
 
 def _find_distance(size: int, output_size: int, *, align: bool) -> Fraction:
-    """Return the distance of output elements, in 1 / 1024 of that of input elements."""
+    """Return the distance of output elements, in 1 / 1024 of the distance of input elements."""
     spans = align and output_size > 1
     return Fraction((size - spans) * 1024, output_size - spans)
 
 
 def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
-    """Return by how many elements the last one moves if their distance is rounded to 1 / 1024."""
+    """Return the displacement of the last element by distances that are rounded to 1 / 1024."""
     distance = _find_distance(size, output_size, align=align)
     return float((output_size - 1) * abs(floor(distance + _HALF) - distance) / 1024)
 
@@ -269,10 +272,11 @@ class ResizeNearest(Resize):
         return g.with_compute_type("Gather", x.dtype, gather, x)
 
     def _emit_nearest(self, g: Builder, y: View, x: View, size: View, mode: str) -> Value:
-        """Return a Resize, of 8-bit integers as one image for each channel.
+        """Return a Resize; 8-bit integers are resized as one image for each channel.
 
         ONNX Runtime stores the channels of quantized networks last, and moves its Transposes
-        through a Resize of [N, C, H, W], which then takes 30 times as long. A Reshape stops them.
+        through a Resize of [N, C, H, W], which then takes 30 times as long. A Reshape prevents
+        this.
         """
         attributes = {
             "mode": "nearest",
@@ -296,7 +300,8 @@ def _gather_axes(g: Builder, indices_by_axis: Mapping[int, Array], value: Value)
 def find_indices(size: int, output_size: int, *, align: bool, half: bool) -> Array:
     """Return the input element that each output element copies: int64 [output_size].
 
-    This is GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h, in float32 as there.
+    This is GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h, in float32 like the
+    kernel.
     """
     spans = align and output_size > 1
     scale = np.float32(size - spans) / np.float32(output_size - spans)
@@ -305,10 +310,10 @@ def find_indices(size: int, output_size: int, *, align: bool, half: bool) -> Arr
 
 
 def find_integer_indices(size: int, output_size: int) -> Array:
-    """Return what `find_indices` returns, for elements of 8 bits without options.
+    """Return the result of `find_indices` for elements of 8 bits without options.
 
-    This is ResizeNearestNeighbor of LiteRT's optimized/optimized_ops.h: the scale has 16 bits
-    behind the point and is rounded up, so that later elements may be the next ones.
+    This is ResizeNearestNeighbor of LiteRT's optimized/optimized_ops.h: the scale has 16 fractional
+    bits and is rounded up, so later output elements may copy the next input element.
     """
     scale = (size << 16) // output_size + 1
     places: Array = np.arange(output_size, dtype=np.int64) * scale >> 16
@@ -316,7 +321,7 @@ def find_integer_indices(size: int, output_size: int) -> Array:
 
 
 def find_onnx_indices(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
-    """Return the same by the formulas of ONNX: in exact arithmetic, and in float32.
+    """Return ONNX's results in place of `find_indices`: in exact arithmetic, and in float32.
 
     ONNX Runtime computes in float32. Since its issue 28291 some cases use exact arithmetic.
     """

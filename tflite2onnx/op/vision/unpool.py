@@ -1,8 +1,8 @@
 """Max pooling with indices, and its inverse: MediaPipe's and LiteRT's perception operators.
 
 MediaPipe's indices are positions in the window, as float32 plus 0.1, so that they can be rounded
-down. The indices of perception are positions in the whole image, channels last. Of equal elements
-the first is the maximum, in the kernels and in ONNX.
+down. The indices of LiteRT's operators are positions in the whole image, channels last. Of equal
+elements the first is the maximum, in the kernels and in ONNX.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class MaxUnpooling2D(ImageOperator):
     """MaxUnpooling2D: write elements to the positions of the maxima; all other elements are 0.
 
     Two operators share the name. MediaPipe's operator takes indices in the windows, as float32.
-    The operator of perception, LiteRtMaxUnpooling2D in later files, takes indices in its output,
-    as int32. If two elements have the same index, the last one is written, in TFLite's order.
+    LiteRT's operator, LiteRtMaxUnpooling2D in later files, takes indices in its output, as int32.
+    If two elements have the same index, the last one is written, in TFLite's order.
     """
 
     codes = ("MaxUnpooling2D", "LiteRtMaxUnpooling2D")

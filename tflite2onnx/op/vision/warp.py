@@ -37,7 +37,8 @@ class Resampler(_Warp):
 class DenseImageWarp(_Warp):
     """DenseImageWarp: sample the image at each pixel minus its (y, x) flow, or at the border.
 
-    The kernel rejects an image of one row or column, because it interpolates between two.
+    The kernel rejects an image of one row or column, because it interpolates between two rows and
+    two columns.
     """
 
     codes = ("DenseImageWarp",)
@@ -61,9 +62,9 @@ class DenseImageWarp(_Warp):
 class TransformTensor(_Warp):
     """TransformTensor and TransformTensorBilinear: sample an image at positions given by a matrix.
 
-    Output pixel (x, y) is the image at the first two rows of the matrix times (x, y, 0, 1), or 0
-    if that position is beyond the centres of the border pixels. In version 2 the coordinates of a
-    pixel are those of its centre, half a pixel from its corner.
+    Output pixel (x, y) is the image at the first two rows of the matrix times (x, y, 0, 1), or 0 if
+    that position is beyond the centres of the border pixels. In version 2 the coordinates of a
+    pixel are the coordinates of its centre, half a pixel from its corner.
     """
 
     codes = ("TransformTensor", "TransformTensorBilinear")
