@@ -40,12 +40,13 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
 class OperandStorage(NamedTuple):
-    """How an operator reads or writes a tensor, and the reasons of the rules that say so.
+    """How an operator reads or writes a tensor, and the reasons.
 
-    `storage` has the elements before an input is dequantized, or after an output is quantized.
-    `written` is the storage in which the kernel writes if it ignores the output's quantization.
-    `limits` are the least and the greatest element that an output may have, if the kernel clamps:
-    stored integers, or the real numbers in place of integers; None if nothing is clamped.
+    `storage` is the storage of an input before it is dequantized, or of an output after it is
+    quantized. `written` is the storage in which the kernel writes if it ignores the output's
+    quantization. `limits` are the least and the greatest element that an output may have, if the
+    kernel clamps: stored integers, or real numbers if the output has no integers; None if the
+    kernel does not clamp.
     """
 
     storage: Storage
@@ -61,7 +62,7 @@ class OperandStorage(NamedTuple):
 
 
 class Options(Protocol):
-    """What the plan reads of the options of a conversion (`options.ConversionOptions`)."""
+    """The options of a conversion that the plan reads (`options.ConversionOptions`)."""
 
     @property
     def quantization(self) -> str: ...
@@ -111,24 +112,24 @@ class StoragePlan:
     def applies_activation(self, output: OperandStorage) -> bool:
         """Return whether an activation is applied to real numbers, before they are quantized.
 
-        No range of integers around the zero point 0 implies an activation, and runtimes for
-        symmetric integers fuse it there.
+        The range of integers with the zero point 0 implies no activation, and runtimes for
+        symmetric integers fuse an activation before QuantizeLinear.
         """
         return self.symmetric and output.reading is Reading.DEQUANTIZED
 
     def result(self, tensor: Tensor) -> OperandStorage:
-        """Return how a sub-graph reads its result."""
+        """Return how a sub-graph reads its result, with the reasons."""
         known = self.tensor(tensor)
         is_float = self.float_only and known.storage.quantization is not None
         return known._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
 
     def find_inner_storage(self, storage: Storage) -> Storage:
-        """Return the storage of a value inside an operator whose kernel stores it like this."""
+        """Return the storage of a value inside an operator, given the storage in the kernel."""
         chosen: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
         return chosen
 
     def find_inner_weights(self, x: Tensor, weights: Tensor) -> OperandStorage:
-        """Return the storage of weights of a recurrent layer, by which x is multiplied."""
+        """Return the storage of weights of a recurrent layer that multiply x."""
         storage, rule = find_weight_storage(x, weights, self.weights, folds=True)
         role = "weights" if weights.rank > 1 else "vector"
         case = OperandCase(storage, role, float_only=self.float_only)

@@ -31,11 +31,11 @@ _logger = logging.getLogger(__name__)
 class Result:
     """The result of a conversion: the ONNX model, its interface, and the cost of its layout.
 
-    `states` are further inputs and outputs that carry state from one run to the next. `transposes`
-    is the number of Transpose nodes and `bytes_moved` the bytes that they write in one run. `size`
-    is the size of the model in bytes, with weights. `float32_nodes` are the nodes that compute in
-    float32 in a model of half precision. `parts` are "preprocessing", "network" and
-    "postprocessing" as models of their own, if the model takes pictures or makes boxes.
+    `states` are further inputs and outputs, which pass states from one run to the next.
+    `transposes` is the number of Transpose nodes and `bytes_moved` the bytes that they write in one
+    run. `size` is the size of the model in bytes, with weights. `float32_nodes` are the nodes that
+    compute in float32 in a model of half precision. `parts` are "preprocessing", "network" and
+    "postprocessing" as separate models, if the model takes pictures or returns boxes.
     """
 
     inputs: tuple[Endpoint, ...]
@@ -70,7 +70,7 @@ class Result:
         return shorten(f"<Result {' -> '.join(ends)}: {size}>", _WIDTH, placeholder=" ...>")
 
     def _repr_html_(self) -> str:
-        """Return a table of inputs and outputs, which notebooks show."""
+        """Return a table of inputs and outputs as HTML, for notebooks."""
         from html import escape  # noqa: PLC0415 - slow to import
 
         rows = [
@@ -124,8 +124,8 @@ def make_result(
 ) -> Result:  # fmt: skip
     """Assemble the ONNX model of a graph; `metadata` is added to the metadata of the interface.
 
-    None is a model without metadata: onnx.compose merges no models whose metadata differ.
-    With `required_states` the initial values of states are in the metadata, and not in the graph.
+    With None the model has no metadata: onnx.compose merges only models of equal metadata. With
+    `required_states` the initial values of states are in the metadata, and not in the graph.
     """
     inputs, state_inputs = _split_endpoints(emitted.inputs, len(emitted.initial))
     outputs, state_outputs = _split_endpoints(emitted.outputs, len(emitted.initial))

@@ -49,7 +49,7 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
 
 
 def name_tensors(options: ConversionOptions, model: Model, index: int) -> ConversionOptions:
-    """Return the options with the names of tensors, which users may also call by other names.
+    """Return the options with the names of tensors in place of other names that users may give.
 
     An input or output has its name in the graph, its name in a signature of the sub-graph, and the
     name that `rename` gives it. If two tensors have one name, the name in the graph comes first.
@@ -90,8 +90,8 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
 def move_heads_first(options: ConversionOptions, signature: Signature | None) -> ConversionOptions:
     """Return the options with layouts of caches in which the tokens of a head are neighbours.
 
-    Attention reads heads one by one. All signatures of a model get the same layouts. Caches that
-    the user lays out stay so, and all of them if a layout or a part of the model is chosen.
+    Attention reads heads one by one. All signatures of a model get the same layouts. Layouts that
+    the user gives are kept. No layout is added if `io_layout` or a part of the model is chosen.
     """
     chosen = options.io_layout != "auto" or options.batch is not None or options.inputs is not None
     if options.forms != "fastest" or chosen or options.outputs is not None or signature is None:
@@ -125,7 +125,7 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
     """Return the ONNX graph with a signature's names for its inputs and outputs.
 
     `graph` is the sub-graph in the file. An input or output that the signature does not name keeps
-    its name. If names are equal, the later ones get numbers; the sequence is inputs, outputs,
+    its name. If names are equal, the later names get numbers; the sequence is inputs, outputs,
     states.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Run models with state in ONNX Runtime: the state is fed from run to run."""
+"""Run models with state in ONNX Runtime: each run gets the state of the run before."""
 
 from __future__ import annotations
 
@@ -30,21 +30,18 @@ class Session(Protocol):
 
 
 class Stateful:
-    """A session with state: the next state that a run returns is fed to the following run.
+    """A session with state: each run gets the next state that the run before has returned.
 
         session = Stateful("model.onnx")
         for frame in frames:
             (probability,) = session.run(None, {"input": frame})
 
-    It takes a session of ONNX Runtime with options of your own, or the path of an ONNX file, which
-    it opens with ONNX Runtime's CPU provider.
-
-    `state` has the arrays that the next run is fed, by the names of the inputs. For an input that
-    is missing in it the model uses the initial value. It may be saved, and assigned later. If the
-    inputs are required, `state` starts with the initial values in the metadata of the model.
-    `session` is the session itself.
-
-    A model without state runs as in the session itself.
+    The argument is a session of ONNX Runtime with your own options, or the path of an ONNX file,
+    which is opened with ONNX Runtime's CPU provider. `state` has the arrays of the states for the
+    next run, by the names of the inputs. For an input that `state` lacks, the model uses the
+    initial value. `state` may be saved, and assigned later. If the inputs are required, `state`
+    starts with the initial values in the metadata of the model. `session` is the session of ONNX
+    Runtime. A model without state runs as in this session.
 
     Raises:
         OptionError: a path is given, and ONNX Runtime is not installed.

@@ -28,8 +28,8 @@ MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 class DType(enum.Enum):
     """TFLite's element types: the numpy type that holds one element, and its bits in the file.
 
-    A type without a numpy type (strings, resources) has no fixed size. Float types that numpy
-    lacks are held as their bits. `is_float` is for the real floating-point types, `is_integer` for
+    A type without a numpy type (strings, resources) has no fixed size. numpy holds the bits of
+    float types that it lacks. `is_float` is for the real floating-point types, `is_integer` for
     integers of every width, `is_handle` for variables, tables and lists, which have no ONNX type.
     """
 
@@ -74,7 +74,7 @@ class Quantization:
 
     `scale` is float32 and `zero_point` int64, both of shape [1], or [n] along `axis` (a TFLite
     axis). With a `block_size` both have the shape of the tensor with the last size divided by the
-    block size: each scale belongs to that many elements along the last axis.
+    block size: each scale belongs to `block_size` elements along the last axis.
     """
 
     scale: Array
@@ -94,7 +94,7 @@ class Quantization:
 
     @cached_property
     def stored_scale(self) -> Array:
-        """The scales, as float16 if these are the scales of blocks and float16 holds them."""
+        """The scales, as float16 if they are scales of blocks that float16 represents."""
         if not self.block_size:
             return self.scale
         if self.half_scale is not None:
@@ -105,7 +105,7 @@ class Quantization:
 
     @cached_property
     def key(self) -> Hashable:
-        """The scales and zero points as a key of a dictionary, which is short."""
+        """The scales and zero points as a short key of dictionaries."""
         zeros = self.zero_point if any(self.zero_point.strides) else self.zero_point.flat[:1]
         return digest_elements(self.stored_scale), digest_elements(zeros)
 
@@ -138,7 +138,7 @@ class Sparsity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assembly:
-    """How a constant is made of copies of a smaller one, of which an ONNX model makes it at load.
+    """How a constant consists of copies of a smaller constant; an ONNX model makes it at load.
 
     Each copy of `source` has its own padding with `fill`, before and after each axis. The copies
     follow each other along the first axis. Then the axes are permuted, and the shape is changed.
@@ -166,7 +166,7 @@ class Assembly:
 
     @property
     def keeps_axes(self) -> bool:
-        """Whether the constant has the axes of the copies, of which only the first are joined."""
+        """Whether the constant has the axes of the copies, which are joined along axis 0."""
         plain = self.permutation == tuple(range(len(self.permutation)))
         return plain and self.shape[1:] == tuple(
             size + sum(pad)
@@ -185,9 +185,9 @@ class Tensor:
     `shape` and `shape_signature` are what the file declares; the signature is -1 for each dynamic
     axis (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not
     inputs. If not `has_rank`, the file does not know how many axes there are, and declares none;
-    LiteRT takes an input of unknown rank for a scalar. `symbols` is the result of the analysis: the
+    LiteRT treats an input of unknown rank as a scalar. `symbols` is the result of the analysis: the
     names of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size
-    without a name is fixed. `assembly` is how `data` was made, if `data` are its elements.
+    without a name is fixed. `assembly` says how `data` consists of copies, None if it does not.
     """
 
     name: str
@@ -279,7 +279,7 @@ class Tensor:
 def name_axis(tensor: Tensor, axis: int | str) -> str:
     """Return the name of an axis, of at most 40 characters.
 
-    A longer name keeps its start; a digest of the whole name tells it from others of this start.
+    A longer name keeps its start, and ends with a digest of the whole name, which makes it unique.
     """
     name = f"{tensor.name}_{axis}"
     if len(name) <= _LONGEST_NAME:

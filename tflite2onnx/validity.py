@@ -207,7 +207,7 @@ class _Checker:
             self.known[value] = actual or declared
 
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
-        """Return the type that the inputs of a node give to each type constraint."""
+        """Return the type of each type constraint of a node, which its inputs determine."""
         bound: dict[str, str] = {}
         parameters = rule.inputs.take(node, len(node.inputs))
         for value, parameter in zip(node.inputs, parameters, strict=True):
@@ -235,7 +235,7 @@ class _Checker:
         return rule
 
     def _check_newer(self, node: Node, given: str = "") -> None:
-        """Raise NeedsOpset if a newer opset has a node, and has it for the type that is given."""
+        """Raise NeedsOpset if a newer opset has a node for the given type."""
         for opset in range(self._opset + 1, defs.onnx_opset_version() + 1):
             rule = None if node.domain else _find_schema(node.op_type, opset, "")
             if rule is not None and any(given in {"", *each.types} for each in rule.inputs.each):

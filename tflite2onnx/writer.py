@@ -3,7 +3,8 @@
 Weights are never gathered in memory. A model without weights is a small protobuf. The fields of a
 protobuf message may come in any order, so each initializer is appended as a header and its bytes,
 which are copied from the memory-mapped TFLite file. A protobuf cannot be larger than 2 GB; the
-weights of a larger model, and on demand those of any model, go to a second file beside the model.
+weights of a larger model go to a second file beside the model. On request, so do the weights of any
+model.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Skeleton:
     def assemble_model(
         self, external: Collection[str] = (), file: _WeightFile | None = None
     ) -> onnx.ModelProto:
-        """Return the whole model with copies of the weights; the external ones go to a file."""
+        """Return the whole model with copies of the weights; external weights go to a file."""
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         for header, data in self.weights:
@@ -294,9 +295,9 @@ def _describe(
 def _infer_types(
     model: onnx.ModelProto, weights: Sequence[TensorProto], known: Mapping[str, onnx.ValueInfoProto]
 ) -> dict[str, onnx.ValueInfoProto]:
-    """Return the types and shapes that are not known; of large weights only these are passed.
+    """Return the types and shapes that are not known.
 
-    Most are known, and inference is slow, so it gets the other nodes only.
+    Inference is slow, so it gets only the nodes with unknown results, and no large weights.
     """
     whole, probe = model.graph, onnx.ModelProto(opset_import=model.opset_import)
     probe.ir_version = model.ir_version
@@ -372,7 +373,7 @@ def write_folder(
     """Write several models to new files of `create`.
 
     If models of a folder have equal weights, all weights of at least `external_data` bytes go to
-    one file, `weights.data`, and equal ones are stored once.
+    one file, `weights.data`, and equal weights are stored once.
     """
     for folder in dict.fromkeys(path.parent for path in models):
         inside = {path: each for path, each in models.items() if path.parent == folder}
@@ -394,7 +395,7 @@ def write_folder(
 def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
     """Return a key for the elements of each weight, by its `id`; equal bytes have equal keys.
 
-    Only weights of equal size that lie in different places are read.
+    Only weights of equal size at different addresses are read.
     """
     arrays = [data for skeleton in models for _, data in skeleton.weights]
     places: dict[int, dict[Hashable, list[Array]]] = {}
@@ -419,7 +420,7 @@ def _compute_digest(data: Array) -> bytes:
 
 
 class _WeightFile:
-    """A file of weights; those with equal `keys` are stored once."""
+    """A file of weights; weights with equal `keys` are stored once."""
 
     def __init__(
         self, location: str, file: BinaryIO, keys: Mapping[int, Hashable] | None = None
@@ -428,7 +429,7 @@ class _WeightFile:
         self._offsets: dict[Hashable, int] = {}
 
     def store(self, data: Array) -> dict[str, str | int]:
-        """Write a weight, if it is not there, and return where it is."""
+        """Write a weight unless the file has it, and return its position."""
         key = self._keys.get(id(data), id(data))
         if key not in self._offsets:
             self._file.write(b"\0" * (-self._file.tell() % _ALIGNMENT))

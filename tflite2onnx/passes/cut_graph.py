@@ -1,8 +1,8 @@
 """Cut a graph at inner tensors: keep the operators between new inputs and new outputs.
 
 The cut comes before all other passes, so that operators outside of the part need not be supported.
-State that the part reads is kept: the operators that write the same variable, and all that these
-operators need, belong to the part.
+A state that the part reads is kept: the operators that write the same variable, and all operators
+that these need, belong to the part.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def cut_graph(
 ) -> Graph:
     """Return the part of a sub-graph that computes tensors from other tensors, given by name.
 
-    None for `outputs` means the outputs of the sub-graph, None for `inputs` those of its inputs
-    that the part reads.
+    None for `outputs` means the outputs of the sub-graph. None for `inputs` means the sub-graph's
+    inputs that the part reads.
 
     Raises:
         OptionError: a tensor does not exist or cannot be an input or an output; an input is not
@@ -191,7 +191,7 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
 
 
 def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
-    """Return the variables and tables of each operator: a tensor, or what makes its handle."""
+    """Return the variables and tables of each operator: tensors, or operators that make handles."""
     handles: dict[Tensor, Hashable] = {
         t: (op.code, repr(dict(op.options)), op.custom_options)
         for op in graph.ops

@@ -4,8 +4,9 @@ Two kinds of sizes are dynamic: dynamic axes of inputs, and sizes that depend on
 of WHERE and UNIQUE). One walk over the graph computes all other sizes from them, as expressions
 (see `shape_walk`). Equal expressions get one name.
 
-If an operator requires two sizes to be equal, one expression replaces the other: the model could
-not run otherwise. If an operator requires a dynamic size to be a number, the size is fixed.
+If an operator requires two sizes to be equal, one expression replaces the other, because the model
+does not run for other sizes. If an operator requires a dynamic size to be a number, the size is
+fixed.
 
 Operators state the axes for which they can be converted: `DynamicShape.supports_dynamic_axis`.
 """
@@ -54,8 +55,8 @@ _logger = logging.getLogger(__name__)
 class OpenGraph(NamedTuple):
     """A graph with names of dynamic sizes.
 
-    `axes` has the names of the dynamic axes of inputs (see `name_axis`) on which each dynamic size
-    depends, by the name of the size.
+    `axes` has, for the name of each dynamic size, the names of the dynamic axes of inputs (see
+    `name_axis`) on which the size depends.
     """
 
     graph: Graph
@@ -93,14 +94,14 @@ def name_dynamic_axes(
     fixed: Collection[str] | None = (),
     words: Mapping[str, str] | None = None,
 ) -> OpenGraph:
-    """Return the graph with names for all dynamic sizes, and with constants that no size changes.
+    """Return the graph with names for all dynamic sizes, and constants for other computed sizes.
 
     `fixed` are the names of dynamic axes of inputs that have the declared size; None for all.
     `words` are names of dynamic sizes, by the name of the axis.
 
     Raises:
-        FixedSizeError: an operator has a valid output shape at other sizes only if some dynamic
-            axes have the declared size.
+        FixedSizeError: the output shape of an operator is valid only if some dynamic axes have the
+        declared size.
     """
     graph = densify_constants(graph)
     dynamic = [] if fixed is None else _list_dynamic_axes(graph)
@@ -193,7 +194,7 @@ def _walk(
 def _walk_with_equal_sizes(
     graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str], words: Mapping[str, str]
 ) -> ShapeWalk:
-    """Return the walk in which sizes are equal that operators require to be equal."""
+    """Return the walk in which required equalities of sizes hold."""
     opened, same = _make_dimensions(names), dict[Dimension, Dim]()
     order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
     while True:
@@ -262,7 +263,7 @@ def _find_replacement(
 
 
 class _Naming:
-    """Gives names to the dynamic sizes of a graph: `names` are those of the inputs' axes."""
+    """Gives names to the dynamic sizes of a graph; `names` has the names of the inputs' axes."""
 
     def __init__(self, graph: Graph, walk: ShapeWalk, names: Mapping[Place, str]) -> None:
         self._graph, self._shapes, self._known = graph, walk.shapes, walk.known
@@ -326,9 +327,9 @@ class _Naming:
         return replace(tensor, shape=tuple(shape), symbols=symbols)
 
     def _find_example(self, size: Dimension, declared: Sequence[int]) -> int:
-        """Return a value of a dimension: one for all tensors, whatever the file declares for them.
+        """Return an example value of a dimension, the same for all tensors.
 
-        A size that depends on data has that of the first tensor.
+        The example of a size that depends on data is the declared size of the first tensor.
         """
         follows = all(symbol.least for symbol in size.symbols)
         value = declared[0] if declared and not follows else max(evaluate(size), 0)

@@ -2,18 +2,19 @@
 
 ONNX Runtime's Sigmoid is a rational approximation with an absolute error of up to 1e-7 for every
 result: a score of 1e-4 keeps three digits, and a score of 1e-8 keeps none. The expression has a
-small relative error, like LiteRT's kernel. A dense layer or convolution before it takes the sign.
+    small relative error, like LiteRT's kernel. The negation becomes part of a dense layer or
+    convolution before LOGISTIC.
 
 A LOGISTIC is replaced if:
 
 1. its result is an output of the model, or reaches an output through operators that only move
    elements, also out of sub-graphs;
 2. the output has at most 16 elements. A single score is often below 1e-3, where Sigmoid differs
-   from LiteRT by more than 1e-4 of the output. Of more scores one is large;
+   from LiteRT by more than 1e-4 of the output. If there are many scores, one of them is large;
 3. its input and output are float32 and have the same shape.
 
-docs/performance.md has the numbers. Where the user wants the fastest forms, `spell_out` makes
-Softplus and POW of EXP, ADD and DIV.
+docs/performance.md has the numbers. If the fastest forms are requested, `spell_out` replaces EXP,
+ADD and DIV by Softplus and POW.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FEW = 16  # the most scores of an output
 
 
 def _find_scores(graph: Graph) -> set[Tensor]:
-    """Return small outputs, and the tensors that reach them through operators that only move."""
+    """Return small outputs, and tensors whose elements other operators only move to them."""
     results = {t for t in graph.own_outputs if t.elements <= _FEW}
     _add_sources(graph, results)
     return results

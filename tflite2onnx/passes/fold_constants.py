@@ -8,8 +8,8 @@ The outputs of an operator become constants if:
 4. the constants that are computed stay within a budget (`Folder`): a tiny file could
    otherwise become an ONNX model of any size.
 
-DEQUANTIZE of float16 constants goes too; the elements stay float16 in the ONNX file. IF with a
-constant condition, and WHILE that never runs, are replaced by the operators that run.
+DEQUANTIZE of float16 constants is removed, too; the elements stay float16 in the ONNX file. IF with
+a constant condition, and WHILE that never runs, are replaced by the operators that run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
 
 
 class Folder:
-    """Folds operator by operator: `known` are the constants so far, by the tensors they replace."""
+    """Folds operators one by one; `known` has the constants by the tensors that they replace."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -61,7 +61,7 @@ class Folder:
 
     @cached_property
     def _room(self) -> int:
-        """How many bytes the other constants may have that are computed."""
+        """The number of bytes that further computed constants may have."""
         return _LIMIT.compute(count_stored_bytes(self._graph))
 
     def fold(self, op: Op, operator: Operator | None) -> list[Tensor]:
@@ -73,7 +73,7 @@ class Folder:
         return results
 
     def list_remaining_ops(self, op: Op) -> Iterator[Op]:
-        """Yield the operators that remain of an operator: none if its outputs are constant."""
+        """Yield the operators that replace an operator: none if its outputs are constant."""
         op = op.with_inputs(self.known)
         if not op.graphs and not _depends_on_constants(op, find_operator(op)):
             yield op
@@ -132,7 +132,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
 
 
 def _evaluate(operator: Foldable, arrays: Sequence[Array]) -> Sequence[Array]:
-    """Return the outputs for arrays; none if the operator is invalid, as its conversion reports."""
+    """Return the outputs for arrays; none if the operator is invalid, which is reported later."""
     try:
         return operator.evaluate(*arrays) or ()
     except OperatorError:

@@ -4,9 +4,9 @@ HASHTABLE names a table by a number, HASHTABLE_IMPORT fills the table (usually i
 CALL_ONCE runs), HASHTABLE_FIND and HASHTABLE_SIZE read it.
 
 1. A table is filled once: later imports are ignored.
-2. The first of equal keys counts.
-3. The keys and values of the import must be constants, and all tables together must have no more
-   elements than the file has bytes for them, plus 65536. Otherwise the readers stay as they are.
+2. Of equal keys the first one is kept.
+3. The keys and values of the import must be constants, and all tables together may have as many
+   elements as their bytes in the file allow, plus 65536. Otherwise the readers are not changed.
 
 Readers get (keys, values) as inputs in place of the handle.
 """
@@ -57,7 +57,7 @@ def fold_hash_tables(model: Model) -> Model:
 
 
 def _find_element_budget(model: Model) -> int:
-    """Return how many elements all tables may have; imports may share the bytes of the file."""
+    """Return the number of elements that all tables may have: imports may share bytes."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
     constants = dict.fromkeys(t for op in imports for t in op.present)
     return _MORE + count_memory([t.values for t in constants if t.has_data])

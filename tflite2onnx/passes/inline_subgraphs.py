@@ -39,7 +39,7 @@ _MOST_NESTED = 24
 
 
 class _Place(NamedTuple):
-    """Where operators are expanded: see `levels` and `nested`.
+    """The place at which operators are expanded.
 
     `levels` are the indices of the sub-graphs that are being inlined, the innermost last. `nested`
     is the number of control flow graphs around the operators.
@@ -49,12 +49,12 @@ class _Place(NamedTuple):
     nested: int = 0
 
     def nested_in(self, graphs: int) -> _Place:
-        """Return the place within a number of further graphs."""
+        """Return the place inside of further nested graphs."""
         return self._replace(nested=self.nested + graphs)
 
 
 def inline_subgraphs(model: Model, index: int = 0) -> Graph:
-    """Return a graph of a model, by default the main graph, with all sub-graphs that it runs.
+    """Return a graph of a model, by default the main graph, with its calls inlined.
 
     Raises:
         UnsupportedOperators: a sub-graph does not exist, calls itself, or does not have the inputs
@@ -69,7 +69,10 @@ def inline_subgraphs(model: Model, index: int = 0) -> Graph:
 
 
 class _Inliner:
-    """Copies operators into one graph. `tensors` are its tensors, with unique names."""
+    """Copies operators into one graph.
+
+    `tensors` are the tensors of the graph, with unique names.
+    """
 
     def __init__(self, model: Model, graph: Graph) -> None:
         self._graphs = model.graphs
@@ -145,7 +148,7 @@ class _Inliner:
         return [*rw.ops, _make_control(op, "IF", (lower,), outputs, graphs)]
 
     def _size_outputs(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
-        """Return outputs with the sizes that they have in a branch; branches may differ."""
+        """Return outputs with the sizes of a branch; the sizes of branches may differ."""
         inner = self._graphs[branch].outputs if 0 <= branch < len(self._graphs) else ()
         if [t.rank for t in inner] != [t.rank for t in outputs]:
             return outputs  # `_find_callee` raises the error
@@ -249,7 +252,7 @@ class _Inliner:
         return self._copy_tensor(Tensor(name, (), dtype))
 
     def _copy_results(self, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return tensors for the results of a branch; the operator alone writes variables."""
+        """Return tensors for the results of a branch, which are not variables."""
         return tuple(self._copy_tensor(replace(t, is_variable=False)) for t in outputs)
 
     def _copy_tensor(self, tensor: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ one more axis of size 2, the last axis (complex128: float64). ONNX's DFT uses th
 Complex inputs and outputs of the file are tensors of pairs in the ONNX model. A rule of this file
 replaces each operator with a complex input or output:
 
-1. Operators about complex numbers (REAL, COMPLEX_ABS, FFTs) and elementwise sums stay.
+1. Operators that read pairs (REAL, COMPLEX_ABS, FFTs) and elementwise sums stay.
 2. SQUEEZE and EXPAND_DIMS count their axes from the first, because the axis of pairs is the last.
 3. RESHAPE, SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get lists with one more element,
    which may be computed.
@@ -124,12 +124,12 @@ class _PairRewriter(Rewriter):
         self.ops.append(replace(self.source, **changes))
 
     def keep_operator(self) -> None:
-        """Add the operator on pairs, which it takes as they are."""
+        """Add the operator unchanged: it supports pairs."""
         outputs = tuple(self.pairs.get(t, t) for t in self.source.outputs)
         self.add_changed(inputs=self.source.with_inputs(self.pairs).inputs, outputs=outputs)
 
     def extend_lists(self, *extensions: tuple[int, Sequence[int]]) -> None:
-        """Add the operator with more elements in some inputs that are lists: (input, elements)."""
+        """Add the operator with more elements in some list inputs: (input, elements)."""
         self.expect_one_type(0)
         inputs = self.inputs
         for index, more in extensions:
@@ -198,7 +198,7 @@ def _cast_pairs(rw: _PairRewriter) -> None:
 
 
 def _keep_bitcast(rw: _PairRewriter) -> None:
-    """Keep the operator: the axis of the pairs is that of the words of a complex number."""
+    """Keep the operator: the axis of pairs is the axis of the words of a complex number."""
     x, y = rw.inputs[0], rw.output
     if y.dtype.bits < x.dtype.bits and rw.source.outputs[0] not in rw.pairs:
         raise OperatorError(
@@ -237,7 +237,7 @@ def _expand_pairs(rw: _PairRewriter) -> None:
 
 
 def _slice_pairs(rw: _PairRewriter) -> None:
-    """Keep the whole axis of the pairs; its bits in the masks stay 0."""
+    """Add the slice with the whole axis of pairs, whose bits in the masks are 0."""
     o, rank, count = rw.source.options, rw.inputs[0].rank - 1, rw.inputs[1].elements
     # Axes without a range are kept whole, whether or not an ellipsis stands for them.
     named = count - (o.new_axis_mask & (1 << count) - 1).bit_count()

@@ -1,8 +1,8 @@
 """Bring operators into fewer forms, before layouts are planned (see `passes`).
 
 1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
-2. `remove_copies`: a RESHAPE to the sizes that a tensor has is removed. Keras writes one around
-   each layer of TimeDistributed, between operators that patterns look for.
+2. `remove_copies`: a RESHAPE to the shape of its input is removed. Keras writes such a RESHAPE
+   around each layer of TimeDistributed, between operators that patterns match.
 3. `align_axes`: inputs of lower rank get leading axes of size 1, so that axes correspond.
 4. `keep_axes`: FULLY_CONNECTED on each pixel of an image, and reductions, keep the axes if the only
    reader is a RESHAPE that restores the axes.
@@ -77,8 +77,8 @@ _Shaped = dict[tuple[Tensor, Shape], Tensor]
 def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     """Return the graph with leading axes for broadcast inputs: in constants, else by RESHAPE.
 
-    `around` are the reshaped tensors of the graphs around this one, which sub-graphs may read. The
-    outer graphs cannot read tensors of sub-graphs.
+    `around` are the reshaped tensors of the enclosing graphs, which sub-graphs may read. The
+    enclosing graphs cannot read tensors of sub-graphs.
     """
     ops: list[Op] = []
     aligned = dict(around or {})
@@ -101,7 +101,7 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
-    """Return a tensor with other leading axes; those that are counted from the end stay."""
+    """Return a tensor with other leading axes; trailing axes stay."""
     name = f"{tensor.name}/{'x'.join(map(str, shape))}"
     quantization = tensor.quantization
     if quantization and quantization.per_axis:
@@ -134,7 +134,7 @@ def keep_axes(graph: Graph) -> Graph:
 
 
 def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor], after: Op) -> dict[Op, Op]:
-    """Return the operator with the axes of an image, if the one after it restores them."""
+    """Return the operator with an image's axes, if the operator after it restores them."""
     x, weights = op.operand(0), op.operand(1)
     source = x if x.rank == _IMAGE else sources.get(x, x)
     if not after.is_builtin("RESHAPE") or source.rank != _IMAGE or weights.rank != _MATRIX:
@@ -178,14 +178,14 @@ def absorb_flatten(graph: Graph) -> Graph:
 
 
 def _same_numbers(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors have as many elements as each other and the same scale."""
+    """Return whether two tensors have equal numbers of elements, and the same scale."""
     return a.elements == b.elements and same_scale(a, b)
 
 
 def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor, Shape]:
     """Return the input of FULLY_CONNECTED with several axes of features, and the weights' shape.
 
-    The shape is () if the operator should stay as it is.
+    The shape is () if the operator is not to be changed.
     """
     x, weights = op.operand(0), op.operand(1)
     source = sources.get(x, x)
@@ -203,9 +203,9 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
 
 
 def trust_indices(graph: Graph) -> Graph:
-    """Let CAST of floats that are indices of rows, and nothing else, not saturate.
+    """Remove the saturation from each CAST of floats that are only read as indices of rows.
 
-    LiteRT refuses a float that is outside of the integers, because it is outside of the rows.
+    A float outside of the range of the integers is no row, and LiteRT refuses it.
     """
     places = {"GATHER": 1, "EMBEDDING_LOOKUP": 0}
 

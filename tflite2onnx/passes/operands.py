@@ -1,4 +1,4 @@
-"""What patterns ask about the operands of operators."""
+"""Properties of operands that patterns test."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def find_order(op: Op) -> tuple[int, ...]:
 def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:
     """Return the operator that computes a tensor if it has one of the codes, else `NO_OP`.
 
-    Returns `NO_OP` if the tensor has several readers, too.
+    Returns `NO_OP` also if the tensor has several readers.
     """
     op = graph.producers.find(tensor)
     alone = op.is_builtin(*codes) and graph.readers.find_only_reader(tensor) is not NO_OP
@@ -66,9 +66,9 @@ def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:
 
 
 def find_images(graph: Graph) -> set[Tensor]:
-    """Return the images that depend on a convolution by operators that keep the order of the axes.
+    """Return the images that depend on a convolution through operators that keep the order of axes.
 
-    The planner stores them with channels first.
+    The planner stores these images with channels first.
     """
     images: set[Tensor] = set()
     for op in graph.walk_ops():
@@ -89,7 +89,7 @@ def find_integer_images(graph: Graph) -> set[Tensor]:
 
 
 def find_positive(graph: Graph) -> set[Tensor]:
-    """Return the tensors without a negative element, by the operators that compute them."""
+    """Return the tensors in which no operator can compute a negative element."""
     positive: set[Tensor] = set()
     for op in graph.walk_ops():
         kinds = {t.dtype for t in op.outputs}

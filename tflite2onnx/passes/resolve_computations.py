@@ -1,8 +1,8 @@
 """Name the computation of operators whose sub-graph combines two elements, in the whole model.
 
-STABLEHLO_SCATTER and STABLEHLO_REDUCE_WINDOW have a sub-graph. LiteRT does not run the sub-graph;
-it looks for the operator in it and computes with that operator. A sub-graph without operators
-means that the second element is taken.
+STABLEHLO_SCATTER and STABLEHLO_REDUCE_WINDOW have a sub-graph. LiteRT does not run the sub-graph:
+it computes with the operator in the sub-graph. Without operators in the sub-graph, the result is
+the second element.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a pass makes the operators that replace an operator."""
+"""Functions with which a pass makes operators and tensors."""
 
 from __future__ import annotations
 
@@ -108,16 +108,16 @@ class Rewriter:
 
 
 def make_like(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
-    """Return a tensor that is computed, "<like>/<name>", with the dtype and scale of another.
+    """Return a computed tensor, "<like>/<name>", with the dtype and scale of another tensor.
 
-    The shape is that of the other tensor too, unless `shape` is given.
+    The shape is `shape`, by default that of the other tensor.
     """
     new = replace(like, name=f"{like.name}/{name}", data=None)
     return new if shape is None else replace(new, shape=shape, shape_signature=())
 
 
 def make_float_like(like: Tensor, name: str) -> Tensor:
-    """Return a tensor that is computed, "<like>/<name>", for the real numbers of another."""
+    """Return a computed float32 tensor, "<like>/<name>", for another tensor's real numbers."""
     new = make_like(like, name)
     return replace(new, dtype=DType.FLOAT32, quantization=None, is_variable=False)
 
@@ -132,8 +132,8 @@ def shift_filters(
 ) -> Assembly:
     """Return filters with a larger window, [shifts * outputs, height, width, channels].
 
-    For each of `shifts`, by rows and columns, the filters stand at that place of the window. The
-    rest is `fill`.
+    For each of `shifts`, in rows and columns, the filters are at this position of the window. All
+    other elements are `fill`.
     """
     outputs, *size, channels = w.shape
     spaces = [large - small for large, small in zip(window, size, strict=True)]
@@ -146,13 +146,13 @@ def shift_filters(
 
 
 def assemble_constant(name: str, assembly: Assembly, like: Tensor) -> Tensor:
-    """Return a constant of copies of a smaller one, with the dtype of another tensor."""
+    """Return a constant of copies of a smaller constant, with the dtype of another tensor."""
     made = make_constant(name, assembly.elements, like)
     return replace(made, assembly=assembly)
 
 
 def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:
-    """Return filters, which repeat the channels of others so many times, with their scales."""
+    """Return filters whose scales repeat those of other filters `count` times."""
     scales = w.quantization
     if scales and scales.per_axis:
         scales = Quantization(np.tile(scales.scale, count), np.tile(scales.zero_point, count))
@@ -160,7 +160,7 @@ def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:
 
 
 def repeat_biases(bias: Tensor | None, name: str, count: int) -> Tensor | None:
-    """Return biases repeated so many times, as "<bias>/<name>"; None if there are none."""
+    """Return biases repeated `count` times, as "<bias>/<name>"; None if there are none."""
     if not bias:
         return None
     values = np.tile(bias.values.reshape(-1), count)

@@ -49,9 +49,9 @@ _MOST_ELEMENTS = 256  # the most elements of a tensor whose elements are compute
 class ClashError(OperatorError):
     """An operator cannot run with these sizes of its inputs.
 
-    `dims` are the dimensions that must be equal, if these are the reason, and `broadcasts` is set
-    if one of them may also be 1. (The error itself would make a cycle of references through the
-    frames in which it is caught.)
+    `dims` are the dimensions that must be equal, if unequal sizes are the reason. `broadcasts` is
+    set if one of the dimensions may also be 1. (A reference to the original error would make a
+    cycle through the frames that catch it.)
     """
 
     def __init__(self, error: OperatorError, op: Op) -> None:
@@ -65,10 +65,9 @@ class ShapeWalk:
 
     The constructor takes the dimensions of dynamic axes of the inputs (`opened`), and dimensions
     that replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
-    integers, and sizes that are known at run time only are those that the file declares, or an
-    `example` where it declares 1, as for any size that it does not know. If not
-    `strict`, tensors whose shape cannot be inferred keep their declared shape; if `strict`,
-    operators also check integer sizes.
+    integers. A size that is known at run time only is then the declared size, or `example` if the
+    file declares 1, which stands for unknown sizes. If not `strict`, tensors whose shape cannot be
+    inferred keep their declared shape; if `strict`, operators also check integer sizes.
 
     Attributes:
         shapes: the tensors with their inferred shapes, by the tensors of the graph.
@@ -242,7 +241,7 @@ class ShapeWalk:
     # Elements
 
     def _note_elements(self, op: Op, operator: Operator) -> None:
-        """Note the elements of a list of integers that joins lists, some of which are known."""
+        """Record the elements of a list that joins lists of integers, if some are known."""
         if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
             return
         inputs = op.present[:1] if operator.keeps_sequence else op.present
@@ -257,7 +256,7 @@ class ShapeWalk:
             self._elements[y] = elements
 
     def _list_elements(self, tensor: Tensor) -> Sequence[Dim | None] | None:
-        """Return the elements of a tensor, None for those that are unknown, or for all of them."""
+        """Return the elements of a tensor, each None if it is unknown; None if all are unknown."""
         known = self.known.get(tensor, tensor)
         if has_dimensions(known.shape) or known.elements > _MOST_ELEMENTS:
             return None
@@ -266,7 +265,7 @@ class ShapeWalk:
         return self._elements.get(tensor, [None] * known.elements)
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
-        """Return the sizes of the output that are elements of an input; none that may be -1."""
+        """Return the sizes of the output that an input lists; none if a size may be -1."""
         if not isinstance(operator, DynamicShape):
             return ()
         index = operator.find_listed_sizes()

@@ -22,7 +22,7 @@ class AnchorOptions(NamedTuple):
     `size` is the height and the width of the network's input in pixels. Each layer of the network
     has a stride; layers with equal strides share a feature map. `fixed` anchors are as large as the
     picture. Without an `interpolated` ratio, layers have no anchor between their scale and the
-    next. The calculator's name of `reduced` is reduce_boxes_in_lowest_layer.
+    next. `reduced` is the calculator's option reduce_boxes_in_lowest_layer.
     """
 
     size: tuple[int, int]
@@ -63,7 +63,7 @@ def _list_sizes(options: AnchorOptions, layer: int) -> Iterator[tuple[float, flo
 
 
 def _compute_scale(options: AnchorOptions, layer: int) -> float:
-    """Return the scale of a layer; that of the layer after the last one is 1."""
+    """Return the scale of a layer; the scale after the last layer is 1."""
     (low, high), last = options.scales, len(options.strides) - 1
     if layer > last:
         return 1.0

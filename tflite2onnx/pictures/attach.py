@@ -1,4 +1,4 @@
-"""Join the preprocessing and the postprocessing with a network, or make graphs of their own.
+"""Join the preprocessing and the postprocessing with a network, or make separate graphs.
 
 Both are nodes over the values of the network's inputs and outputs. In one graph these values are
 computed by nodes; as separate graphs they are outputs and inputs with the same names.

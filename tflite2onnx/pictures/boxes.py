@@ -1,4 +1,4 @@
-"""Boxes with scores: suppression of boxes that overlap better ones."""
+"""Boxes with scores: suppression of boxes that overlap better boxes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Detections(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Boxes with a score above `threshold`, at most `most`, that overlap no better one by `iou`.
+    """Limits of boxes: a score above `threshold`, at most `most` boxes, no overlap above `iou`.
 
     The overlap is the intersection over the union.
     """
@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 def suppress(g: Nodes, found: Candidates, limits: Limits) -> Detections:
     """Return the best boxes; only boxes of one class suppress each other.
 
-    Each box counts for its best class; of equal scores all classes count.
+    A box belongs to its best class, or to all its classes of equal scores.
     """
     best = g.reduce("ReduceMax", found.scores, [0], keepdims=True)
     zero = g.scalar(0, DType.FLOAT32)
@@ -74,8 +74,8 @@ def average_boxes(
 
     `points` are `count` key points of each box, float32 [n, count, 2], which are averaged too. This
     is MediaPipe's weighted non-maximum suppression
-    (mediapipe/calculators/util/non_max_suppression_calculator.cc). A box counts for the best box
-    that suppresses it. Boxes have one class.
+    (mediapipe/calculators/util/non_max_suppression_calculator.cc). A box is averaged with the best
+    box that suppresses it. Boxes have one class.
     """
     selected = _select(g, found.boxes, g.Unsqueeze(found.scores, g.ints([0])), limits)
     kept = g.Gather(selected, g.scalar(2, DType.INT64), axis=1)

@@ -1,4 +1,4 @@
-"""Families of networks: what shapes and metadata say of pictures and of outputs."""
+"""Families of networks: the decoding of outputs, which shapes and metadata determine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _Decoder = Callable[[Nodes, Sequence[Value]], Detections]
 
 
 class Facts(NamedTuple):
-    """What is known of a network.
+    """Facts about a network from its graph and metadata.
 
     Attributes:
         graph: the graph in the file.
-        size: the height and the width of its picture; None if it takes none.
-        ultralytics: what Ultralytics packs with a model (`yolo.read_ultralytics`).
+        size: the height and the width of its picture; None if it takes none. ultralytics: the data
+            that Ultralytics packs with a model (`yolo.read_ultralytics`).
         face_detector: the options of MediaPipe's anchors in the metadata.
         labels, threshold: the labels and the least score in the metadata of its outputs.
         ends_in_scores: whether LOGISTIC or SOFTMAX make an output.
@@ -50,9 +50,9 @@ class Family(NamedTuple):
 
     Attributes:
         decoder: the name of the decoder in the user's settings.
-        preprocessing: what the network wants of its pictures, as settings.
+        preprocessing: the preprocessing that the network requires, as settings.
         ports: the outputs that `decode` reads, in its sequence.
-        classes: the number of classes; 0 if they are not told apart.
+        classes: the number of classes; 0 if classes are not distinguished.
         decode: makes detections of the outputs.
         points: the number of key points of each detection.
         most: the largest number of detections.
@@ -72,7 +72,7 @@ class Family(NamedTuple):
 
 
 def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Facts:
-    """Return what is known of a network with these inputs; see `attach_pictures`."""
+    """Return the facts about a network with these inputs; see `attach_pictures`."""
     pictures = [(port, axes) for port in inputs if (axes := find_image_axes(port))]
     size: tuple[int, int] | None = None
     if len(pictures) == 1:
@@ -90,7 +90,7 @@ def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]
 
 
 def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
-    """Return whether scores are computed last, but for operators that move or store elements."""
+    """Return whether LOGISTIC or SOFTMAX computes an output, before operators that only move it."""
     producers = {output: op for op in graph.ops for output in op.outputs}
     while tensor in producers:
         op = producers[tensor]
@@ -101,7 +101,7 @@ def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
 
 
 def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
-    """Return the family of a network with these outputs, None if it is of none.
+    """Return the family of a network with these outputs, None if no family fits.
 
     Raises:
         PictureError: the decoder in `settings` does not fit the outputs.
@@ -119,7 +119,7 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
 def _choose_limits(
     settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float
 ) -> Limits:
-    """Return the user's limits, else those of the metadata, else the defaults of the family."""
+    """Return the user's limits, else the metadata's limits, else the defaults of the family."""
     known = threshold if facts.threshold is None else facts.threshold
     return Limits(
         settings.get("threshold", known), settings.get("iou", iou), settings.get("max", _MOST)
@@ -139,7 +139,7 @@ def _list_shapes(ports: Iterable[Port]) -> list[Shape]:
 def _find_operator(
     ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
 ) -> Family | None:
-    """TFLite_Detection_PostProcess, whose outputs may be in any sequence."""
+    """Return the family of TFLite_Detection_PostProcess, whose outputs may be in any sequence."""
     by_name = {port.tensor.name: port for port in ports}
     ops = [op for op in facts.graph.ops if op.code == ssd.OPERATOR]
     names = {tensor.name for op in ops for tensor in op.outputs}
@@ -218,7 +218,7 @@ def _find_yolo(
 def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
     """Return the family of a classifier, whose output is a list of scores.
 
-    A network that takes no picture is one only if the user says so.
+    A network that takes no picture is a classifier only if the user says so.
     """
     if facts.size is None and "decoder" not in settings:
         return None

@@ -1,7 +1,7 @@
-"""The part of the plane that a network sees: the picture, stretched or with margins around it.
+"""The part of the plane that a network reads: a picture, stretched or with margins around it.
 
-A point of the network's input, as a fraction of its size, is the picture's point
-`fraction * extent - offset`, in pixels; pixel i covers the numbers from i to i + 1.
+A point of the network's input is given as a fraction of its size. In pixels of the picture it is
+`fraction * extent - offset`. Pixel i covers the numbers from i to i + 1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ class Fit(Enum):
     """How a picture fills the input of a network; the values are those of the key resize.
 
     LETTERBOX and CENTER keep the ratio of height and width, between margins. The margins of
-    LETTERBOX are whole pixels: of an odd number the right or lower one gets one more. Those of
-    CENTER are equal, and so may be half pixels, as in MediaPipe's ImageToTensorCalculator.
+    LETTERBOX are whole pixels: if the total is odd, the right or lower margin has one pixel more.
+    The margins of CENTER are equal, and may have half a pixel, as in MediaPipe's
+    ImageToTensorCalculator.
     """
 
     STRETCH = "stretch"
@@ -29,11 +30,12 @@ class Fit(Enum):
 
 
 class Frame(NamedTuple):
-    """What a network sees of a picture; all values have two elements, height first.
+    """The part of the plane that a network reads; all values have two elements, height first.
 
     Attributes:
         size: the size of the picture in pixels, int64.
-        extent: the size, in pixels of the picture, of what becomes the whole input, int64.
+        extent: the size of the part of the plane that becomes the whole input, in pixels of the
+            picture, int64.
         offset: the margins at the top and at the left, in pixels: None for STRETCH, int64 for
             LETTERBOX, float32 for CENTER.
     """
@@ -63,7 +65,7 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> F
 def sample_picture(g: Nodes, image: Value, frame: Frame, target: tuple[int, int]) -> Value:
     """Return a picture [height, width, C] of numbers as float32 of the size `target`.
 
-    Pixels are interpolated linearly between their centres; what is outside of the picture is 0.
+    Pixels are interpolated linearly between their centres; pixels outside of the picture are 0.
     ONNX's Resize has no margins of half pixels, except in a mode that few runtimes have.
     """
     for axis, count in enumerate(target):
@@ -89,7 +91,7 @@ def sample_picture(g: Nodes, image: Value, frame: Frame, target: tuple[int, int]
 def _weigh_pixels(
     g: Nodes, image: Value, axis: int, places: Value, weights: Value, size: Value
 ) -> Value:
-    """Return the pixels at places of an axis times weights, 0 for places outside."""
+    """Return the pixels at positions of an axis times weights, 0 for positions outside."""
     last = g.Sub(size, g.ints([1]))
     zero = g.ints([0])
     inside = g.add_with_casts(
@@ -103,9 +105,10 @@ def _weigh_pixels(
 def to_picture(
     g: Nodes, points: Value, frame: Frame, *, fractions: bool, clips: bool = False
 ) -> Value:
-    """Return points [..., 2], x first, fractions of the input, in pixels or fractions of a picture.
+    """Return points of the input, [..., 2] with x first, in pixels or fractions of a picture.
 
-    All are float32. Points outside of the picture move to its edge if it `clips` them.
+    All are float32. `points` are fractions of the input. With `clips`, points outside of the
+    picture move to its edge.
     """
 
     def as_xy(pair: Value) -> Value:

@@ -1,8 +1,8 @@
 """MediaPipe's detectors of faces, palms and poses: the options of its published graphs.
 
-A face detector may have the options in its metadata. The published files have none: the shapes of
-the outputs and the size of the input identify them. `source` is the graph, a file below mediapipe/
-in https://github.com/google-ai-edge/mediapipe.
+A face detector may have the options in its metadata. The published files have no options: the
+shapes of the outputs and the size of the input identify a detector. `source` is the graph, a file
+below mediapipe/ in https://github.com/google-ai-edge/mediapipe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Detector(NamedTuple):
     """A published detector.
 
     `boxes` are as many as the anchors; each has `numbers`: centre, size, and key points. `low` is
-    the number that black becomes; white becomes 1. Boxes of a score of `threshold` or more count.
+    the input number for black; the number for white is 1. Boxes with a score of `threshold` or more
+    are kept.
     """
 
     name: str
@@ -103,8 +104,8 @@ def decode_mediapipe(
 ) -> tuple[Candidates, Value]:
     """Return the boxes of a detector, and their key points, float32 [n, points, 2].
 
-    `raw` and `logits` are its outputs, float32 [1, n, numbers] and [1, n, 1]. The formulas are
-    those of TensorsToDetectionsCalculator
+    `raw` and `logits` are the outputs of the detector, float32 [1, n, numbers] and [1, n, 1]. The
+    formulas are those of TensorsToDetectionsCalculator
     (mediapipe/calculators/tensor/tensors_to_detections_calculator.cc).
     """
     n, pairs = detector.boxes, detector.numbers // 2

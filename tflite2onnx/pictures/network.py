@@ -1,4 +1,4 @@
-"""The converted network in a model that takes pictures: what a TFLite file can be compared with."""
+"""The converted network in a model that takes pictures, for a comparison with the TFLite file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Model = Result | onnx.ModelProto | str | bytes | os.PathLike[str]
 
 
 def find_network(model: _Model) -> Any:  # noqa: ANN401 - the same type, or an onnx.ModelProto
-    """Return the network without preprocessing and postprocessing; a model without these is itself.
+    """Return the network without preprocessing and postprocessing, or a model that has neither.
 
     A file must be readable.
     """

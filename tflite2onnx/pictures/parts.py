@@ -1,4 +1,4 @@
-"""The result of a conversion with pictures: one model, and its parts as models of their own."""
+"""The result of a conversion with pictures: one model, and its parts as separate models."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _WORD = "detections"  # the name of the dynamic size of all outputs
 
 
 class Postprocessing(NamedTuple):
-    """How outputs are read: the family of the network, labels ("" of none), units of boxes."""
+    """How outputs are decoded: the family, the path of the labels ("" if none), units of boxes."""
 
     family: Family
     labels: tuple[str, ...]

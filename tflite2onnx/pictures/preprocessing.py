@@ -2,7 +2,7 @@
 
 Pixels are interpolated linearly, with the centre of pixel i at i + 0.5, without a filter for
 smaller sizes. TFLite's task library (libyuv's bilinear filter) and MediaPipe's ImageToTensor (on
-GPUs) sample in this way.
+GPUs) interpolate in this way.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Normalization(NamedTuple):
 class Preprocessing(NamedTuple):
     """How a picture becomes the input `port` of a network.
 
-    `sizes` are the height and the width of the input, and `axes` are their positions and that of
-    the channels in TFLite's order. Without a `normalization` the pixels are the stored integers,
-    less 128 for int8. `size` is the size of all pictures, None for any size.
+    `sizes` are the height and the width of the input. `axes` are the positions of height, width and
+    channels in TFLite's order. Without a `normalization` the pixels are the stored integers, minus
+    128 for int8. `size` is the size of all pictures, None for any size.
     """
 
     port: Port
@@ -101,7 +101,7 @@ def plan_preprocessing(
     """Return how a picture becomes the input among `ports`.
 
     `settings` are the user's, `known` are the metadata of the inputs by their names, and `defaults`
-    are those of the network's family; the first that has a value counts.
+    are settings of the network's family. Of these three, the first that has a value is used.
 
     Raises:
         PictureError: no input or several take pictures, or the normalization is not known.
@@ -216,7 +216,7 @@ def _add_margins(g: Nodes, x: Value, offset: Value, frame: Frame, plan: Preproce
 
 
 def _mix_channels(g: Nodes, x: Value, channels: str) -> Value:
-    """Return RGB, NCHW, in the channels that the network takes."""
+    """Return RGB pixels, NCHW, as the channels that the network requires."""
     if channels == "bgr":
         return g.Gather(x, g.ints([2, 1, 0]), axis=1)
     if channels == "gray":
@@ -225,7 +225,7 @@ def _mix_channels(g: Nodes, x: Value, channels: str) -> Value:
 
 
 def _normalize(g: Nodes, x: Value, plan: Preprocessing) -> Value:
-    """Return pixels, NCHW, as the elements that the network takes."""
+    """Return pixels, NCHW, as the elements of the network's input."""
     dtype = plan.port.dtype
     if plan.normalization is None:
         lowest = -128 if dtype is DType.INT8 else 0

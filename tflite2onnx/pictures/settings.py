@@ -1,4 +1,4 @@
-"""What the user writes about pictures: "mean=127.5,std=127.5,channels=bgr", or a mapping."""
+"""The user's settings for pictures: "mean=127.5,std=127.5,channels=bgr", or a mapping."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _read_size(value: object) -> tuple[int, int]:
 def _expect_number(
     kind: Callable[[str], Any], low: float, high: float, form: str
 ) -> tuple[Callable[[object], Any], str]:
-    """Return how a number from `low` to `high` is read, and what it must be."""
+    """Return the function that reads a number from `low` to `high`, and a description of it."""
 
     def read_number(value: object) -> Any:  # noqa: ANN401 - of the kind
         number = kind(str(value))
@@ -103,7 +103,7 @@ def read_settings(option: str, value: Settings, readers: _Readers) -> dict[str, 
     """Return the settings of an option by their keys, None if the option is off.
 
     Raises:
-        OptionError: a key is unknown, or has a value that it cannot have.
+        OptionError: a key is unknown, or its value is invalid.
     """
     if value is False:
         return None

@@ -1,8 +1,9 @@
 """Single-shot detectors of TensorFlow's object detection API, with or without their last operator.
 
-TFLite_Detection_PostProcess has decoded and suppressed boxes. Without it there are two outputs: the
-encodings of boxes [1, n, 4] and the scores of classes [1, n, classes], the first of which is the
-background. The anchors, scales and limits are those of MediaPipe's object detection
+The outputs of TFLite_Detection_PostProcess are decoded, and suppressed boxes are removed. Without
+this operator there are two outputs: the encodings of boxes [1, n, 4] and the scores of classes
+[1, n, classes], the first of which is the background. The anchors, scales and limits are taken from
+MediaPipe's object detection
 (mediapipe/graphs/object_detection/object_detection_desktop_live.pbtxt).
 """
 
@@ -27,7 +28,7 @@ _CORNERS = 4
 
 
 def find_ssd_anchors(size: tuple[int, int] | None, shapes: Sequence[Shape]) -> Array | None:
-    """Return the anchors of two outputs, None if the outputs are not those of such a detector."""
+    """Return the anchors of two outputs, None if they are not the outputs of such a detector."""
     if size is None or len(shapes) != 2 or any(len(s) != 3 or s[0] != 1 for s in shapes):
         return None
     if shapes[0][1] != shapes[1][1] or _CORNERS not in (shapes[0][2], shapes[1][2]):
@@ -56,7 +57,7 @@ def read_detections(g: Nodes, outputs: Sequence[Value], threshold: float) -> Det
     """Return the detections of TFLite_Detection_PostProcess above a threshold.
 
     Its outputs are boxes [1, n, 4] (top, left, bottom, right), classes and scores [1, n], and the
-    number of detections [1]; what follows the last detection is 0.
+    number of detections [1]; elements after the last detection are 0.
     """
     boxes, classes, scores, number = outputs
     scores = g.Reshape(scores, g.ints([-1]))

@@ -2,10 +2,10 @@
 
 YOLOv8 and later, and YOLOv5u, have one output [1, 4 + classes, n]: centre, size and scores of each
 box, in columns. YOLOv5 has [1, n, 5 + classes]: centre, size, the score of an object, and scores of
-classes that are multiplied with it. Centres and sizes are fractions of the input: for TFLite,
-Ultralytics divides them by the size, other converters do not. The score of a box is that of its
-best class. Boxes end at the edges of the picture.
-https://docs.ultralytics.com/modes/export, https://docs.ultralytics.com/modes/predict
+classes that are multiplied with it. Centres and sizes are fractions of the input: Ultralytics
+divides them by the size for TFLite, other converters do not. The score of a box is the score of its
+best class. Boxes end at the edges of the picture. https://docs.ultralytics.com/modes/export,
+https://docs.ultralytics.com/modes/predict
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ANCHORS = {"yolov8": 1, "yolov5": 3}  # boxes at each position
 
 
 def find_yolo(size: tuple[int, int] | None, shape: Shape) -> str:
-    """Return the form of an output for an input of a size, "" if it is none of YOLO's."""
+    """Return the form of an output for an input of a size, "" if it is not a YOLO output."""
     if size is None or len(shape) != 3:
         return ""
     places = sum((size[0] // stride) * (size[1] // stride) for stride in _STRIDES)
@@ -77,7 +77,7 @@ def count_classes(shape: Shape, form: str) -> int:
 
 
 def read_ultralytics(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return what Ultralytics packs with a model: its task, and the names of its classes.
+    """Return the data that Ultralytics packs with a model: its task, and its classes' names.
 
     The task is "" and the names are () if the files lack them.
     """

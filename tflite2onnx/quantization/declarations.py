@@ -1,4 +1,4 @@
-"""What operators declare about stored integers, and what follows for an operator's operands."""
+"""Declarations of operators about stored integers, and their meaning for operands."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class Real:
     """Computes with real numbers: dequantized inputs, and outputs that are quantized.
 
     Attributes:
-        reads: the quantization in which each input is dequantized; None, or no item, for its own.
-        writes: the quantization in which the output is quantized, None for its own.
-        kernel_writes: the quantization in which the kernel writes if it ignores the output's.
-        multiplies: the inputs that are constant weights, by which input 0 is multiplied.
-        bias: the input that is the bias, and the one whose scale is a factor of the bias's scale;
-            None if several are.
-        moves: the operands (output i is ~i) whose elements it only moves.
+        reads: the quantization in which each input is dequantized; None, or no item, for the
+            input's own. writes: the quantization in which the output is quantized, None for the
+            output's own. kernel_writes: the quantization in which the kernel writes if it ignores
+            the output's quantization.
+        multiplies: the inputs that are constant weights that multiply input 0. bias: the input that
+            is the bias, and the input whose scale is a factor of the bias's scale; None if several
+            scales are factors.
+        moves: the operands (output i is ~i) whose elements are only moved.
         tabulates: a table has the kernel's result for each stored integer.
         folds: constants are dequantized when a runtime loads the model.
     """
@@ -45,9 +46,10 @@ class Integers:
     """Computes with stored integers.
 
     Attributes:
-        in_file_types: of the types in the file: int8 never as uint8, and never real numbers.
-        equal_scales: only if all operands share one scale; otherwise with real numbers.
-        keeps_scales: the output has the numbers of the input, though the integers may differ.
+        in_file_types: the integers have the types of the file: int8 is never stored as uint8, and
+            never dequantized. equal_scales: only if all operands share one scale; otherwise the
+            operator computes with real numbers.
+        keeps_scales: the output has the real numbers of the input, though the integers may differ.
         kernel_writes: as in `Real`.
     """
 
@@ -62,9 +64,10 @@ class Moves:
     """Only moves elements, as they are stored.
 
     Attributes:
-        rescales: the types of which the kernel rescales or rejects elements if the operands do not
-            share one scale; they are moved as real numbers then.
-        keeps_scales: each value has one scale wherever it goes, though the operands have several.
+        rescales: the types whose elements the kernel rescales or rejects if the operands have
+            different scales; the elements are then moved as real numbers. keeps_scales: each value
+            keeps its scale on its way through the operator, though the operands have several
+            scales.
     """
 
     rescales: frozenset[DType] = frozenset()
@@ -80,7 +83,7 @@ class Product:
         hybrid: how float data are quantized: by "rows"; by "images", which are rounded, or one
             image whose "integers" are multiplied; "" for neither.
         units: the axis of the weights along which the features of the output are.
-        depthwise: each output channel reads one input channel of its own.
+        depthwise: each output channel reads only its own input channel.
         accumulates: the output is the sum of products of stored integers.
     """
 
@@ -103,7 +106,7 @@ Declaration: TypeAlias = Real | Integers | Moves | Product
 
 
 class Declared(Protocol):
-    """What the plan reads of an operator's converter (`op.base.Operator`)."""
+    """The attributes of an operator's converter that the plan reads (`op.base.Operator`)."""
 
     @property
     def op(self) -> Op: ...
@@ -114,11 +117,11 @@ class Declared(Protocol):
 
 
 def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Real:
-    """Return the declaration of averages of stored integers without regard to their scale.
+    """Return the declaration of averages of stored integers, whose scale is ignored.
 
-    `rounding` is the quantization in which averages are rounded as by the kernel, which rounds
-    halves away from the integer 0 (see `compute_half_away_scale`). `upwards` rounds halves away
-    from the smallest integer of the type, so towards the larger integer.
+    `rounding` is the quantization in which averages are rounded like the kernel's: halves away from
+    the integer 0 (see `compute_half_away_scale`). With `upwards`, halves are rounded towards the
+    larger integer.
     """
     numbers = AS_NUMBERS
     if upwards:
@@ -128,9 +131,9 @@ def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Rea
 
 
 def drop_common_zero_point(declared: Real) -> Real:
-    """Return averages that round halves away from 0, whatever the direction of the kernel.
+    """Return averages that round halves away from 0, in whatever direction the kernel rounds.
 
-    Integers are read and written with the same zero point, so that the averages are the same.
+    Integers are read and written with the same zero point, so the averages do not change.
     """
     if len(declared.reads) != 1 or declared.reads[0] is None or declared.writes is None:
         return declared

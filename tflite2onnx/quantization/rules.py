@@ -1,4 +1,4 @@
-"""The rules of the storage plan: in each table the first rule that applies to a case decides.
+"""The rules of the storage plan: tables, of which the first rule that applies is used.
 
 docs/quantization.md has the same tables, and the measurements behind the reasons.
 """
@@ -55,7 +55,7 @@ class Reading(Enum):
 
 
 class Rule(NamedTuple):
-    """A row of a table: what is chosen for a case to which the rule applies, and why."""
+    """A row of a table: the condition on a case, the choice, and the reason."""
 
     when: str
     then: str
@@ -65,7 +65,7 @@ class Rule(NamedTuple):
 
 
 class TensorCase(NamedTuple):
-    """A tensor, and what the options ask for."""
+    """A tensor, and the options of the conversion that affect its storage."""
 
     tensor: Tensor
     float_only: bool = False
@@ -95,7 +95,7 @@ class OperandCase(NamedTuple):
     """An operand and its storage.
 
     `role` is "data", "weights" or "bias" in a product, "vector" for weights that are multiplied
-    element by element, else "". `dynamic` is how the data of the product is quantized at run time
+    element by element, else "". `dynamic` says how the data of a product are quantized at run time
     (`quantizes_data`).
     """
 
@@ -311,12 +311,12 @@ READINGS = (
 
 
 def _gains(case: _WeightCase) -> bool:
-    """Return whether int8 weights may be faster, and right on all processors but x86-64."""
+    """Return whether int8 weights may be faster, and are right except on x86-64."""
     return not (case.wraps or case.has_few)
 
 
 def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
-    """Return what the first rule that applies to a case chooses, and the rule."""
+    """Return the choice of the first rule that applies to a case, and the rule."""
     for rule in table:  # a loop: a generator takes twice the time
         if rule.applies(case):
             return rule.choose(case), rule
@@ -339,12 +339,12 @@ def find_weight_storage(
     results: Sequence[int] | None = None,
     units: int = 0,
 ) -> tuple[Storage, Rule]:
-    """Return the storage of the constant weights by which x is multiplied, and its rule.
+    """Return the storage of the constant weights that multiply x, and its rule.
 
     `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data
     are dequantized at load, `as_integers` if float data are quantized to uint8 at run time.
     `results` is the shape of the product, or None for recurrent layers; `units` is the axis of the
-    weights along which its features are. Weights of float data have no zero point, and uint8
+    weights that counts the output features. Weights of float data have no zero point, and uint8
     weights are the bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of
     2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
     (MatMulNBits).
@@ -373,9 +373,9 @@ def find_weight_storage(
 def quantizes_data(operator: Declared) -> str:
     """Return how the float data of a product are quantized at run time.
 
-    The kernels quantize each row of a matrix by its own extremes. "integers" are multiplied as
-    integers. "rows" are rounded to the numbers that the integers stand for, and multiplied by real
-    weights; likewise "images". "" is for data that stay as they are: beside weights with a scale
+    The kernels quantize each row of a matrix by its own extremes. "integers": the integers are
+    multiplied. "rows" or "images": the data are rounded to the real numbers of the integers, and
+    multiplied by real weights. "": the data are not rounded, for example if weights have a scale
     for each block, which no integer kernel multiplies exactly.
     """
     op, declared = operator.op, operator.quantization
@@ -416,10 +416,11 @@ def _is_narrow(weights: Tensor) -> bool:
 def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> bool:
     """Return whether two products of -128 by these weights, as int8, may exceed 16 bits.
 
-    Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums but that of two
-    products of -128 by -128: those of depthwise convolutions (qdwconv_kernelsize.cpp in MLAS), and
-    without dot product those of symmetric convolutions (aarch64/ConvSymU8KernelNeon.S), which need
-    a zero point of 0. On x86-64 depthwise kernels accumulate in 32 bits.
+    Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums except that of
+    two products of -128 by -128. These are the kernels of depthwise convolutions
+    (qdwconv_kernelsize.cpp in MLAS), and, on processors without dot product, of symmetric
+    convolutions (aarch64/ConvSymU8KernelNeon.S), which need a zero point of 0. On x86-64 depthwise
+    kernels accumulate in 32 bits.
     """
     if own.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
         return False
@@ -441,9 +442,11 @@ def find_bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | Non
     input and of the weights. They ignore the bias's own scale in the file, which may be 2 % off
     (PopulateConvolutionQuantizationParams in kernel_util.cc). DequantizeLinear and the integer
     kernels of ONNX Runtime take int32 only, and most int64 biases fit into int32. A larger bias
-    loses low bits, which float32 would not hold either. A float32 bias is no way out: ONNX Runtime
-    converts it to int32 (WeightBiasQuantization), whatever its size. OperatorError: the bias is too
-    large for the accumulators of an integer kernel.
+    loses low bits, which float32 would not hold either. A float32 bias would not help: ONNX Runtime
+    converts a bias of any size to int32 (WeightBiasQuantization).
+
+    Raises:
+        OperatorError: the bias is too large for the accumulators of an integer kernel.
     """
     a, b = x.quantization, weights.quantization
     if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:

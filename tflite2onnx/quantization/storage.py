@@ -27,14 +27,14 @@ AS_NUMBERS = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64))
 class Storage(NamedTuple):
     """How the elements of a tensor are stored: real = scale * (stored - zero_point) if quantized.
 
-    If `folds` is set, a constant is dequantized by nodes that runtimes fold at load; a
-    DequantizeLinear would stay in the graph for the sake of integer kernels, and run each time.
-    If `hides` is set, too, runtimes do not recognize the nodes as a DequantizeLinear.
-    `dropped` is the number of low bits of each element that are not stored; the scale includes
-    their factor. `moved` is set if int8 elements are stored as uint8 by adding 128, or uint8
-    elements as int8 by subtracting 128. If `adapts` is set, the file has int8 weights, and the
-    model reads them as uint8 that are 128 higher where products of uint8 by int8 are wrong: it
-    finds that out when it is loaded (`builder.adaptive_weights`).
+    If `folds` is set, a constant is dequantized by nodes that runtimes fold at load. (Runtimes keep
+    a DequantizeLinear for their integer kernels, and run it each time.) If `hides` is set, too,
+    runtimes do not recognize these nodes as a DequantizeLinear. `dropped` is the number of low bits
+    of each element that are not stored; the scale includes their factor. `moved` is set if int8
+    elements are stored as uint8 by adding 128, or uint8 elements as int8 by subtracting 128. If
+    `adapts` is set, the file has int8 weights, and the model reads them as uint8, 128 higher, on
+    processors whose products of uint8 by int8 are wrong. Nodes of the model test this at load
+    (`builder.adaptive_weights`).
     """
 
     dtype: DType
@@ -62,8 +62,8 @@ REAL = Storage(DType.FLOAT32)
 def is_quantized(tensor: Tensor) -> bool:
     """Return whether a tensor's integers stand for real numbers.
 
-    Integers of 32 and 64 bits do not, even with a scale, because kernels ignore the scale. The
-    scale of a bias follows from the scales of the operands (`find_bias_storage`).
+    Integers of 32 and 64 bits stand for no real numbers, even with a scale, because kernels ignore
+    the scale. The scale of a bias follows from the scales of the operands (`find_bias_storage`).
     """
     return tensor.quantization is not None and tensor.dtype in QUANTIZED
 
@@ -76,7 +76,7 @@ def same_scale(a: Tensor, b: Tensor) -> bool:
 
 
 def same_quantization(a: Quantization | None, b: Quantization | None) -> bool:
-    """Return whether neither is quantized, or both map stored integers to the same numbers."""
+    """Return whether two quantizations are None, or map stored integers to the same numbers."""
     return a is b if a is None or b is None else a.same_as(b)
 
 
@@ -90,7 +90,7 @@ def move_zero_point(own: Storage, dtype: DType) -> Storage:
 
 
 def as_numbers(own: Storage) -> Storage:
-    """Return the storage whose numbers are the integers minus their zero point, the only one."""
+    """Return the storage whose numbers are the integers minus their single zero point."""
     zero_point = np.array([own.zero_point], np.int64)
     return own._replace(quantization=replace(AS_NUMBERS, zero_point=zero_point))
 
@@ -122,7 +122,7 @@ def decode_constant(data: Array, quantization: Quantization) -> Array:
 
 
 def encode_numbers(numbers: Array, quantization: Quantization, dtype: DType) -> Array:
-    """Return the integers nearest to real numbers, in TFLite order; the type's range saturates."""
+    """Return the integers nearest to real numbers, in TFLite order; the type saturates them."""
     scale, zero = broadcast_parameters(quantization, make_identity(numbers.ndim))
     with np.errstate(invalid="ignore"):
         steps = np.rint(numbers.astype(np.float64) / scale) + zero
@@ -174,7 +174,7 @@ def find_integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def clamp(activation: str, stored: Storage) -> tuple[int, int] | None:
-    """Return the stored integers to which an activation clamps, None if saturation is enough.
+    """Return the bounds in stored integers of an activation, None if saturation is enough.
 
     The kernels round the bounds to integers and clamp the stored integers
     (CalculateActivationRangeQuantized in kernel_util.cc), so clamping after QuantizeLinear gives

@@ -1,4 +1,4 @@
-"""The storage plan in words: what each quantized tensor is in TFLite and in ONNX, and why."""
+"""The storage plan in words: each quantized tensor in TFLite and in ONNX, and the reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class StorageInfo:
     """A tensor in TFLite and in ONNX, how operators read and write it, and why.
 
     `operator` is the operator that computes the tensor, or the first operator that reads an input
-    or a constant; empty for the row of an input or output that has another type than inside.
+    or a constant; empty for the row of an input or output whose type differs from the type inside
+    the model.
     """
 
     tensor: str
@@ -86,7 +87,7 @@ def _describe_in_onnx(tensor: Tensor, planned: OperandStorage, known: OperandSto
 def describe_storage(storage: Storage) -> str:
     """Return a storage as text: "uint8, 0.5 * (stored - 128)".
 
-    "int8 or uint8" are weights whose type is chosen at load, with the numbers of the int8 ones.
+    "int8 or uint8" are weights whose type is chosen at load; scale and zero point are for int8.
     """
     scales = storage.quantization
     name = f"{storage.dtype.label}{' or uint8' if storage.adapts else ''}"

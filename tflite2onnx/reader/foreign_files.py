@@ -1,4 +1,4 @@
-"""Files that are no TFLite model: what they are, so that an error can say what to do."""
+"""Files that are no TFLite model: an error names the kind of file, and what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS = (
 
 
 def describe_foreign_file(data: memoryview) -> str:
-    """Return what a file is, and how to get a TFLite model; for an unknown file what it lacks."""
+    """Return the kind of a file and how to get a TFLite model, or what an unknown file lacks."""
     start = bytes(data[:_ENOUGH])
     text = start.lstrip().lower()
     for beginnings, part, words in _KINDS:

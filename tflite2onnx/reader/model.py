@@ -4,7 +4,8 @@ The file is memory-mapped and constants are views on it. Published files break m
 format, so the reader accepts the following:
 
 1. an operator's code is the larger of its old (one byte) and its new code field;
-2. a buffer may be in the flatbuffer, after it at an offset (files over 2 GB), or in another file;
+2. a buffer may be in the flatbuffer, behind the flatbuffer at an offset (files over 2 GB), or in
+   another file;
 3. an operator's options may be in either of two tables, or in a flexbuffer if the operator is
    custom; they may be missing, or be the options of another operator, which no kernel reads;
 4. tensors may have no name, or the name of another tensor; of tensors with the same name, an
@@ -12,7 +13,7 @@ format, so the reader accepts the following:
 5. a tensor without elements may have no buffer, and is constant unless it is an input or computed;
 6. the index -1 is an absent input.
 
-The file is not trusted: contents that an honest file could not have raise `ModelFileError`.
+The file is not trusted: contents that no valid file has raise `ModelFileError`.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def read_model(source: AnySource) -> Model:
 
 
 def check_identifier(data: memoryview) -> None:
-    """Raise ModelFileError unless a file begins as a TFLite model; the error says what it is."""
+    """Raise ModelFileError unless a file begins as a TFLite model; it names the kind of file."""
     if not is_model(data):
         raise ModelFileError(describe_foreign_file(data))
 
@@ -110,7 +111,7 @@ def is_model(data: memoryview) -> bool:
 
 
 class _Reader(TableReader):
-    """Decodes one file; has the buffers and operator codes that its parts refer to."""
+    """Decodes one file; keeps the buffers and operator codes that tables refer to by index."""
 
     def __init__(self, source: ModelSource) -> None:
         # Valid files share few tables, so twice the size of the file is enough.
@@ -418,7 +419,7 @@ def _read_values(indices: Table | None) -> Array | None:
 
 
 def _read_map(raw: bytes) -> dict[str, Any]:
-    """Return the options in a flexbuffer; none if the bytes are something else, as in the kernels.
+    """Return the options in a flexbuffer; none if it is no flexbuffer, as in the kernels.
 
     Some custom operators store a C struct instead of a flexbuffer.
     """

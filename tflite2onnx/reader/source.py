@@ -1,4 +1,4 @@
-"""The bytes of a model, memory-mapped if they are in a file, and the weights outside of them."""
+"""The bytes of a model, memory-mapped if they are in a file, and its external weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tflite2onnx.utils.archive import is_inside
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """A model as the bytes of its flatbuffer, and the place of its external weights.
+    """A model as the bytes of its flatbuffer, and the location of its external weights.
 
     The external weights of a model are in files of `folder`, by the names of their groups. In a
     `.litertlm` file one section, `weights`, has the weights of all groups. `elements` are the
@@ -66,7 +66,7 @@ def open_source(source: AnySource) -> ModelSource:
 
 
 def map_file(path: str | os.PathLike[str]) -> memoryview:
-    """Return the bytes of a file, which are read when they are used.
+    """Return the bytes of a file; they are read at the first access.
 
     Raises:
         ModelFileError: the file cannot be read, is empty, or is not a regular file.

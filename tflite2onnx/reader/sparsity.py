@@ -1,10 +1,10 @@
 """Convert sparse constants to dense arrays.
 
-TFLite uses the format of TACO (Kjolstad et al., "The Tensor Algebra Compiler", 2017): the axes
-of a tensor, and the axes inside blocks if an axis is divided into blocks, are the levels of a tree,
+TFLite uses the format of TACO (Kjolstad et al., "The Tensor Algebra Compiler", 2017): the axes of a
+tensor, and the axes inside blocks if an axis is divided into blocks, are the levels of a tree,
 visited in `traversal_order`. A dense level has all coordinates below each parent. A compressed
-level has only the coordinates that occur: `segments` delimits the range of `indices` of each
-parent. The values are the leaves, from left to right.
+level lists the coordinates with values: `segments` delimits the range of `indices` of each parent.
+The values are the leaves, from left to right.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
     """Return the elements of constants that have a `sparsity`, each shaped like its tensor.
 
     Raises:
-        ModelFileError: a tensor is damaged, or the dense arrays would be so large for this file
-            that it can only be meant to fill the memory.
+        ModelFileError: a tensor is damaged, or the dense arrays would be far larger than the file.
     """
     values = [t.data for t in tensors if t.data is not None]
     if sum(t.nbytes for t in tensors) > _LIMIT.compute(count_memory(values)):

@@ -1,4 +1,4 @@
-"""The bytes of buffers: in the flatbuffer, after it, or in another file."""
+"""The bytes of buffers: in the flatbuffer, behind the flatbuffer, or in another file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = (None, b"", b"unpacked")  # LiteRT's names for external weights that ar
 
 
 class StoredBytes:
-    """Finds the bytes of buffers and of external weights; lies about places raise ModelFileError.
+    """Finds the bytes of buffers and of external weights; wrong offsets raise ModelFileError.
 
     `groups` are the files with external weights, and `slices` the external buffers.
     """

@@ -33,7 +33,7 @@ def write_report(
 def write_report_on_success(
     path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
 ) -> Iterator[None]:
-    """Write the report around other work; no report remains if that work fails."""
+    """Write the report around other work; if the work fails, no report remains."""
     html = write_page(collect_facts(model, converted, report))
     with resolve_target(path) as target, replace_atomically(target) as file:
         file.write(html.encode())

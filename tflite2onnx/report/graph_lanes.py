@@ -1,9 +1,9 @@
 """A graph as a strip: one node per row in order of execution, values in lanes beside the nodes.
 
 A lane is a column that a value occupies from the node that produces it to its last reader. A value
-takes the lowest free lane. A node takes the lane of an input that it is the last to read. The
-number of lanes is the largest number of values alive at a time; the number of rows is the number
-of nodes.
+takes the lowest free lane. A node takes the lane of an input if no later node reads the input. The
+number of lanes is the largest number of values that are still to be read at a time. The number of
+rows is the number of nodes.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _place_nodes(
 
 
 def _fill_regions(rows: Sequence[GraphRow], lines: Sequence[Line]) -> tuple[GraphRow, ...]:
-    """Give nodes inside an operator the layout of their consumers, per rank."""
+    """Give nodes inside an operator the layout of the nodes that read them, for each rank."""
     readers = {line.row: line.ends[0][0] for line in reversed(lines)}
     found = list(rows)
     for i in reversed(range(len(found))):

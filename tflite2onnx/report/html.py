@@ -1,4 +1,4 @@
-"""HTML elements of a page: tables, legends and bars. Text is escaped here and nowhere else."""
+"""HTML elements of a page: tables, legends and bars. Only this module escapes text."""
 
 from __future__ import annotations
 

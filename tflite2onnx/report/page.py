@@ -90,7 +90,7 @@ def _write_head(facts: Facts) -> str:
 
 
 def _judge(report: Report) -> tuple[str, str]:
-    """Return the kind of the verdict, and its word."""
+    """Return the style of the verdict, and its text."""
     if not report.ok:
         return "wrong", "Different"
     if report.nothing_shown:

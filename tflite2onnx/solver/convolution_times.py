@@ -1,10 +1,10 @@
 """The time of convolutions in ONNX Runtime, as a sum of terms.
 
-ONNX Runtime computes convolutions in blocks of channels: 16 with AVX-512, 8 with AVX2. There is a
-term for the node, one for the multiplications (of whole blocks), one for the numbers that are read
-to be multiplied, each once for four blocks of filters, one for the bytes of the image that is read
-and of the one that is made, one for those of the filters, and one for those to which an activation
-other than Relu is applied, in a pass of its own. The factors depend on the kernel:
+ONNX Runtime computes convolutions in blocks of channels: 16 with AVX-512, 8 with AVX2. The terms
+are: the node, the multiplications (of whole blocks), the numbers that are loaded for
+multiplications (once for four blocks of filters), the bytes of the input and output images, the
+bytes of the filters, and the bytes to which an activation other than Relu is applied, in a separate
+pass. The factors depend on the kernel:
 
     pointwise   1x1 filters, in blocks
     window      larger filters, in blocks
@@ -28,7 +28,7 @@ _FLOAT = 4  # bytes
 
 
 class Terms(NamedTuple):
-    """What the time of a node consists of: multiplications, loaded numbers, and bytes."""
+    """The terms of a node's time: multiplications, loaded numbers, and bytes."""
 
     products: float
     loads: float
@@ -86,8 +86,8 @@ def list_terms(
 ) -> tuple[str, Terms]:
     """Return the kernel of a convolution, and its terms.
 
-    `filters` are the channels that a filter reads, the height, and the width; `pixels` those of the
-    image that is read and of the one that is made.
+    `filters` are the channels that a filter reads, its height and its width. `pixels` are the
+    numbers of pixels of the input and of the output image.
     """
     read, *window = filters
     kernel = find_kernel(block, read, tuple(window), depthwise=depthwise)
@@ -101,7 +101,7 @@ def list_terms(
 
 
 def find_kernel(block: int, read: int, window: tuple[int, ...], *, depthwise: bool) -> str:
-    """Return the kernel of a convolution: see above."""
+    """Return the kernel of a convolution, a name in the list above."""
     if depthwise:
         return "depthwise"
     if read < block:

@@ -10,9 +10,9 @@ hyperedge.
 
 - *Expand.* A proposal is one label for each of many nodes, such that nodes with these labels agree
   on the state of each hyperedge. A minimum cut decides which nodes take the proposal while the
-  other nodes keep their labels. The proposals take turns until none lowers the cost (alpha
+  other nodes keep their labels. The proposals are tried in turn until none lowers the cost (alpha
   expansion: Boykov, Veksler, Zabih, "Fast approximate energy minimization via graph cuts", 2001).
-- *Search.* Where a hyperedge still costs something and more than two proposals meet, the nodes
+- *Search.* If a hyperedge still has a cost, and more than two proposals meet there, the nodes
   around it are relabelled together, by dynamic programming over the available states.
 
 Guarantees: where no more than two proposals meet, the cut finds the optimum for any number of
@@ -42,7 +42,7 @@ _MOST_STEPS = 200_000  # the most steps of all searches together; each node adds
 class Hyperedge:
     """A value that one node produces and other nodes consume.
 
-    `ends` are these nodes, the producer first, each with the state for each of its labels.
+    `ends` are these nodes, the producer first. Each node has a state for each of its labels.
     `classes` has the class of each state, and `weight` is the cost of a new class.
     """
 
@@ -104,7 +104,7 @@ _Uses = list[list[tuple[Hyperedge, Sequence[int]]]]
 
 
 def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
-    """Give a proposal to the nodes for which that lowers the cost; return whether any takes it."""
+    """Apply a proposal to the nodes for which it lowers the cost; return whether there are any."""
     movable = [node for node, label in proposal.items() if labels[node] != label]
     touched = list(dict.fromkeys(edge for node in movable for edge, _ in uses[node]))
     if not any(edge.compute_cost(labels) for edge in touched):
@@ -121,11 +121,11 @@ def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
 class _Cut:
     """The minimum cut that decides which nodes take a proposal.
 
-    The nodes on the source side take it, the nodes on the sink side keep their labels. A state
-    costs as soon as one node consumes it, unless it is produced. So each term of the cost is "any
-    of these nodes takes (or keeps), and the producer does not", which is an arc. If these nodes are
-    several, an extra node stands for "any of these". `find_cut` returns the smallest source
-    side, so a proposal is taken only if that is strictly cheaper.
+    The nodes on the source side take the proposal, the nodes on the sink side keep their labels. A
+    state has a cost if a node consumes it and no node produces it. So each term of the cost is the
+    condition "any of these nodes takes (or keeps), and the producer does not", which is an arc. For
+    several nodes, an extra node stands for "any of these nodes". `find_cut` returns the smallest
+    source side, so a proposal is taken only if it is strictly cheaper.
     """
 
     TAKE, KEEP = 0, 1
@@ -197,7 +197,7 @@ def _list_windows(
 ) -> Iterator[tuple[Sequence[int], Sequence[Hyperedge]]]:
     """Yield windows around hyperedges with a cost, where more than two proposals meet.
 
-    A window is the nearest nodes that have a choice, and all hyperedges of these nodes.
+    A window has the nearest nodes that have a choice, and all hyperedges of these nodes.
     """
     costly = [edge for edge in edges if edge.compute_cost(labels)]
     proposals_of: list[set[int]] = [set() for _ in choices if costly]
@@ -229,11 +229,12 @@ _Partial = tuple[int, _Available, tuple[int, ...]]
 
 
 class _Search:
-    """The search for the cheapest labels of a window's nodes, while other nodes keep theirs.
+    """The search for the cheapest labels of a window's nodes; other labels are fixed.
 
     The nodes are labelled one after another. A partial labelling is its cost so far, the available
-    states of each hyperedge that has nodes left to label, and the labels. It is dropped if another
-    partial labelling plus the cost of adding its available states is not more expensive.
+    states of each hyperedge that has nodes left to label, and the labels. A partial labelling is
+    dropped if another partial labelling, plus the cost of adding the first one's available states,
+    is not more expensive.
     """
 
     def __init__(

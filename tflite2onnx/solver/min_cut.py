@@ -4,13 +4,13 @@ The algorithm is the first-in-first-out preflow-push of Goldberg and Tarjan ("A 
 Maximum-Flow Problem", JACM 35(4), 1988), with the periodic global relabelling of Cherkassky and
 Goldberg ("On Implementing the Push-Relabel Method for the Maximum Flow Problem", Algorithmica 19,
 1997). Graphs of neural networks are long. Augmenting paths, as in the algorithms of Dinic and of
-Boykov and Kolmogorov, cross thousands of nodes to saturate a single arc, then cross them again for
-the next arc. Pushes share these paths, which is many times faster on deep graphs with skip
-connections.
+Boykov and Kolmogorov, cross thousands of nodes to saturate a single arc, and again for the next
+arc. Pushes cross these nodes once for many arcs, which is many times faster on deep graphs with
+skip connections.
 
 Flow runs backwards, from the sink to the source. When the preflow can advance no further, the nodes
-from which its target can be reached are final, so the smallest source side is known without turning
-the preflow into a flow.
+that can reach the target are final, so the smallest source side is known without turning the
+preflow into a flow.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def find_cut(
     """Return the capacity of a minimum cut and its smallest source side.
 
     Nodes are `0 .. nodes - 1`. An arc is `(tail, head, capacity)`, where the capacity is an int of
-    any size and not negative; one that exceeds the sum of all others makes the arc uncuttable.
-    Parallel arcs add up. The source side holds the nodes that the source reaches in the residual
-    graph; every minimum cut has it within its source side, so the result is unique and does not
-    depend on the order of the arcs. ValueError: source and sink are the same node, or a capacity is
-    negative.
+    any size and not negative. A capacity that exceeds the sum of all others makes the arc
+    uncuttable. Parallel arcs add up. The source side holds the nodes that the source reaches in the
+    residual graph. The source side of every minimum cut includes these nodes, so the result is
+    unique and does not depend on the order of the arcs. ValueError: source and sink are the same
+    node, or a capacity is negative.
     """
     if source == sink:
         raise ValueError(f"source and sink must be different nodes, got {source} for both")
@@ -77,10 +77,10 @@ def _compute_distances(residual: _Residual, source: int) -> tuple[list[int], lis
 
 
 def _push(residual: _Residual, heights: list[int], excess: list[int], active: list[int]) -> None:
-    """Push excess downhill, in first-in-first-out order, until none can move or heights are stale.
+    """Push excess to lower nodes, first in, first out, until none can move or heights are stale.
 
-    Relabelling raises nodes slowly where a path is cut off, while a new search of distances finds
-    that at once. So relabelling stops after a quarter of the arcs, about the cost of that search.
+    If a path is cut off, relabelling raises nodes slowly, while a new search of distances raises
+    them at once. So relabelling stops after a quarter of the arcs, about the cost of this search.
     """
     unreachable = len(residual)
     budget = sum(map(len, residual)) // 4

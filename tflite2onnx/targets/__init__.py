@@ -1,7 +1,7 @@
 """Rules of runtimes for ONNX models: a table for each target, and a checker that applies them.
 
 The options that a target chooses are in `options.TARGETS`; a table says which models the runtime
-takes, with a source for each rule.
+supports, with a source for each rule.
 """
 
 from __future__ import annotations

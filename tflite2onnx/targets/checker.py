@@ -22,8 +22,8 @@ class BrokenRule(NamedTuple):
     """A place that breaks a rule of a target.
 
     `place` is the name of a node, of an input or of an output; `operator` is the operator of the
-    node, "input", "output" or "opset". `rule` is what the rule demands and what was found, `advice`
-    is what a user can do, and `source` is the document or file that states the rule.
+    node, "input", "output" or "opset". `rule` is the requirement and the value that was found,
+    `advice` is what a user can do, and `source` is the document or file that states the rule.
     """
 
     place: str
@@ -69,7 +69,7 @@ def check_model(
 
 
 def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with types and shapes of inner values, as far as ONNX infers them."""
+    """Return the model with the types and shapes of inner values that ONNX infers."""
     try:
         if model.functions:
             model = inliner.inline_local_functions(model)
@@ -79,7 +79,7 @@ def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
-    """Return the model as rules see it."""
+    """Return the view of the model that rules read."""
     graphs = [*_walk_graphs(model.graph)]
     stored = {t.name: t for graph in graphs for t in _list_stored_tensors(graph)}
     apart = {tensor.name: (tensor, data) for tensor, data in weights}

@@ -1,8 +1,8 @@
 """The kinds of rules that a runtime may have for ONNX models.
 
-A table of a target is a tuple of rules; each has what a user can do about a node that breaks it,
-and its source. A rule reads a `ModelView`, which lists the nodes of all graphs with the types,
-shapes and constants of their values. A type or shape that is unknown breaks no rule.
+A table of a target is a tuple of rules. A rule has its source, and advice for a user whose model
+breaks it. A rule reads a `ModelView`, which lists the nodes of all graphs with the types, shapes
+and constants of their values. A type or shape that is unknown breaks no rule.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class NodeView(NamedTuple):
 
 
 class ModelView(NamedTuple):
-    """A model as rules see it.
+    """The view of a model that rules read.
 
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
-    None for a size that is dynamic. `constants` are names of values that are stored in the model,
-    `arrays` the elements of those that rules read: zero points and scales. `ends` are the names of
-    inputs and outputs.
+    None for a size that is dynamic. `constants` are the names of values that are stored in the
+    model. `arrays` has the elements of zero points and scales, which rules read. `ends` are the
+    names of inputs and outputs.
     """
 
     opset: int
@@ -65,7 +65,7 @@ class Breach(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
-    """A rule: what a user can do about a model that breaks it, and its source."""
+    """A rule: advice for a user whose model breaks it, and its source."""
 
     advice: str
     source: str
@@ -180,7 +180,7 @@ class StaticShapes(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class TypesOfEnds(Rule):
-    """Inputs, and outputs too unless `outputs` is given, must have one of these element types."""
+    """Inputs must have one of `inputs`, and outputs one of `outputs` (default: `inputs`)."""
 
     inputs: Collection[str]
     outputs: Collection[str] = ()
@@ -204,7 +204,7 @@ class NoTypes(Rule):
     unless: Collection[str] = ()
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node that has a value of such a type."""
+        """Yield every node that has a value of one of these types."""
         for node in model.nodes:
             found = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
             wrong = sorted(found & {*self.types})
@@ -215,7 +215,7 @@ class NoTypes(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class NoDefaultInputs(Rule):
-    """An input must not have an initial value: the runtime takes such an input for a constant."""
+    """An input must not have an initial value: the runtime reads it as a constant."""
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every input that is an initializer too."""
@@ -226,12 +226,12 @@ class NoDefaultInputs(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantInputs(Rule):
-    """Some inputs of operators must be constants, or follow from constants, which runtimes fold."""
+    """Some inputs of operators must be constants, or be computed from constants only."""
 
     inputs: Mapping[str, Sequence[int]]
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node that computes such an input."""
+        """Yield every node that reads a computed value in place of a constant."""
         constants = {*model.constants}
         for node in model.nodes:
             is_known = bool(node.inputs) and constants.issuperset(filter(None, node.inputs))

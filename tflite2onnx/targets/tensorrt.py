@@ -1,7 +1,7 @@
 """TensorRT 10 and 11.
 
-The clip of INT8 to -128 and 127 is what tensors without their zero point need (`move_zero_points`):
-a range that begins at 0 in the file begins at -128 steps.
+TensorRT clips INT8 to -128 and 127, as `move_zero_points` expects: a range that begins at 0 in the
+file begins at -128 steps after this pass.
 """
 
 from tflite2onnx.targets.rules import (

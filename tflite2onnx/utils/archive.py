@@ -1,4 +1,4 @@
-"""Zip archives made by others: bundles, and the files that are packed with a model.
+"""Zip archives in files of users: bundles, and the files that are packed with a model.
 
 An archive declares how large its files are. A deflated byte can unpack to a thousand bytes, and
 many files can share the same packed bytes. An archive that declares far more bytes than allowed is
@@ -81,7 +81,7 @@ def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def view_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: memoryview) -> memoryview:
-    """Do as `read_entry` in the archive `data`; return a view on it if nothing is compressed."""
+    """Return the result of `read_entry`, as a view on the archive `data` if uncompressed."""
     if entry.compress_type != zipfile.ZIP_STORED:
         return memoryview(read_entry(archive, entry))
     archive.open(entry).close()  # checks the header of the file

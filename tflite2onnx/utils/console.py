@@ -20,7 +20,7 @@ _INDENT = 4  # characters before the second line of a row, and before the rest o
 
 @contextmanager
 def filter_stderr(is_shown: Callable[[bytes], bool]) -> Iterator[None]:
-    """Hold what is written on file descriptor 2, by libraries too; at the end print some lines."""
+    """Keep all lines on file descriptor 2, by libraries too; at the end print those to show."""
     try:
         stderr = os.dup(_STDERR)
     except OSError:  # the stream is closed
@@ -73,7 +73,7 @@ def shorten(name: object, longest: int = 30) -> str:
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines with aligned columns; on a terminal, no wider than it is.
+    """Return rows of cells as lines with aligned columns, no wider than the terminal.
 
     If the columns do not fit side by side, each row becomes several lines, which are indented from
     the second line on. A word that is wider than the terminal is not broken.
@@ -171,5 +171,5 @@ def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
 
 
 def escape_text(text: str) -> str:
-    """Escape control characters, which names in a file may contain and a terminal would obey."""
+    """Escape control characters, which names in a file may contain."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

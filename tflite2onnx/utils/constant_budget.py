@@ -1,4 +1,4 @@
-"""How much memory constants may take that the file does not hold.
+"""A limit of the memory of constants that the file does not contain.
 
 A few bytes of a file can declare axes of any size, and many operators can read one constant. One
 constant has at most MOST_ELEMENTS, which is checked before it is made; all constants of a model
@@ -15,7 +15,7 @@ MOST_ELEMENTS = 1 << 24
 
 
 class SizeLimit(NamedTuple):
-    """A limit of a size: a multiple of what is stored, and what any file may take beside it."""
+    """A limit of a size: a multiple of the stored size, plus a number for any file."""
 
     times: int
     more: int
@@ -30,7 +30,7 @@ _LIMIT = SizeLimit(times=16, more=1 << 28)
 
 
 class ConstantBudget:
-    """Counts the bytes of all constants of a model, `stored` of which the file holds."""
+    """Counts the bytes of all constants of a model; the file contains `stored` bytes of them."""
 
     def __init__(self, stored: int = 0) -> None:
         self._left = _LIMIT.compute(stored)

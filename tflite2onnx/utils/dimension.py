@@ -1,12 +1,12 @@
 """Dimensions: sizes of axes as expressions of dynamic sizes.
 
 A dimension is an integer, or a `Dimension`: a polynomial with integer coefficients in symbols and
-in quotients that are rounded down. It is immutable and has a normal form, so that equal expressions
-compare equal. It has the arithmetic of an integer, so that a formula for the shape of an output
-computes integers from integers and expressions from expressions.
+in quotients that are rounded down. A `Dimension` is immutable and has a normal form, so equal
+expressions compare equal. It has the arithmetic of an integer, so that a formula for the shape of
+an output computes integers from integers, and expressions from expressions.
 
-Comparisons answer what is true for all values of the symbols. If the answer depends on the values,
-they raise `UndecidedError`. `==` compares the expressions and does not raise an error.
+A comparison is true or false for all values of the symbols, or raises `UndecidedError` if the
+result depends on the values. `==` compares the expressions and does not raise an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_TEXT = 40  # the most characters of an expression in a message
 class UndecidedError(OperatorError):
     """A decision depends on the values of dynamic sizes.
 
-    The message names these sizes in place of the expression: a user chooses them.
+    The message names these sizes in place of the expression, because a user can choose sizes.
     """
 
     def __init__(self, dim: Dim) -> None:
@@ -96,7 +96,7 @@ Factors = tuple[Symbol | Quotient, ...]
 
 
 class Dimension:
-    """A polynomial: coefficients by products of symbols and quotients; never a constant."""
+    """A polynomial that is no constant: coefficients by products of symbols and quotients."""
 
     def __init__(self, terms: Mapping[Factors, int]) -> None:
         self._terms = dict(sorted(terms.items(), key=lambda item: str(item[0])))
@@ -129,7 +129,7 @@ class Dimension:
         return total
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """Return the value for values of symbols by name; others have their declared values."""
+        """Return the value for values of symbols, by name; the default is the declared value."""
         return sum(
             coefficient * prod(factor.evaluate(values) for factor in factors)
             for factors, coefficient in self._key
@@ -210,7 +210,7 @@ class Dimension:
         return not is_equal(self, 0)
 
     def __repr__(self) -> str:
-        """Return the expression, or what a long expression depends on: messages print shapes."""
+        """Return the expression, or the symbols of a long expression, for shapes in messages."""
         text = str(self)
         if len(text) <= _LONGEST_TEXT:
             return text
@@ -380,19 +380,19 @@ def is_known(dim: Dim) -> bool:
 
 
 def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
-    """Return the dimension that two dimensions are; UnequalError if they are different."""
+    """Return one of two equal dimensions; UnequalError if they differ."""
     if one != other:
         raise UnequalError(one, other, message)
     return one
 
 
 def depends_on_inputs(dim: Dim) -> bool:
-    """Return whether a dimension depends on a dynamic axis of an input, which is never empty."""
+    """Return whether a dimension depends on a dynamic axis of an input; these are never empty."""
     return any(symbol.least for symbol in list_symbols(dim))
 
 
 def require_number(dim: Dim, number: Dim, message: str = "") -> None:
-    """Raise UnequalError unless a dimension is a number, or the same; an integer may be any."""
+    """Raise UnequalError if a dimension that is no integer differs from `number`."""
     if isinstance(dim, Dimension) and dim != number:
         raise UnequalError(dim, number, message)
 
@@ -400,8 +400,8 @@ def require_number(dim: Dim, number: Dim, message: str = "") -> None:
 def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]:
     """Return the shape to which shapes broadcast; a dynamic size is not assumed to be 1.
 
-    A size that depends on data may be 1 or a number that it meets: both broadcast to the number.
-    `message` is the reason of the BroadcastError instead of the general one.
+    A size that depends on data may be 1, or equal to the other number: both broadcast to this
+    number. `message` is the reason of the BroadcastError in place of the general reason.
     """
     result: list[Dim] = []
     listed = " and ".join(str(list(shape)) for shape in shapes)

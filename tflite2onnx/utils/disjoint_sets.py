@@ -9,20 +9,20 @@ T = TypeVar("T", bound=Hashable)
 
 
 class DisjointSets(Generic[T]):
-    """Sets of which each has one element that stands for all; a new element is a set of its own."""
+    """Sets, each with one representative element; a new element is a set by itself."""
 
     def __init__(self) -> None:
         self._parents: dict[T, T] = {}
 
     def find(self, element: T) -> T:
-        """Return the element that stands for the set of an element."""
+        """Return the representative of an element's set."""
         while (parent := self._parents.setdefault(element, element)) is not element:
             self._parents[element] = self._parents[parent]
             element = parent
         return element
 
     def join(self, elements: Iterable[T]) -> None:
-        """Join the sets of some elements to that of the first."""
+        """Join the sets of some elements to the set of the first."""
         first, *others = elements
         for other in others:
             self._parents[self.find(other)] = self.find(first)

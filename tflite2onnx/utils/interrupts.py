@@ -1,4 +1,4 @@
-"""Interrupts of the program while it loads its modules, longer than most conversions take."""
+"""Interrupts while the program imports its modules, which takes longer than most conversions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_program() -> bool:
 
 
 def _end_program(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process without what Python does at the end, which an interrupt may hit as well."""
+    """End the process without Python's cleanup, which another interrupt might break."""
     del number, frame
     os.write(2, b"tflite2onnx: interrupted\n")
     os._exit(_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Copies of parts of memory-mapped files, which do not stay in memory."""
+"""Reading and copying of memory-mapped files, whose pages are released after use."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def write_pieces(file: BinaryIO, data: memoryview) -> None:
 def read_elements(array: Array) -> Iterator[memoryview]:
     """Yield the bytes of an array in pieces.
 
-    Pages of a mapped file count as memory of the process once they are read. They are given back
-    after each piece, so that a file of any size is copied in little memory.
+    Pages of a mapped file count as memory of the process once they are read. The pages are released
+    after each piece, so that a copy of a file of any size needs little memory.
     """
     if array.nbytes > _PIECE_BYTES and not array.flags.c_contiguous:
         # A copy of a broadcast array needs memory, so only some rows are copied at a time.
@@ -52,7 +52,7 @@ def read_elements(array: Array) -> Iterator[memoryview]:
 
 
 class _KeptFile(mmap.mmap):
-    """A mapped file without a name, and the bytes of which its bytes were computed."""
+    """A mapped file without a name, and the bytes from which its bytes were computed."""
 
     origin: Array | None
 
@@ -66,10 +66,10 @@ class _KeptFile(mmap.mmap):
 def keep_bytes(
     size: int, make_pieces: Callable[[], Iterable[Array]], origin: Array | None = None
 ) -> Array:
-    """Return an array of the bytes of pieces, uint8, which is read only.
+    """Return a read-only array of the bytes of pieces, uint8.
 
-    A long array lies in a mapped file without a name, so that its pages are given back as those of
-    a model are. If there is no room for this file, the array is in memory. `origin` is for
+    A long array is in a mapped file without a name, so that its pages are released like the pages
+    of a model. If there is no room for this file, the array is in memory. `origin` is for
     `find_origin`.
     """
     if size > _KEPT_BYTES:
@@ -107,7 +107,7 @@ def digest_elements(array: Array) -> bytes:
 
 
 def read_rows(array: Array) -> Iterator[Array]:
-    """Yield an array in parts of its first axis; the memory of a part is given back after use."""
+    """Yield an array in parts of its first axis; the memory of a part is released after use."""
     array = np.atleast_1d(array)
     owner = _find_mapping(array)
     rows = max(1, len(array) * _PIECE_BYTES // max(1, array.nbytes))
@@ -121,7 +121,7 @@ def read_rows(array: Array) -> Iterator[Array]:
 
 
 def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
-    """Yield bytes in pieces; the memory of a piece is given back after its use."""
+    """Yield bytes in pieces; the memory of a piece is released after use."""
     elements = np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data
     owner = _find_mapping(elements)
     for start in range(0, elements.size, _PIECE_BYTES):
@@ -132,7 +132,7 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
 
 
 def release_memory(data: memoryview) -> None:
-    """Give back the memory of the parts of a mapped file that have been read."""
+    """Release the memory of the parts of a mapped file that have been read."""
     elements = np.frombuffer(data, np.uint8)
     owner = _find_mapping(elements)
     if owner is not None:
@@ -140,9 +140,10 @@ def release_memory(data: memoryview) -> None:
 
 
 def _find_mapping(array: Array) -> mmap.mmap | None:
-    """Return the memory-mapped file in which an array lies, None if its memory is not released.
+    """Return the memory-mapped file that contains an array, None if its memory is not released.
 
-    The memory of a small model is not worth it, but there may be many temporary files.
+    The memory of a small model is not released. The memory of temporary files is, because there may
+    be many.
     """
     owner = _find_owner(array)
     if not isinstance(owner, mmap.mmap):
@@ -161,7 +162,7 @@ def _find_owner(array: Array) -> object:
 
 
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:
-    """Tell the system that a piece of a mapped file is not needed soon; reading it reloads it."""
+    """Release the pages of a piece of a mapped file; the next access reads them again."""
     start = find_address(piece) - find_address(np.frombuffer(owner, np.uint8))
     first = max(0, start - _READ_AHEAD) // mmap.PAGESIZE * mmap.PAGESIZE
     end = min(len(owner), start + piece.nbytes + _READ_AHEAD)
@@ -169,5 +170,5 @@ def _release_pages(owner: mmap.mmap, piece: Array) -> None:
 
 
 def find_address(array: Array) -> int:
-    """Return where in memory an array begins; `array.ctypes.data` takes several times as long."""
+    """Return the address of an array; `array.ctypes.data` takes several times as long."""
     return int(array.__array_interface__["data"][0])

@@ -38,7 +38,8 @@ def list_instructions() -> dict[str, bool | None]:
     """Return whether the processor has each instruction set, by name; None if this is unknown.
 
     numpy queries the processor itself. Linux reports more instruction sets, but under an emulator
-    /proc/cpuinfo describes the host. If the two sources contradict each other, only numpy counts.
+    /proc/cpuinfo describes the host. If the two sources contradict each other, numpy's facts are
+    used.
     """
     sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
     features, facts = _read_numpy_features(), _read_linux_facts()
@@ -83,7 +84,7 @@ def _read_numpy_features() -> Mapping[str, bool]:
 
 
 def _read_linux_facts() -> Mapping[str, str]:
-    """Return what /proc/cpuinfo says of the first processor, by the names of its lines."""
+    """Return the lines of /proc/cpuinfo for the first processor, by their names."""
     try:
         text = _CPUINFO.read_text()
     except OSError:

@@ -1,11 +1,11 @@
 """Compare a converted model with its original: ONNX Runtime and LiteRT run on the same inputs.
 
 docs/verification.md says what is run and compared. LiteRT runs its plain kernels, which define the
-semantics of the operators. LiteRT's kernels differ from each other: its plain kernels round a
-product of integers twice, its reference kernels and XNNPACK once, and all of them round the
-activations of a "dynamic range" network at run time, each in its own way: the ONNX model rounds
-them as XNNPACK does. A tensor of the network that exceeds its limit is accepted if its difference
-is comparable to that between these kernels on the same inputs (`Difference.allow_kernel_noise`).
+semantics of the operators. LiteRT's kernels differ from each other. Its plain kernels round a
+product of integers twice, its reference kernels and XNNPACK once. Each kind rounds the activations
+of a "dynamic range" network at run time in another way; the ONNX model rounds like XNNPACK. A
+tensor of the network that exceeds its limit is accepted if its difference is comparable to the
+differences between these kernels on the same inputs (`Difference.allow_kernel_noise`).
 """
 
 from __future__ import annotations
@@ -277,9 +277,9 @@ class _Both:
     def report_what_shows(
         self, seed: int, count: int, given: GivenInputs, ways: Sequence[bool]
     ) -> tuple[Samples, Report, Kind]:
-        """Compare both models on random numbers for which each output of LiteRT shows something.
+        """Compare both models on random numbers for which all outputs of LiteRT vary.
 
-        If there are none, the numbers are of the first kind that LiteRT accepts.
+        If no kind of random numbers has this property, the first kind that LiteRT accepts is used.
         """
         refused: dict[Kind, VerifyError] = {}
         is_random = len(given.names) < len(self._ends.inputs)

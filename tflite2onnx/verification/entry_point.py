@@ -25,7 +25,7 @@ _MOST_BYTES = 2**31 - 1  # the most bytes of a flatbuffer
 
 
 def embed_external_weights(model: AnySource) -> ModelFile:
-    """Return a model as LiteRT reads it: the same model, or a copy with its external weights.
+    """Return a model that LiteRT can read: the same model, or a copy with its external weights.
 
     LiteRT's Python package does not read external weights.
 
@@ -63,7 +63,8 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
 
     A model that already begins with this sub-graph is returned unchanged. The first sub-graph and
     that of the signature are swapped. Indices in operators stay valid, because no operator refers
-    to an entry point. The copy has no signatures: they would name tensors of the other sub-graph.
+    to an entry point. The copy has no signatures, because they would name tensors of the other
+    sub-graph.
     """
     index = 0 if key is None else find_signature(read_model(model), key)[0]
     if index == 0:
@@ -132,8 +133,8 @@ def extract_entry_point(
 def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
     """Return a model whose main sub-graph has inputs of these shapes, as `convert` resizes them.
 
-    LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape, unless they
-    are declared as scalars, as is an input of unknown rank.
+    LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape, except
+    inputs that are declared as scalars, such as inputs of unknown rank.
     """
     data = _read_bytes(model)
     for i, tensor in enumerate(read_model(model).graphs[0].inputs):

@@ -54,7 +54,7 @@ class GivenInputs:
         return {name: each[index % len(each)].read() for name, each in self._samples.items()}
 
     def describe_origin(self, index: int) -> str:
-        """Return where a sample comes from, empty if nothing was given."""
+        """Return the file of a sample, or its position in a batch; empty if nothing was given."""
         varied = (each for each in self._samples.values() if len(each) == self.count)
         return next((each[index % len(each)].origin for each in varied), "")
 
@@ -90,7 +90,7 @@ def open_inputs(
 
 
 def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[Path]:
-    """Return a file itself, and of a folder the files with these suffixes, sorted by name."""
+    """Return a file, or the files of a folder with these suffixes, sorted by name."""
     place = Path(path)
     try:
         if not place.is_dir():
@@ -160,7 +160,7 @@ def _stack_samples(array: Array, shape: tuple[int, ...]) -> Array | None:
 
 
 def _explain_dtype(array: Array, detail: Detail) -> str:
-    """Return how real numbers are quantized, if this is what an array lacks."""
+    """Return the quantization formula if an array has real numbers in place of integers."""
     quantization = read_quantization(detail)
     if array.dtype.kind != "f" or np.dtype(detail["dtype"]).kind not in "iu" or not quantization:
         return ""

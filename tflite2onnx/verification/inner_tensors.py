@@ -289,10 +289,10 @@ def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
 
 
 def _find_other_scale(place: Place) -> Quantization | None:
-    """Return the scale of an ONNX value whose integers have another one than the file's tensor.
+    """Return the scale of an ONNX value's integers if it is not the scale of the file's tensor.
 
-    Symmetric integers in the file's scale are the file's integers: the zero point moved into
-    biases. With another zero point such integers always have a larger scale.
+    Symmetric integers in the file's scale are the file's integers, whose zero point is part of
+    biases. Symmetric integers that were rounded anew always have a larger scale.
     """
     tensor, other, dtype = place.tensor, place.port.tensor, place.port.dtype
     if not is_quantized(other) or not dtype.is_integer:

@@ -24,13 +24,13 @@ Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
 
 class Kind(Enum):
-    """A kind of random numbers; the next one is for a model for which the one before shows nothing.
+    """A kind of random numbers; each next kind is for models whose outputs show nothing before.
 
     NORMAL: floats are normally distributed, integers of 8 and 16 bits uniformly over all their
-    values, others from 0 to 7. UNIT: they are between 0 and 1, and unquantized
-    integers 0 or 1, which are valid indices into nearly any table. SMOOTH: likewise, and neighbours
-    are equal as in a picture, quantized integers too. SMALL: floats are 0.001 times as large as
-    normal, for models that overflow. BYTES: they are between 0 and 255, as in a picture.
+    values, others from 0 to 7. UNIT: floats are between 0 and 1, and unquantized integers are 0 or
+    1, which are valid indices into nearly any table. SMOOTH: numbers as with UNIT, but neighbours
+    are equal as in a picture, quantized integers too. SMALL: floats are 0.001 times those of
+    NORMAL, for models that overflow. BYTES: floats are between 0 and 255, as in a picture.
     """
 
     NORMAL = ""
@@ -137,7 +137,7 @@ def store_inputs(
 
 
 def as_text(array: Array) -> Array:
-    """Return an array of text as Python's strings, which ONNX Runtime takes; others unchanged.
+    """Return an array of text as Python's strings for ONNX Runtime; other arrays unchanged.
 
     ONNX Runtime reads a fixed-width array beyond the ends of its elements.
     """
@@ -148,7 +148,7 @@ def as_text(array: Array) -> Array:
 
 
 def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
-    """Return an array of LiteRT as real numbers, or as integers, if the ONNX model has these."""
+    """Return an array of LiteRT as real numbers or integers, depending on the ONNX model."""
     quantization = read_quantization(detail)
     if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
         return decode_constant(array, quantization)
@@ -161,7 +161,7 @@ def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
 def round_inputs(
     ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
 ) -> list[Array]:
-    """Return the inputs of LiteRT; floats are rounded to what integers of the ONNX model hold."""
+    """Return the inputs of LiteRT, with floats rounded to the integers of the ONNX model."""
     return [
         decode_constant(convert_for_onnx(end, array, detail), end.quantization)
         if end.quantization is not None and array.dtype.kind == "f"

@@ -46,7 +46,7 @@ Inference = Callable[[], object]
 class NodeTime:
     """A node that ONNX Runtime runs: its type, its seconds in a run, and the shapes of its data.
 
-    `activation` is what the node applies to its result, if that is known.
+    `activation` is the function that the node applies to its result, if it is known.
     """
 
     kind: str
@@ -120,7 +120,7 @@ def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind
 def profile_nodes(
     session: Any, feeds: Mapping[str, Array], activations: Mapping[str, str] = MappingProxyType({})
 ) -> list[NodeTime]:
-    """Run a session that profiles, and return its nodes; afterwards the session profiles no more.
+    """Run a session that profiles, and return its nodes. The session stops profiling.
 
     `activations` are those of nodes by their names.
 
@@ -173,11 +173,12 @@ def measure_turns(
 ) -> list[list[float]]:
     """Return the seconds of an inference in each turn, for inferences that have already run once.
 
-    The inferences take turns, so that other programs affect all of them alike, each time in another
-    random order: the caches that an inference finds depend on the one before it. If a turn has
-    several inferences, one more runs before them for the same reason. The first turn gives the
-    number of inferences in each further turn. It counts only if no time is left for a second turn.
-    `clock` is by default the time of the process, which does not count that of other processes.
+    The inferences take turns, so that other programs affect all of them equally. Each turn has
+    another random order, because the contents of the processor's caches depend on the inference
+    before. If a turn has several inferences, one more runs before them for the same reason. The
+    first turn determines the number of inferences in each further turn. Its time is used only if no
+    time is left for a second turn. `clock` is by default the time of the process, which does not
+    include other processes.
     """
     # The clock of the process may be too coarse for a turn.
     is_fine = time.get_clock_info("process_time").resolution <= _TURN / 100

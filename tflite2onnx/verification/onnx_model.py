@@ -69,7 +69,7 @@ class OpenedModel(NamedTuple):
         return size if isinstance(size, int) else _SAMPLES
 
     def with_samples(self) -> OpenedModel:
-        """Return the model with the shapes of a batch in place of those of its dynamic size."""
+        """Return the model with the shapes of a batch of `samples` in place of a dynamic size."""
         inputs, outputs = (
             [replace(end, tflite_shape=(self.samples, *end.tflite_shape[1:])) for end in ends]
             for ends in (self.inputs, self.outputs)
@@ -95,7 +95,7 @@ def open_model(
 ) -> OpenedModel:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
-    Of a model that takes pictures these are the inputs and outputs of the network in it.
+    For a model that takes pictures, these are the inputs and outputs of the network inside.
     `open_session` opens the path or the bytes of a file; see `make_session`.
 
     Raises:
@@ -171,10 +171,10 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
 def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedModel) -> Skeleton:
     """Return the ONNX model with the values that store tensors of the TFLite model.
 
-    An ONNX file does not contain the mapping from values to tensors and axis orders. The mapping is
-    taken from a second conversion if the same nodes compute values of the same names and element
-    types. Attributes and weights may differ: verification looks for these differences. If no
-    second conversion matches, no tensors are returned.
+    An ONNX file does not contain the mapping from values to tensors and axis orders. A second
+    conversion gives the mapping, if the same nodes compute values of the same names and element
+    types. Attributes and weights may differ: verification looks for these differences. If no second
+    conversion matches, no tensors are returned.
     """
     converted = find_network(converted)
     if isinstance(converted, Result):
@@ -277,7 +277,7 @@ def _pair_tensors(model: ModelFile, ends: OpenedModel) -> tuple[_Pairs, _Pairs]:
 def _find_chosen_shapes(
     pairs: _Pairs, *, static: bool, batch: int | str | None
 ) -> dict[str, Sequence[int | str]]:
-    """Return the shapes that are not those of the file, by the names of the tensors."""
+    """Return the shapes that differ from the declared shapes, by the names of the tensors."""
     chosen: dict[str, Sequence[int | str]] = {}
     for tensor, end in pairs:
         shape, sizes, dynamic = end.tflite_shape, end.tflite_sizes, tensor.dynamic_axes

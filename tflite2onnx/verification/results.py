@@ -63,14 +63,13 @@ class SizeComparison:
 class Report:
     """The result of a verification: the worst sample of each output and each inner tensor.
 
-    `tensors` are the tensors between operators, in order of execution; there are none if the
-    values that store them are unknown. `operators` are the same tensors, each computed from
-    LiteRT's own inputs; there are none unless this was requested, or an element exceeds the limit
-    of a single element. `closed` are the operators that run sub-graphs; tensors inside these
-    sub-graphs are not compared, only the outputs of the operators. `names` are the outputs' names
-    in the TFLite model, if they differ from the names in the ONNX model. `right_unoptimized` is
-    True if the verification fails, but succeeds with ONNX Runtime's optimizations disabled; None
-    if it does not fail.
+    `tensors` are the tensors between operators, in order of execution; there are none if the values
+    that store them are unknown. `operators` are the same tensors, each computed from LiteRT's own
+    inputs; there are none unless this was requested, or an element exceeds the limit of a single
+    element. `closed` are the operators that run sub-graphs; tensors inside these sub-graphs are not
+    compared, only the outputs of the operators. `names` are the outputs' names in the TFLite model,
+    if they differ from the names in the ONNX model. `right_unoptimized` is whether a verification
+    that fails would succeed with ONNX Runtime's optimizations disabled; None if it does not fail.
     `storage` has, for each tensor that exceeds its limits, how its operator reads and writes (see
     `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
     them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
@@ -150,8 +149,8 @@ class Report:
     def diverging(self) -> TensorComparison | None:
         """The first tensor that an operator computes wrongly, in order of execution.
 
-        If operators did not run alone, it is the first tensor that exceeds its limits. A tensor
-        that exceeds its limits while all operators are right shows accumulated rounding errors.
+        If operators did not run alone, it is the first tensor that exceeds its limits. If all
+        operators are right, a tensor that exceeds its limits has accumulated rounding errors.
         """
         bad = Verdict.WRONG if self.operators else Verdict.DIFFERS
         found = self.operators or self.tensors

@@ -128,7 +128,7 @@ class Run:
     def _compare_outputs(
         self, want: Sequence[Array], have: Sequence[Array]
     ) -> Iterator[Difference]:
-        """Compare the outputs of LiteRT, in ONNX's types, with others in the same layout."""
+        """Compare the outputs of LiteRT, in ONNX's types, with ONNX's in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
             own, other = as_text(a), as_text(b)
@@ -173,7 +173,7 @@ class Run:
     def _compare_kernels(
         self, kernels: str, samples: Samples, within: Sequence[Place]
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
-        """Return how other kernels differ from the plain ones in outputs and in `within`."""
+        """Return the differences of other kernels from plain kernels in outputs and in `within`."""
         # Only a new interpreter sets the states of a network to their initial values.
         plain, other = (self._open(each, inner=bool(within)) for each in (PLAIN_KERNELS, kernels))
         outputs: dict[str, Difference] = {}
@@ -208,7 +208,7 @@ class _Levels:
             self._high = max(self._high, float(finite.max()))
 
     def find(self) -> float | None:
-        """Return the only number of several, NaN if none is finite; None if there are others."""
+        """Return the number if all are equal, NaN if none is finite; None if numbers differ."""
         if self._count < 2 or self._low < self._high:
             return None
         return self._low if self._low == self._high else math.nan

@@ -85,8 +85,8 @@ def make_session(
     """Return an onnxruntime.InferenceSession, for a path or the bytes of a file.
 
     Without `arena`, the session keeps no memory between runs. Without `optimize`, each node runs in
-    a kernel of its own. `threads` is the number of threads of a node, 0 for all that the processor
-    has. With `profile`, the start of a path, the session records the time of each node.
+    a kernel of its own. `threads` is the number of threads of a node, 0 for all threads of the
+    processor. With `profile`, the start of a path, the session records the time of each node.
     """
     runtime = import_runtime("onnxruntime")
     options = runtime.SessionOptions()
@@ -107,7 +107,7 @@ def run_onnx(
 ) -> list[Array]:
     """Return all outputs, or the outputs in `names`; `feeds` maps input names to arrays.
 
-    Caches are updated in place, as onnxruntime-genai does it.
+    Caches are updated in place, as in onnxruntime-genai.
     """
     live = getattr(session, "session", session)
     caches = json.loads(live.get_modelmeta().custom_metadata_map.get(CACHES, "{}"))
@@ -123,7 +123,7 @@ def _run_in_place(
     names: Sequence[str] | None,
     caches: Mapping[str, str],
 ) -> list[Array]:
-    """Return outputs; those of `caches` have the memory of copies of their inputs."""
+    """Return outputs; outputs in `caches` use the memory of copies of their inputs."""
     ort_value = import_runtime("onnxruntime").OrtValue
     arrays = {name: np.array(array) for name, array in feeds.items()}
     # The arrays must exist until the run ends, because the values share their memory.

@@ -1,10 +1,10 @@
 """Cut an ONNX model into pieces that run one after another and output the inner tensors.
 
 A runtime keeps every output until the end of the run. If all tensors of a network were outputs of
-one model, all would be in memory at once. With pieces, only the outputs of one piece are.
-
-ONNX Runtime does not fuse away a value that is an output, so the pieces have fewer fusions. Nodes
-that decode a constant are in every piece that reads it: fusions need them beside their readers.
+one model, all would be in memory at once. With pieces, only the outputs of one piece are in memory.
+ONNX Runtime does not fuse nodes across a value that is an output, so the pieces have fewer fusions.
+Nodes that decode a constant are in every piece that reads the constant, because fusions need the
+nodes in the same graph.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Cutter:
         return Segment(data, tuple(fed), fetches, tensors)
 
     def _find_decoders(self, start: int, end: int) -> list[NodeProto]:
-        """Return the nodes before a piece that decode what the piece reads."""
+        """Return the nodes before a piece that decode the constants that the piece reads."""
         read = {name for names in self._reads[start:end] for name in names}
         found = []
         for i in reversed([i for i in self._decoders if i < start]):
@@ -165,7 +165,7 @@ def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
 
 
 def _keep_outputs(node: NodeProto, names: AbstractSet[str]) -> NodeProto:
-    """Return an If with the named outputs, and what computes them; other nodes are returned."""
+    """Return an If with only the named outputs and their nodes; other nodes are not changed."""
     kept = [i for i, name in enumerate(node.output) if name in names]
     if node.op_type != "If" or len(kept) == len(node.output):
         return node

@@ -6,11 +6,13 @@ docs/verification.md lists the limits. They are the rounding errors of a correct
   below the error that a wrong layout, padding or constant causes. float16 has 11 significant bits,
   and the errors of tens of layers add up to 1e-2, or to noise of 3 % of the signal (30 dB).
 - Integers of 8 and 16 bits are rounded real numbers, and may differ by one step. A quantized
-  network rounds after each layer, so that one step may grow to several. Its noise is less than a
-  tenth of the signal (20 dB), while that of a wrong layout, padding or scale is as large.
+  network rounds after each layer, so a difference of one step may increase to several. The noise of
+  rounding is less than a tenth of the signal (20 dB). The noise of a wrong layout, padding or scale
+  is as large as the signal.
 
 An output that is the same number everywhere, or has no finite element, shows nothing of the
-operators that compute it: two such outputs are equal whatever these operators do.
+operators that compute it: the outputs of both models would be equal even if these operators were
+    wrong.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ class Limits(NamedTuple):
     Floats may differ by `part` of their range, or by `step` if `step` is larger; `step` is an
     absolute difference. Integers may differ by `steps`; None allows one step for integers of 8 and
     16 bits and none for other integers. A tensor whose signal-to-noise ratio is at least `decibels`
-    is accepted whatever its largest difference is; inf disables this rule. `decibels_alone` is the
-    same for an operator that runs alone.
+    is accepted with any largest difference; inf disables this rule. `decibels_alone` is the same
+    for an operator that runs alone.
     """
 
     part: float = TOLERANCE
@@ -65,11 +67,11 @@ class Difference:
     `largest` is the largest absolute difference of two elements, inf if the difference is not a
     finite number; `allowed` is its limit. `spread` is the range of LiteRT's elements, extended to
     include 0. `decibels` is the signal-to-noise ratio: LiteRT's elements are the signal, the
-    differences are the noise. A ratio of at least `enough` is accepted whatever `largest` is; inf
+    differences are the noise. A ratio of at least `enough` is accepted with any `largest`; inf
     disables this rule. `reason` describes a mismatch of types or shapes. `sample` is the index of
     the sample. `widened` names the kernels of LiteRT whose differences from its plain kernels are
     the limits, "" if there are none. `level` is the only number that LiteRT's elements have in all
-    samples, NaN if none is finite; None if they differ, or if this was not looked at.
+    samples, NaN if none is finite; None if they differ, or if the elements were not examined.
     """
 
     name: str

@@ -12,18 +12,17 @@ from the axes that their operands have in common (`Operator.find_common_axis`).
 3. An operator that takes the only element of the batch axis (STRIDED_SLICE, UNPACK, GATHER) takes
    all elements.
 4. Constants that must be as long as the batch (in CONCATENATION, PACK, or as a state) are repeated.
-   A state that depends on no sample is one for all samples.
-   Constants that list sizes (of BROADCAST_TO, TRANSPOSE_CONV) list the batch.
+   A state that depends on no sample is one for all samples. Constants that list sizes (of
+   BROADCAST_TO, TRANSPOSE_CONV) get the size of the batch.
 5. If an operator computes along the axis that has the samples, the samples move to another axis of
-   size 1, or to the neighbour of their axis. If the axis is not theirs alone, they move to a new
-   first axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the graph has
-   no batch.
-   If an operator mixes samples behind a RESHAPE that leaves a choice between two axes, the second
-   axis is tried.
-6. Sub-graphs are walked as the graph is. What a loop carries is repeated if the loop makes samples
-   of it. A condition must be the same for all samples.
+   size 1, or to the next axis. If the axis has other elements beside the samples, the samples move
+   to a new first axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the
+   graph has no batch. If an operator mixes samples behind a RESHAPE that leaves a choice between
+   two axes, the second axis is tried.
+6. Sub-graphs are walked like the graph. A loop variable is repeated if it depends on samples after
+   an iteration. A condition must be the same for all samples.
 
-The result is right for any number of samples: constants that say 1 are replaced by lists with the
+The result is right for any number of samples: constant sizes of 1 are replaced by lists with the
 first size of the first input.
 """
 
@@ -70,7 +69,7 @@ _MIXES = "it mixes samples"
 
 
 class _UnalignedError(Exception):
-    """The samples of an input cannot be where an operator needs them."""
+    """The samples of an input cannot move to the axis that an operator requires."""
 
 
 def add_batch(
@@ -79,7 +78,8 @@ def add_batch(
     """Return the graph for a batch, whose size is the first size of all inputs and outputs.
 
     The inputs are declared with the shapes of one sample, and a first size of 1. `words` are names
-    of their other dynamic sizes, by the name of the axis; `same` has dimensions in place of others.
+    of other dynamic sizes of the inputs, by the name of the axis; `same` has the dimensions that
+    replace equal dimensions.
 
     Raises:
         MixedSamplesError: the samples are not independent, or it is not known whether they are.
@@ -97,7 +97,7 @@ def add_batch(
 
 
 class Batching:
-    """A walk over a graph for one sample; `shared` inputs, and their next states, have none."""
+    """A walk over a graph for one sample; `shared` inputs and states are equal for all samples."""
 
     def __init__(
         self,
@@ -158,7 +158,8 @@ class Batching:
     def find_ambiguous_reshape(self) -> Tensor:
         """Return the nearest output of a RESHAPE whose samples may be in several places.
 
-        It is computed before the last operator, which mixes samples; `ABSENT` if there is none.
+        The output is computed before the last operator, which mixes samples. Returns `ABSENT` if
+        there is none.
         """
         op = self._last
         while op.inputs and op.operand(0) not in self._choices:
@@ -252,7 +253,7 @@ class Batching:
     def _align_ranks(self, op: Op, operator: Operator) -> Op:
         """Give samples of fewer axes, which broadcast, leading axes of size 1.
 
-        Their samples stay in their axis if those of another input are there.
+        The samples stay in their axis if the samples of another input are in the same axis.
         """
         rank = max(t.rank for t in op.present)
         wide = [self._places.get(t) for t in op.present if t.rank == rank]
@@ -279,10 +280,10 @@ class Batching:
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
 
     def _align_inputs(self, op: Op, first: int, place: Place) -> Op:
-        """Return the operator with inputs that have the samples where one input has them.
+        """Return the operator with inputs whose samples are in the same axis as those of one input.
 
         Raises:
-            _UnalignedError: the operator mixes samples that are there.
+            _UnalignedError: the operator computes along this axis, and would mix samples.
         """
         operator = self._operator_of(op)
         there = [self._find_place(op, operator, (first, place), i) for i in range(len(op.inputs))]
@@ -296,7 +297,7 @@ class Batching:
     def _find_place(
         self, op: Op, operator: Operator, known: tuple[int, Place], index: int
     ) -> Place | None:
-        """Return where an input must have the samples, None if it is the same for all samples."""
+        """Return the place of the samples in an input, None if it is the same for all samples."""
         (first, place), x, t = known, require_input(op, known[0]), op.inputs[index]
         if not t:
             return None
@@ -317,7 +318,7 @@ class Batching:
     def _find_place_of_shared(
         self, operator: Operator, t: Tensor, index: int, axis: int | None, place: Place, size: Dim
     ) -> Place | None:
-        """Return where an input that is the same for all samples is repeated, None if nowhere."""
+        """Return the place at which a shared input is repeated, None if it is not."""
         if axis is None or index in list_shape_inputs(operator):
             return None
         own = self._builder.find_shape(t)[axis]
@@ -328,7 +329,7 @@ class Batching:
         return Place(axis, place.outer)
 
     def _add_aligned(self, op: Op, first: int, place: Place) -> None:
-        """Add an operator whose inputs all have their samples."""
+        """Add an operator, all of whose inputs have their samples at matching places."""
         operator = self._operator_of(op)
         if isinstance(operator, IndexesAxes):
             kept = operator.keep_axis(place.axis)
@@ -360,7 +361,7 @@ class Batching:
         self._reshape(y, (*sample[:axis], *sample[axis + 1 :]), before, op.outputs[0])
 
     def _put_batch_into_sizes(self, op: Op, operator: Operator, first: int, place: Place) -> Op:
-        """Return an operator whose constant list of sizes has the batch."""
+        """Return an operator whose constant list of sizes includes the batch."""
         index = operator.sizes_input
         if index is None or not op.operand(index).has_data:
             return op
@@ -436,7 +437,7 @@ class Batching:
         self._places |= {y: p for y, p in zip(op.outputs, chosen, strict=True) if p}
 
     def _put_at(self, old: Tensor, place: Place | None) -> Tensor:
-        """Return a tensor with its samples at a place; it is repeated if it has none."""
+        """Return a tensor with its samples at a place; a tensor without samples is repeated."""
         x = self._replaced.get(old, old)
         own = self._places.get(x)
         if own == place or not place:

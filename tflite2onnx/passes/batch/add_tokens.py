@@ -1,12 +1,11 @@
 """Compute several tokens at once with a decoder of one token.
 
-All that a decoder computes of a token depends on no other token but CACHED_ATTENTION, which reads
-the keys and values of the tokens before it from the caches. So the tokens of a prompt are the
-samples of a batch. Attention writes their keys and values into the caches, and each token sees the
-ones before it, whether they are in the caches or beside it.
-
-The scores of the next token are those of the last token. They are computed of this token alone:
-the product with the table of all tokens takes a large part of the time.
+In a decoder only CACHED_ATTENTION depends on other tokens than the current token: it reads the keys
+and values of earlier tokens from the caches. So the tokens of a prompt are the samples of a batch.
+Attention writes their keys and values into the caches, and each token sees the tokens before it, in
+the caches or in the same prompt. The scores of the next token follow from the last token of the
+prompt. Only these scores are computed, because the product with the table of all tokens takes a
+large part of the time.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def add_tokens(
 ) -> Graph:
     """Return a decoder of any number of tokens that follow each other.
 
-    Its inputs are [1, tokens], where those of the graph are [1, 1]. `caches` are the inputs and
-    outputs that are the same for all tokens. The output `scores` has those of the last token.
+    The inputs of the decoder are [1, tokens] in place of [1, 1]. `caches` are the inputs and
+    outputs that all tokens share. The output `scores` has the scores of the last token.
 
     Raises:
         MixedSamplesError: tokens depend on each other in another way than by CACHED_ATTENTION.
@@ -93,7 +92,7 @@ class _Tokens(Batching):
 
 
 def _find_product(scores: Tensor, graph: Graph) -> Tensor:
-    """Return the product of matrices of which the scores are computed, and of nothing else.
+    """Return the product of matrices that alone determines the scores.
 
     Raises:
         MixedSamplesError: there is none.

@@ -1,4 +1,4 @@
-"""Add operators to a graph for a batch: where the samples are, and how they move."""
+"""Add operators to a graph for a batch, and move samples between axes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_MASKS = dict.fromkeys(
 
 
 class BatchBuilder:
-    """The operators for a batch, in order of execution, and what is known of their tensors.
+    """The operators for a batch, in order of execution, and the places of samples in tensors.
 
     The first size of each input is the number of samples. All other tensors are declared with the
     shape of one sample.
@@ -48,10 +48,10 @@ class BatchBuilder:
         places: where the samples are, by tensor; tensors that are the same for all samples have no
             place.
         walk: infers shapes, with a symbol for the number of samples.
-        count: the number of samples, as a list of one.
+        count: the number of samples, as a list of one number.
 
-    `opened` are the other dynamic sizes of the inputs, `same` are dimensions that replace others.
-    Inputs in `shared` are the same for all samples.
+    `opened` are the other dynamic sizes of the inputs, `same` has the dimensions that replace equal
+    dimensions. Inputs in `shared` are the same for all samples.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BatchBuilder:
         return count_before(self.sample_of(tensor), self.places[tensor])
 
     def list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
-        """Yield where the samples may be while an operator runs, and in which of its inputs."""
+        """Yield the places that samples may have in an operator, and the input of each place."""
         found = [(i, t) for i, t in enumerate(op.inputs) if t and t in self.places]
         samples = [self.sample_of(t) for _, t in found]
         own = [self.places[t] for _, t in found]
@@ -136,7 +136,7 @@ class BatchBuilder:
 
     @contextmanager
     def open_subgraph(self) -> Iterator[list[Op]]:
-        """Add operators to a sub-graph instead, which is a list."""
+        """Return a context in which operators are added to a sub-graph, which is a list."""
         outer, self.ops = self.ops, []
         try:
             yield self.ops
@@ -189,7 +189,7 @@ class BatchBuilder:
         return self.reshape_batch(x, join_samples(sample, place), y)
 
     def repeat(self, x: Tensor, place: Place) -> Tensor:
-        """Return x, which is the same for all samples, with its elements for each sample."""
+        """Return x, which is the same for all samples, repeated for each sample."""
         sample = self.find_shape(x)
         inner = divide(sample[place.axis], place.outer)
         if inner is None:
@@ -211,7 +211,7 @@ class BatchBuilder:
         return y
 
     def repeat_output(self, x: Tensor) -> Tensor:
-        """Return an output that is the same for all samples, once for each sample."""
+        """Return an output that is the same for all samples, repeated for each sample."""
         sample = self.find_shape(x)
         shape = sample if sample[:1] == (1,) else (1, *sample)
         single = self.reshape_batch(x, shape, make_tensor(x, shape))
@@ -220,7 +220,7 @@ class BatchBuilder:
         return self.reshape_batch(y, self.find_shape(y), named)
 
     def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
-        """Return a list of sizes as a tensor; with `rest` one of the dynamic sizes may be -1."""
+        """Return a list of sizes as a tensor; with `rest` one dynamic size may be -1."""
         numbers: list[Dim] = list(sizes)
         dynamic = [i for i, size in enumerate(sizes) if not is_known(size)]
         others = [i for i in dynamic if not has_samples(sizes[i])]
@@ -242,14 +242,14 @@ class BatchBuilder:
         return y
 
     def _count_samples(self, x: Tensor) -> Tensor:
-        """Return the number of samples, the first size of an input, as a list of one."""
+        """Return the number of samples, the first size of an input, as a list of one number."""
         ops = count_samples(x)
         for op in ops:
             self.emit(op)
         return ops[-1].outputs[0]
 
     def _multiply_count(self, times: Dim) -> Tensor:
-        """Return the number of samples, multiplied by a number, as a list of one."""
+        """Return the number of samples, multiplied by a number, as a list of one number."""
         if times == 1:
             return self.count
         y = Tensor("batch", (1,), DType.INT32)
@@ -267,7 +267,7 @@ def make_op(code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -
 
 
 def count_samples(x: Tensor) -> list[Op]:
-    """Return the operators that compute the first size of x, of which the last makes a list."""
+    """Return the operators that compute the first size of x as a list of one number."""
     shape, count = Tensor("sizes", (x.rank,), DType.INT32), Tensor("batch", (1,), DType.INT32)
     bounds = [make_list([i]) for i in (0, 1, 1)]
     return [
@@ -284,7 +284,7 @@ def make_list(numbers: Sequence[Dim]) -> Tensor:
 
 
 def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:
-    """Return a new tensor with the type of another one, and the shape of one sample."""
+    """Return a new tensor with the type of another tensor and the shape of one sample."""
     if near.per_axis:
         raise OperatorError(f"{near.name} must have one scale")
     name, shape = near.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
@@ -300,7 +300,7 @@ def require_input(op: Op, index: int = 0) -> Tensor:
 
 
 def list_shape_inputs(operator: Operator) -> tuple[int, ...]:
-    """Return which inputs have sizes."""
+    """Return the indices of inputs that list sizes."""
     sizes = () if operator.sizes_input is None else (operator.sizes_input,)
     return (*sizes, *(operator.shape_inputs if isinstance(operator, DynamicShape) else ()))
 

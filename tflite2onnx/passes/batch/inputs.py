@@ -12,7 +12,7 @@ from tflite2onnx.utils.dimension import Dimension, Symbol, make_dimension
 
 
 def has_batch_axis(tensor: Tensor) -> bool:
-    """Return whether the first axis of an input or output is that of the samples."""
+    """Return whether the first axis of an input or output counts the samples."""
     return tensor.rank > 0 and (0 in tensor.dynamic_axes or tensor.shape[0] == 1)
 
 

@@ -1,8 +1,8 @@
 """Compute a batch sample by sample: a loop runs the network for one sample.
 
-The samples need not be independent inside the network: this holds for networks that `add_batch`
-refuses, such as those with WHERE or with a suppression of boxes. The sizes of the outputs must be
-the same for all samples.
+This is possible for networks that `add_batch` refuses, because they mix samples: networks with
+WHERE or with a suppression of boxes, for example. The sizes of the outputs must be the same for all
+samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     """Return the graph for a batch, whose size is the first size of all inputs and outputs.
 
     The inputs are declared with the shapes of one sample, and a first size of 1. All other sizes
-    are those of the file.
+    are as in the file.
 
     Raises:
         MixedSamplesError: the size of an output is known at run time only.
@@ -59,7 +59,7 @@ def _list_names(graph: Graph) -> list[str]:
 
 
 def _make_body(body: Graph, graph: Graph, given: Sequence[Tensor], count: Tensor) -> Graph:
-    """Return the sub-graph that computes one sample and puts its outputs into the whole outputs."""
+    """Return the sub-graph that computes one sample, and writes it into the whole outputs."""
     number, *whole = body.inputs
     ops: list[Op] = []
     (scalar,) = _add(ops, "RESHAPE", [number, make_list([])], Tensor("sample", (), DType.INT32))

@@ -11,8 +11,8 @@ from tflite2onnx.utils.dimension import BroadcastError, Dim
 class MixedSamplesError(OperatorError):
     """An operator computes one sample from several samples, or may do so.
 
-    `dims` are the dimensions that must be equal, if these are the reason, and `broadcasts` is set
-    if one of them may also be 1.
+    `dims` are the dimensions that must be equal, if unequal sizes are the reason. `broadcasts` is
+    set if one of the dimensions may also be 1.
     """
 
     def __init__(self, reason: str, place: str = "", cause: OperatorError | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Where the samples of a batch are in a tensor: arithmetic of places.
+"""The place of the samples of a batch in a tensor.
 
 A network is given for one sample. For a batch of n samples one axis of each computed tensor is n
 times as long: `outer` elements of this axis come before the samples, and the others come after
@@ -21,7 +21,7 @@ SAMPLES = make_dimension(BATCH)
 
 
 class Place(NamedTuple):
-    """The axis with the samples, and how many of its elements for one sample come before them."""
+    """The axis with the samples, and the number of its elements that come before the samples."""
 
     axis: int
     outer: Dim = 1
@@ -39,7 +39,7 @@ def divide(number: Dim, divisor: Dim) -> Dim | None:
 
 
 def count_in_sample(size: Dim) -> Dim:
-    """Return the part of a size that is of one sample, 0 if it is no multiple of the samples."""
+    """Return a size divided by the number of samples, 0 if it is no multiple."""
     part = divide(size, SAMPLES)
     # A comparison of dimensions may be undecided, so the test is for None.
     return 0 if part is None else part

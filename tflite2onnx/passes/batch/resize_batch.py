@@ -27,7 +27,7 @@ LOOP = "loop:"
 
 
 class Batch(NamedTuple):
-    """What a user says of a batch: its size, and whether a loop computes sample by sample."""
+    """The user's option for a batch: its size, and whether a loop computes sample by sample."""
 
     size: Size
     loops: bool = False
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 def list_sample_sizes(
     graph: Graph, shapes: Mapping[str, Sequence[Size]], batch: Size | None
 ) -> dict[str, Sequence[Size]]:
-    """Return the shapes of inputs for one sample: the first size may be that of the batch.
+    """Return the shapes of inputs for one sample: the first size may be the batch.
 
     Raises:
         OptionError: the first size of an input that takes one sample is neither 1 nor the batch.
@@ -186,7 +186,7 @@ def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[
 
 
 def _fix_inner_sizes(graph: Graph) -> Graph:
-    """Return the graph in which only first sizes are dynamic; the graph itself if they are."""
+    """Return the graph in which only the first sizes are dynamic."""
     changed = {
         t: replace(t, shape_signature=(t.shape_signature[0], *t.shape[1:]))
         for t in graph.inputs

@@ -30,7 +30,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def _read_attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
-    """Return an AttrValue; None for other kinds, such as a tensor."""
+    """Return the content of an AttrValue; None for kinds that are not read, such as a tensor."""
     found = None
     for number, content in read_fields(data):
         fields = read_fields(content) if number == _LIST else [(number, content)]

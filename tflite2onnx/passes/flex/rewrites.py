@@ -33,8 +33,9 @@ class Same:
         needs: attributes that must have these values if they are present.
         inputs: the number of inputs that the operator must have; any number if None.
         custom: whether `code` is a custom operator.
-        through: dtypes that TFLite lacks, and the dtypes that carry their elements between CASTs.
-        stays: input dtypes for which the operator keeps its name, with TFLite's options.
+        through: dtypes that TFLite lacks, and the wider dtypes in which the operator computes
+            between CASTs.
+        stays: input dtypes for which the operator keeps its TensorFlow name, with TFLite's options.
         wide: whether TensorFlow's kernel supports more dtypes; the option `wide_types` says so.
     """
 
@@ -133,7 +134,7 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
 
 
 def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
-    """Return TFLite's options of a convolution or pool: one for each axis in place of lists.
+    """Return TFLite's options of a convolution or a pool: one for each axis, no lists.
 
     Raises:
         OperatorError: TFLite cannot express the attributes.

@@ -1,13 +1,15 @@
 """Change the element types of inputs and outputs, by QUANTIZE and DEQUANTIZE at the ends.
 
 1. A float32 input that a QUANTIZE reads, or a float32 output that a DEQUANTIZE computes, becomes
-   the integers of this operator. The operator is removed if nothing else needs its real numbers.
+   the integers of this operator. The operator is removed if no other operator reads its real
+   numbers.
 2. An integer end becomes float32 by a QUANTIZE behind an input, or a DEQUANTIZE before an output.
-3. An int8 end becomes uint8 with a zero point that is 128 higher, which stands for the same real
-   numbers, by a QUANTIZE; likewise uint8 becomes int8.
+3. An int8 end becomes uint8, and a uint8 end int8, by a QUANTIZE. The zero point of uint8 is 128
+   higher, so the real numbers are the same.
 
-The end keeps its name, and an inner tensor gets another name. An end that has the wanted type stays
-as it is. If one type is given for all ends, ends that are neither float32 nor quantized stay too.
+The end keeps its name, and an inner tensor gets another name. An end that has the wanted type is
+not changed. If one type is given for all ends, ends that are neither float32 nor quantized are not
+changed either.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
         chosen: "float", "int8" or "uint8", for all ends or by the name of the end.
 
     Raises:
-        OptionError: there is no such end, or the graph does not determine its scale.
+        OptionError: the graph has no end of a name, or does not determine the scale of an end.
     """
     known = dict.fromkeys((*graph.inputs, *graph.outputs))
     names = [tensor.name for tensor in known]
@@ -51,7 +53,7 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
 
 
 def _find_wanted_type(tensor: Tensor, chosen: str | Mapping[str, str]) -> DType | None:
-    """Return the type that an end gets, None if it stays as it is."""
+    """Return the type that an end gets, None if it is not changed."""
     name = chosen if isinstance(chosen, str) else chosen.get(tensor.name)
     if not name or tensor.dtype is _TYPES[name] or tensor.is_variable:
         return None
@@ -122,7 +124,7 @@ def _make_end(old: Tensor, integers: Tensor, dtype: DType) -> Tensor:
 
 
 def _replace_end(graph: Graph, ends: str, old: Tensor, new: Tensor, inner: Tensor) -> Graph:
-    """Return the graph with a new input or output; operators have the inner tensor for the old.
+    """Return the graph with a new input or output; operators have `inner` in place of `old`.
 
     `ends` is "inputs" or "outputs". An input that is an output too stays an output of the old type.
     """

@@ -2,9 +2,9 @@
 
 A transposed convolution with strides of s makes a block of s * s pixels around each pixel of the
 data. A pixel of a block depends on the same few pixels of the data in each block, so a convolution
-without strides computes all of them as channels. Its filters are the elements of the transposed
-filters at distances of s, and 0 where there is none. The convolution can be a product of integers,
-which ONNX Runtime has no transposed convolution for.
+without strides computes all of them as channels. Its filters have the elements of the transposed
+filters at distances of s, and zeros elsewhere. The convolution can be a product of integers. ONNX
+Runtime has no transposed convolution of integers.
 
 Time of ConvTranspose of rounded floats and of this form, between two depthwise convolutions, us on
 one thread (AMD EPYC, Zen 5), by the multiplications for each number; SAME, strides of 2:
@@ -39,7 +39,7 @@ _LEAST_PER_NUMBER = 40
 
 
 class _Axis(NamedTuple):
-    """Blocks along the height or width: `skipped` pixels of the first are no output."""
+    """Blocks along the height or width; the first `skipped` pixels are not part of the output."""
 
     blocks: int
     before: int
@@ -48,7 +48,7 @@ class _Axis(NamedTuple):
 
 
 def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
-    """Return the operators that replace a transposed convolution; none if it stays as it is."""
+    """Return the operators that replace a transposed convolution; none if it is not changed."""
     x, y, (stride, *others) = op.operand(2), op.outputs[0], converter.read_window().strides
     known = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     if not known or others != [stride] or stride == 1 or not _has_constants(op):
@@ -58,7 +58,7 @@ def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
 
 
 def _has_constants(op: Op) -> bool:
-    """Return whether the filters are int8 around 0 and the bias is constant or absent."""
+    """Return whether filters are int8 without zero points, and no bias is computed."""
     w, bias = op.operand(1), op.operand(3)
     return w.dtype is DType.INT8 and w.is_symmetric and (bias is ABSENT or bias.has_data)
 
@@ -80,7 +80,7 @@ def _place_blocks(converter: TransposeConv, old: Shape, image: Shape) -> list[_A
 
 
 def _count_places(size: int, stride: int) -> int:
-    """Return how many pixels of the data a pixel of the output depends on, along an axis."""
+    """Return the number of data pixels along an axis on which an output pixel depends."""
     return -(-size // stride)
 
 
@@ -118,7 +118,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
 
 
 def _arrange_filters(w: Tensor, stride: int) -> Tensor:
-    """Return a filter for each pixel of a block, those of its first row first."""
+    """Return a filter for each pixel of a block, row by row."""
     outputs, height, width, channels = w.shape
     places = [_count_places(n, stride) for n in (height, width)]
     rest = [n * stride - k for n, k in zip(places, (height, width), strict=True)]

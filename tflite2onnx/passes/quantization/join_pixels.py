@@ -1,16 +1,17 @@
-"""An 8-bit convolution reads pieces of several pixels and makes several pixels, for its kernel.
+"""An 8-bit convolution reads and makes several pixels at once, for a faster kernel.
 
 ONNX Runtime has a direct kernel for convolutions of int8 filters with the zero point 0
-(MlasConvSymPackWSize in convsym.cpp). It takes multiples of 4 channels, and multiples of 4 filters
-with AVX-512 and of 8 with AVX2, at least 16. For others QLinearConv copies each window into a row
-of a matrix, and scales the sums of a row in a pass of its own, which together take longer than the
-product of a small window. The first convolution of a network, of 1 or 3 channels, is one of them.
+(MlasConvSymPackWSize in convsym.cpp). The direct kernel supports multiples of 4 channels, and at
+least 16 filters: multiples of 4 with AVX-512, of 8 with AVX2. For other convolutions QLinearConv
+copies each window into a row of a matrix, and scales the sums of a row in a separate pass. Both
+take longer than the product of a small window. The first convolution of a network, of 1 or 3
+channels, has no direct kernel.
 
 The columns of an image with channels last are pieces of any size without a copy: RESHAPE from
 [height, width, channels] to [height, width / n, n * channels]. A convolution of pieces has filters
-for each of the pixels that it makes, which are 0 where a piece is wider than the window. RESHAPE
-makes an image of its output. Columns that do not fill a piece are added by PAD, and columns of the
-output removed by SLICE.
+for each of the pixels that it computes. The filters are 0 where a piece is wider than the window.
+RESHAPE makes an image of the output. Columns that do not fill a piece are added by PAD, and columns
+of the output removed by SLICE.
 
 Time of QLinearConv with VNNI, us on one thread (AMD EPYC, Zen 5), by the pixels it makes at once:
 
@@ -28,7 +29,7 @@ A convolution is replaced if
    the filters have the zero point 0 as int8;
 2. its dilations are 1, it has no groups, and its image has a known size;
 3. `_estimate_time` expects a shorter time on the whole. On processors without VNNI the filters are
-   uint8, for which there is no direct kernel, and the larger windows may take more time than the
+   uint8, for which there is no direct kernel. There the larger windows may take more time than
    pieces save.
 """
 
@@ -68,7 +69,7 @@ _COPIED = 0.05  # ns for each byte that PAD and SLICE copy
 
 
 class _Kernel(NamedTuple):
-    """The ns of a kernel for a pixel, a piece, an output, and its products in a ns."""
+    """The ns of a kernel for a pixel, a piece and an output, and the products in a ns."""
 
     pixel: float
     piece: float
@@ -94,7 +95,7 @@ class _Pieces(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """How many blocks of pixels a row of the output has."""
+        """The number of blocks of pixels in a row of the output."""
         return self.width + sum(self.pads) - self.read + 1
 
 
@@ -166,13 +167,13 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
 
 
 def _join_columns(rw: Rewriter, x: Tensor, y: Tensor) -> Tensor:
-    """Return an image whose columns are channels, or the other way round."""
+    """Return an image with columns joined to channels, or with channels split into columns."""
     sizes = (-1, *y.shape[1:])  # the size of the batch may be dynamic
     return rw.op("RESHAPE", x, output=y, new_shape=sizes, joins_columns=True)
 
 
 def _place_pieces(made: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:
-    """Return the pieces of blocks of so many pixels; `pad` are the columns of padding before."""
+    """Return the pieces for blocks of `made` pixels; `pad` is the padding on the left."""
     joined = made * stride
     width, blocks, before = (
         -(-n // m) for n, m in ((x.shape[2], joined), (y.shape[2], made), (pad, joined))
@@ -185,7 +186,7 @@ def _place_pieces(made: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: 
 def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
     """Return the expected ns for each pixel of the output.
 
-    It is the geometric mean of processors with VNNI, which count twice, and without.
+    This is the geometric mean over processors with VNNI (twice) and without VNNI.
     """
     outputs, height, _, channels = w.shape
     made, size = pieces.made * outputs, channels * pieces.joined

@@ -1,14 +1,15 @@
-"""A convolution of few filters, of float data by integers, makes several pixels at once.
+"""A convolution of few filters, of float data by integers, computes several pixels at once.
 
 ONNX Runtime has no convolution of integers with float sums: windows are copied into the rows of a
-matrix, which is multiplied (`Conv2D`). A network that makes a picture ends with few filters and
-large windows, where copies take longer than the product. Windows of neighbouring pixels have most
-of their elements in common, so a row for several pixels is shorter than their rows together. It
-has filters for each of the pixels, which are 0 where a pixel has no window. The output is that of
-the convolution, by RESHAPE from [height, width / n, n * filters].
+matrix, which is multiplied (`Conv2D`). A network whose output is a picture ends with few filters
+and large windows, for which copies take longer than the product. Windows of neighbouring pixels
+have most of their elements in common, so a row for several pixels is shorter than their rows
+together. There are filters for each of the pixels, which are 0 outside of the pixel's window.
+RESHAPE from [height, width / n, n * filters] gives the output of the convolution.
 
-A window also is a column of smaller windows of one row each. Their sums are sums of rows of one
-product, whose matrix is smaller by the height of the window: an ADD for each row replaces copies.
+A window can also be split into windows of one row each. One product computes the sums of all these
+windows, and an ADD for each row adds them. The matrix of the product is smaller by the height of
+the window, so fewer elements are copied.
 
 Time of the convolution, us on one thread (AMD EPYC, Zen 5), by the pixels that it makes at once,
 with whole windows and with windows of one row:
@@ -67,7 +68,7 @@ _COPIED, _SUM, _NODE, _VNNI, _NO_VNNI = 0.065, 0.5, 1500, 600, 215
 
 
 class _Form(NamedTuple):
-    """Pixels that are made at once, and whether windows have one row."""
+    """The pixels that are computed at once, and whether windows have one row."""
 
     pixels: int
     splits_rows: bool
@@ -77,12 +78,12 @@ _PLAIN = _Form(1, splits_rows=False)
 
 
 def join_windows(graph: Graph) -> Graph:
-    """Return the graph in which convolutions of few filters make several pixels at once."""
+    """Return the graph in which convolutions of few filters compute several pixels at once."""
     return graph.rewrite(_join_windows)
 
 
 def _join_windows(op: Op) -> list[Op]:
-    """Return the operators that replace an operator, the operator itself if none."""
+    """Return the operators that replace an operator: the operator itself if it is not changed."""
     if not op.is_builtin("CONV_2D") or not is_hybrid(op.operand(0), op.operand(1)):
         return [op]
     converter = find_supported_operator(op)
@@ -116,7 +117,7 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
 
 
 def _estimate_time(form: _Form, converter: Conv2D) -> float:
-    """Return the expected ns for an image: as in `join_pixels`, of processors of two kinds."""
+    """Return the expected ns for an image, a mean over two kinds of processors (`join_pixels`)."""
     window, (_, height, width, outputs) = converter.read_window(), converter.output.shape
     rows, channels = window.pad_size(converter.image_sizes(0))[0], converter.sizes(1)["I"]
     columns = width // form.pixels
@@ -134,12 +135,12 @@ def _estimate_time(form: _Form, converter: Conv2D) -> float:
 
 
 def _count_columns(pixels: int, window: Window) -> int:
-    """Return how many columns of an image the windows of the pixels read together."""
+    """Return the number of columns of an image that the windows of several pixels read."""
     return window.kernel[1] + window.strides[1] * (pixels - 1)
 
 
 def _count_bytes(pixels: int, converter: Conv2D) -> int:
-    """Return by how many bytes the filters of several pixels are larger than those of one."""
+    """Return the bytes by which filters for several pixels are larger than for one pixel."""
     elements, window = converter.input(1).elements, converter.read_window()
     return elements * pixels * _count_columns(pixels, window) // window.kernel[1] - elements
 
@@ -185,7 +186,7 @@ def _sum_rows(
 
 
 def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
-    """Return the filters of each pixel; if rows are split, those of the first row first."""
+    """Return the filters of each pixel; if rows are split, in the sequence of rows."""
     height, count = w.shape[1], form.pixels
     shifts = [(0, pixel * window.strides[1]) for pixel in range(count)]
     filters = shift_filters(w, shifts, (height, _count_columns(count, window)))

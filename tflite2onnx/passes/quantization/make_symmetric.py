@@ -1,22 +1,22 @@
 """Requantize a network to symmetric 8-bit integers: int8, with the zero point 0 throughout.
 
 1. A tensor keeps its integers, as int8, where its zero point can move into biases
-   (`move_zero_points`). Another tensor of 8 bits gets the scale with which -127 to 127 span the
-   numbers that its integers stand for: the largest magnitude / 127. int8 with the zero point 0
-   stays. Constants are rounded anew.
-2. Weights of a product with a zero point, or of uint8, get a scale for each channel: that of the
-   file if the channel's integers fit, else from the channel's largest magnitude.
-3. A bias is an integer multiple of the scale of data times that of weights, so it is rounded anew.
-   The scales of weights are made larger where the bias would not fit into 32 bits.
-4. Integers whose range begins at 0 imply a RELU. The operator that computes them gets one, unless
-   it has an activation, because the new range begins at -127.
+   (`move_zero_points`). Another tensor of 8 bits gets the scale largest magnitude / 127, with which
+   -127 to 127 span the numbers of its integers. int8 with the zero point 0 is not changed.
+   Constants are rounded anew.
+2. Weights of a product with a zero point, or of uint8, get a scale for each channel: the scale in
+   the file if the channel's integers fit, else a scale from the channel's largest magnitude.
+3. A bias is an integer multiple of the scale of data times the scale of weights, so it is rounded
+   anew. The scales of weights are made larger where the bias would not fit into 32 bits.
+4. Integers whose range begins at 0 imply a RELU. The operator that computes the integers gets a
+   RELU, unless it has an activation, because the new range begins at -127.
 5. QUANTIZE of real numbers saturates where the file's range ends: RELU, MAXIMUM or MINIMUM before
-   it does so now.
+   QUANTIZE replaces the saturation.
 6. Custom operators read real numbers, by DEQUANTIZE.
 7. The initial values of states are rounded anew.
 
-Tensors of 16 bits stay int16, most of them with the zero point 0 of the file.
-Weights of fewer than 8 bits stay as they are.
+Tensors of 16 bits stay int16, most of them with the zero point 0 of the file. Weights of fewer than
+8 bits are not changed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _is_symmetric_uint8(tensor: Tensor) -> bool:
 
 
 def _round_anew(data: Array, tensor: Tensor, new: Quantization, dtype: DType) -> Array:
-    """Return integers of a tensor in another quantization and type."""
+    """Return the integers of a tensor in another quantization and type."""
     return encode_numbers(decode_constant(data, _find_quantization(tensor)), new, dtype)
 
 
@@ -211,7 +211,7 @@ def _check_numbers(operator: Operator) -> None:
 
 
 def _implies_relu(operator: Operator, result: Tensor) -> bool:
-    """Return whether the range of an operator's integers begins at 0 in place of an activation."""
+    """Return whether the range of an operator's integers begins at 0, which implies a RELU."""
     own, op = result.quantization, operator.op
     fused = op.options.get("fused_activation_function", "")
     has_option = fused == "NONE" or (fused and not operator.fuses_activation)
@@ -233,7 +233,7 @@ def _round_product(
 ) -> Op:
     """Return a product with constant weights and bias rounded anew.
 
-    `shifts` are how much the real numbers of the data and of the result grow.
+    `shifts` are the increases of the real numbers of the data and of the result.
     """
     x, w, bias = (op.operand(i) for i in declared.operands)
     if not is_quantized(x) or not is_quantized(w):
@@ -262,7 +262,7 @@ def _round_product(
 
 
 def _round_bias(op: Op, index: int, factor: int, changed: Mapping[Tensor, Tensor]) -> Op:
-    """Return an operator whose bias has the scale that another scale of an input gives it."""
+    """Return an operator whose bias has the scale that follows from another scale of an input."""
     bias, x = op.operand(index), op.operand(factor)
     if x not in changed or bias.dtype is not DType.INT32 or not bias.has_data:
         return op
@@ -314,9 +314,9 @@ def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array) -> Tenso
 
 
 def _keep_sums(integers: Array, numbers: Array, own: Quantization) -> Array:
-    """Return integers of which some are rounded to the other side, so that sums of channels stay.
+    """Return integers, some of which are rounded to the other side to keep the sums of channels.
 
-    Most data have one sign, so that the error of a sum counts more than that of single weights.
+    Most data have one sign, so the error of a sum matters more than the errors of single weights.
     """
     scale, _ = broadcast_parameters(own, make_identity(numbers.ndim))
     errors = numbers.astype(np.float64) / scale - integers

@@ -1,23 +1,24 @@
-"""Move zero points out of tensors, whose integers stay as in the file.
+"""Replace zero points of tensors by 0, and keep the integers of the file.
 
-If the zero point z of integers is taken for 0, the integers stand for real numbers that are z steps
-higher. Biases take up the difference: the bias of the product that computes a tensor grows by
-z steps, and the bias of a product that reads the tensor shrinks by the sum of its weights times
-z steps. So the integers keep their 8 bits; another scale, largest magnitude / 127, loses up to one
-bit. A range that began at 0 now begins at -128 steps, where QuantizeLinear saturates: no RELU is
+With 0 in place of the zero point z, the integers stand for real numbers that are z steps higher.
+Biases compensate for the difference: the bias of the product that computes a tensor increases by z
+steps, and the bias of a product that reads the tensor decreases by the sum of its weights times z
+steps. So the integers keep their 8 bits; the scale largest magnitude / 127 would lose up to one
+bit. A range that began at 0 now begins at -128 steps, where QuantizeLinear saturates, so no RELU is
 needed.
 
 1. CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED with constant weights read and write such tensors.
-   Their padding is not 0, so that PADV2 pads before the convolution. TRANSPOSE_CONV writes them
-   only: its elements read different numbers of weights, so that no bias takes up the zero point.
+   Their padding is not 0, so PADV2 pads before the convolution. TRANSPOSE_CONV only writes such
+   tensors: its output elements depend on different numbers of weights, so no bias can compensate
+   for the zero point of its input.
 2. Operators that move, select or average elements in one scale read and write such tensors. PAD
    becomes PADV2. ARG_MAX and SHAPE do not depend on zero points.
 3. ADD, SUB, QUANTIZE and DEQUANTIZE compute with real numbers, and a sum with a constant follows.
-   Likewise products, activations, and operators of 2 with several scales, with a sum for each
-   operand; the input of SOFTMAX needs none. Custom operators read real numbers.
+   Products, activations, and operators of 2 with several scales do so too, with a sum for each
+   operand. The input of SOFTMAX needs no sum. Custom operators read real numbers.
 
 A tensor that any other operator reads or writes keeps its zero point, and so do inputs and outputs
-of the network: their readers know the scale only.
+of the network: their readers expect the zero point of the file.
 """
 
 from __future__ import annotations
@@ -70,13 +71,13 @@ class MovedZeroPoints:
         return tensor in self.tensors
 
     def find_shift(self, tensor: Tensor | None) -> float:
-        """Return by how much the real numbers of a tensor grow, 0 for other tensors."""
+        """Return the increase of a tensor's real numbers, 0 if the zero point stays."""
         if not tensor or tensor not in self.tensors:
             return 0.0
         return _find_zero_point(tensor) * float(_store_as_int8(tensor).scale[0])
 
     def rewrite(self, op: Op) -> list[Op]:
-        """Return the operators in place of an operator; of a product, the product is the last one.
+        """Return the operators that replace an operator; a product is the last of them.
 
         The biases of products are left to the caller.
         """
@@ -87,7 +88,7 @@ class MovedZeroPoints:
         return self._compute_real(op) if _is_real(op) else self._pad(op)
 
     def _list_allowed_tensors(self, graph: Graph) -> list[Tensor]:
-        """Return the tensors that all their operators can read and write without a zero point."""
+        """Return the tensors that all operators can read and write without their zero point."""
         groups = _Groups()
         for op in graph.walk_ops():
             moved = {i: t for i, t in list_operands(op).items() if _has_zero_point(t)}
@@ -129,7 +130,7 @@ class MovedZeroPoints:
         return operand < 0 or (reads and not depends)
 
     def _compute_real(self, op: Op) -> list[Op]:
-        """Return an operator on real numbers, and sums with the constants that it needs."""
+        """Return an operator on real numbers, with sums of constants around it."""
         result, rw = op.outputs[0], Rewriter(op)
         is_shifted = op.code in _SUMS or op.code == "SOFTMAX"
         reals = [x and self.read_real(rw, x, is_shifted=is_shifted) for x in op.inputs]
@@ -194,7 +195,7 @@ class _Groups:
         self._refused: set[Tensor] = set()
 
     def add(self, tensor: Tensor, *, is_allowed: bool) -> None:
-        """Add a tensor, and state whether an operator takes it without its zero point."""
+        """Add a tensor, and whether an operator supports it without its zero point."""
         self._added[tensor] = None
         if not is_allowed:
             self._refused.add(tensor)

@@ -1,24 +1,23 @@
-"""Convolutions with float data and integer weights quantize the data, as LiteRT's kernels do.
+"""Convolutions with float data and integer weights quantize the data like LiteRT's kernels.
 
-Which data have one scale follows from the kernel (docs/quantization.md, "Dynamic range"):
+The kernel determines which data share a scale (docs/quantization.md, "Dynamic range"):
 
 1. CONV_2D of single pixels, which LiteRT computes as a matrix product with a scale for each pixel,
    becomes FULLY_CONNECTED that keeps the axes, if a product of integers is faster than a
    convolution of floats (`Conv2D.gains_from_integers`);
 2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
-3. TRANSPOSE_CONV becomes such a convolution of blocks, if that gains (convolve_transposed.py);
+3. TRANSPOSE_CONV becomes such a convolution of blocks, if this is faster (convolve_transposed.py);
 4. other convolutions get "images" if the graph has no other convolution of single pixels: they
-   multiply the numbers that the integers stand for.
+   multiply the rounded real numbers.
 
 The integers of several positive pixels have the zero point 0, and negative numbers become 0 as
-well. So an activation RELU goes if only products of 1 read its output. One pixel is quantized by
-DynamicQuantizeLinear, whose zero point follows from the data.
+well. So an activation RELU is removed if only products of 1 read its output. One pixel is quantized
+by DynamicQuantizeLinear, whose zero point follows from the data.
 
-The data of other convolutions of single pixels stay as they are, because the passes over the data
-that would round them take longer than the convolution. A network with one of them differs from
-LiteRT's by the rounding of data anyway, so its cheap convolutions are not rounded either.
-
-With `--forms canonical` only 4 applies, because 1 to 3 are no convolutions in ONNX.
+The data of other convolutions of single pixels are not rounded, because the nodes that round data
+take longer than the convolution. A network with such a convolution differs from LiteRT's by the
+rounding of data anyway, so its other convolutions are not rounded either. With `--forms canonical`
+only 4 applies, because 1 to 3 are no convolutions in ONNX.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class _Quantizer:
 
     @cached_property
     def _reads_real_pixels(self) -> bool:
-        """Whether the data of a convolution of single pixels stay as they are."""
+        """Whether the graph has a convolution of single pixels whose data are not rounded."""
         return any(
             isinstance(each, Conv2D) and each.quantizes_pixels and not self._gains(each)
             for each in self._converters.values()
@@ -98,9 +97,9 @@ class _Quantizer:
     def _keeps_channels_last(self, op: Op) -> bool:
         """Return whether an operator keeps the channels last, as products of integers do.
 
-        DEPTH_TO_SPACE does behind a product, and MUL that scales the channels of an image that only
-        products read: ONNX Runtime moves channels behind a convolution for nothing, but not behind
-        MUL.
+        These are DEPTH_TO_SPACE behind a product, and MUL that scales the channels of an image that
+        only products read: the move of channels costs nothing behind a convolution in ONNX Runtime,
+        but it does behind MUL.
         """
         if op.is_builtin("DEPTH_TO_SPACE"):
             x = op.operand(0)

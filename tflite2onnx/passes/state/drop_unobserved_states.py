@@ -1,7 +1,8 @@
 """Drop states that no output depends on.
 
-1. The seeds of Keras's dropout layers: each run computes the next seed, and nothing else reads it.
-2. States that depend on each other only: none of the outputs is computed from them.
+1. The seeds of Keras's dropout layers: each run computes the next seed, and no other operator reads
+   the seed.
+2. States that depend on each other only: no output is computed from them.
 3. A state that another signature reads stays, although this signature's outputs do not need it.
 """
 

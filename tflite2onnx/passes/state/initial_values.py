@@ -48,9 +48,9 @@ def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Grap
     """Return the graph with variables of sub-graphs that hold no state as ordinary tensors.
 
     `lasting` are the tensors that keep their elements between two runs of the graph. Any other
-    variable holds no state if an operator computes it before another one reads it: its cleared
-    elements are never read. It then has the shape that the operator gives it; the declared shape
-    need not hold.
+    variable holds no state if an operator computes it before another operator reads it: its
+    cleared elements are never read. Its shape is then the result of the operator, because the
+    declared shape may be wrong.
     """
     computed = {}
     for inner in graph.walk_graphs():

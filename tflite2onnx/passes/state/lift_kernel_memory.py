@@ -5,8 +5,8 @@ estimate of the noise. Each buffer becomes a variable tensor that the operator r
 `lift_variables` then makes inputs and outputs of it.
 
 Some operators may end the run. An ONNX model always runs to its end, so these operators get one
-more output: whether the run goes on. If it does not, `lift_variables` keeps the old values of the
-variables that later operators write.
+more output: whether the run goes on. If the run has ended, `lift_variables` keeps the old values of
+the variables that later operators write.
 """
 
 from __future__ import annotations

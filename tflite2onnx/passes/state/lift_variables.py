@@ -17,8 +17,8 @@ value of each variable. Readers get this tensor; writers make a new one.
    inputs: the next value. If two of the inputs are one variable, the option `shared_state` is set.
 5. Internal memory of an operator is a variable input as well (see `lift_kernel_memory`).
 6. A variable tensor may be an output of an operator (the `initial_state` of a Keras layer). The
-   operator overwrites it in each run. But LiteRT runs some operators on constants only once; then
-   the variable is a state and the constant is its initial value.
+   operator overwrites it in each run. But LiteRT runs some operators on constants only once. The
+   variable of such an operator is a state, and the constant is its initial value.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Variable: TypeAlias = Resource | Tensor
 
 
 class Use(NamedTuple):
-    """A read or write of a variable, and the tensor that the elements go to or come from.
+    """A read of a variable and the tensor that it fills, or a write and the tensor that it stores.
 
     For a variable tensor, `tensor` is the variable.
     """

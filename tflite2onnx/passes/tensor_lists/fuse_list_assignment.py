@@ -14,8 +14,8 @@ if:
 2. all tensors have the same dtype and scale, and there is no activation;
 3. the item has one row, and as many axes as the list.
 
-The result then has the shape of the list, whatever the file declares: the sizes of the slices add
-up to the size of the list.
+The result has the shape of the list, because the sizes of the slices add up to the size of the
+list. The declared shape is ignored.
 
 DYNAMIC_UPDATE_SLICE clamps out-of-range indices. The original SLICEs would fail, except for -1,
 where the result would be longer.
@@ -53,9 +53,9 @@ def fuse_list_assignment(graph: Graph) -> Graph:
 
 
 def _fold_lists_of_axes(graph: Graph) -> Graph:
-    """Return the graph with constants in place of what is computed of ranks.
+    """Return the graph with constants in place of results that depend on ranks only.
 
-    A SHAPE stays: sizes that are dynamic have no names yet.
+    A SHAPE stays, because dynamic sizes have no names yet.
     """
     known: dict[Tensor, Tensor] = {}
 
@@ -81,7 +81,7 @@ def _fix_known_rows(graph: Graph) -> Graph:
 
 
 def _joins_rows(op: Op) -> bool:
-    """Return whether an operator joins as many tensors along the first axis as the pattern has."""
+    """Return whether an operator joins three tensors along the first axis."""
     rank = op.outputs[0].rank if op.outputs else 0
     counts = op.is_builtin("CONCATENATION") and len(op.inputs) == len(_PARTS)
     return counts and op.options.get("axis", 0) in (0, -rank)

@@ -47,7 +47,7 @@ class ListRewriter(Rewriter):
 
     @property
     def number(self) -> Tensor:
-        """An int32, like which are tensors that operators compute."""
+        """An int32 number, from which computed tensors take their type."""
         return Tensor(self.output().name, (), DType.INT32)
 
     def slice_items(
@@ -147,7 +147,7 @@ def _pop_item(rw: ListRewriter) -> None:
 
 
 def _concatenate_items(rw: ListRewriter) -> None:
-    """ConcatV2: the items, joined along their first axis, and the size of each along that axis."""
+    """ConcatV2: the items, joined along their first axis, and their sizes along this axis."""
     items, rows = rw.input(0), rw.output(1)
     if not rw.sizes or not all(isinstance(size, int) for size in rw.sizes[1:]):
         raise OperatorError("the items that it concatenates must have rows of one fixed shape")

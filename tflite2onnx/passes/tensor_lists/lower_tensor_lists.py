@@ -7,9 +7,9 @@ The tensors between these operators have the dtype variant, and the file declare
 1. All items of a list have one shape, so a list becomes a tensor whose first axis counts the items,
    also as a loop variable. Items that have not been set are 0, as in TensorFlow.
 2. The dtype, rank and sizes of the items come from the operators on the list.
-3. If a size of the items is dynamic, there is no item to take it from before a loop. The graph is
-   inferred (`dynamic_shapes.infer_dimensions`). If the size equals a size of an input in
-   all trials, the ONNX model reads the size from that input.
+3. If a size of the items is dynamic, no item has the size before a loop. The shapes of the graph
+   are inferred (`dynamic_shapes.infer_dimensions`). If the size is always equal to a size of an
+   input, the ONNX model reads the size from this input.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _replace_lists(graph: Graph) -> Graph:
 
 
 def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, Form]]:
-    """Return the operators on lists, with what each does."""
+    """Return the operators on lists, and the form of each operator."""
     return [(op, FORMS[op.code]) for op in ops if op.custom and op.code in FORMS]
 
 
@@ -244,7 +244,7 @@ def _count_items(maker: Op, known: Known) -> int:
 
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
-    """Return tensors that are read from a list with their true rank, if the file has another."""
+    """Return tensors that are read from a list, with their true rank if the file's is wrong."""
     changed = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:

@@ -1,8 +1,8 @@
 """Read bundles, which are files with several models: `.task` (a zip archive) and `.litertlm`.
 
 A bundle holds TFLite models and other files: graphs, tokenizers, metadata, licences. An archive may
-hold bundles, too. Models in an archive are recognised by their content, because models of language
-models have no suffix there.
+hold bundles, too. Models in an archive are recognised by their content, because the models of a
+language model have names without a suffix.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Bundle:
     """The models of a bundle by their paths in it, and its other files.
 
     `files` are the files that are passed on with the models: tokenizers, and metadata of language
-    models. `others` are the paths of all other files. `description` is what the bundle says of
-    itself, as dictionaries, lists, strings and numbers.
+    models. `others` are the paths of all other files. `description` is the bundle's metadata, as
+    dictionaries, lists, strings and numbers.
     """
 
     models: Mapping[str, ModelSource]
@@ -189,7 +189,7 @@ def _read_litertlm(data: memoryview) -> Bundle:
 
 
 def _read_content(section: litertlm.Section) -> memoryview:
-    """Return the content of a section as a file has it."""
+    """Return the content of a section as the bytes of a file."""
     if section.kind == "HF_Tokenizer_Zlib":
         return memoryview(litertlm.unpack_tokenizer(section.data))
     return section.data

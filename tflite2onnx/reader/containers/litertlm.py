@@ -31,7 +31,7 @@ _LIMIT = SizeLimit(times=64, more=1 << 20)
 
 @dataclass(frozen=True)
 class Section:
-    """A section: its type, the names and values that describe it, its place, and its bytes."""
+    """A section: its type, the names and values that describe it, its offsets, and its bytes."""
 
     kind: str
     items: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Section:
 
     @property
     def role(self) -> str:
-        """What a model or tokenizer is for, such as "prefill_decode"; "" if it is not said."""
+        """The role of a model or tokenizer, such as "prefill_decode"; "" if the file names none."""
         return str(self.items.get("model_type", "")).lower().removeprefix("tf_lite_")
 
 

@@ -69,7 +69,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _read_content(data: bytes, place: int, wire_type: int) -> tuple[int | bytes, int]:
-    """Return the content of a field, and the place of the next field."""
+    """Return the content of a field, and the position of the next field."""
     if wire_type == _VARINT:
         return _read_varint(data, place)
     if wire_type == _LENGTH:
@@ -84,7 +84,7 @@ def _read_content(data: bytes, place: int, wire_type: int) -> tuple[int | bytes,
 
 
 def _decode_field(content: int | bytes, kind: str, *, packed: bool) -> list[Any]:
-    """Return the values of a field: one, or those of a packed list of integers."""
+    """Return the values of a field: one value, or the values of a packed list of integers."""
     if kind == "int":
         if not packed and not isinstance(content, int):
             raise ValueError("a field must be an integer, got bytes")
@@ -101,7 +101,7 @@ def _decode_field(content: int | bytes, kind: str, *, packed: bool) -> list[Any]
 
 
 def read_integers(content: int | bytes) -> list[int]:
-    """Return the signed integers of a field: one, or those of a packed list."""
+    """Return the signed integers of a field: one integer, or those of a packed list."""
     numbers, place = [content] if isinstance(content, int) else [], 0
     while isinstance(content, bytes) and place < len(content):
         number, place = _read_varint(content, place)

@@ -1,7 +1,7 @@
 """A language model in both runtimes: a prompt by one signature, then token after token by another.
 
-Each runtime carries its own caches from run to run. Both get the tokens that LiteRT chooses, the
-ones with the largest logits, so that one different choice does not change all that follow.
+Each runtime keeps its own caches from run to run. Both get the tokens that LiteRT chooses, those
+with the largest logits, so that a different choice does not change all later tokens.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ _LEAST_NOISE = 1e-5
 
 @dataclass(frozen=True)
 class Decoding:
-    """The tokens of a prompt and those that each runtime chose after it.
+    """The tokens of a prompt, and the tokens that each runtime chose after it.
 
-    `difference` is the largest difference of a logit from LiteRT's, and `noise` that of LiteRT's
-    two sets of kernels, both as parts of the deviation of the logits. `wrong` are the steps with
-    another token although LiteRT's two best logits are farther apart than the noise.
+    `difference` is the largest difference of a logit from LiteRT's, and `noise` is the largest
+    difference between LiteRT's two sets of kernels, both as parts of the standard deviation of the
+    logits. `wrong` are the steps with another token although LiteRT's two best logits are farther
+    apart than the noise.
     """
 
     signatures: tuple[str, str]
@@ -218,7 +219,7 @@ class _Run:
 
 
 def _find_input(signature: _Signature, names: Sequence[str]) -> str:
-    """Return which of these names an input has."""
+    """Return the first of these names that an input has."""
     for name in names:
         if name in signature.shapes:
             return name
