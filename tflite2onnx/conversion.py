@@ -135,8 +135,8 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
 def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:
     if options.inputs is None:
         index, _ = find_signature(model, options.signature)
-        given = name_tensors(options, model, index).shapes
-        report_unknown_ranks([t for t in model.graphs[index].inputs if t.name not in given])
+        shapes = name_tensors(options, model, index).shapes
+        report_unknown_ranks([t for t in model.graphs[index].inputs if t.name not in shapes])
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
@@ -245,8 +245,8 @@ def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[s
         names[key] = [tensor.name for tensor in new if not tensor.is_variable]
         known = dict(zip(old, notes.get(key, ()), strict=False))
         changed[key] = [known.get(tensor, {}) for tensor in new]
-    given = {key: value for key, value in changed.items() if key in notes}
-    return {"cut": names, "metadata": given}
+    facts = {key: value for key, value in changed.items() if key in notes}
+    return {"cut": names, "metadata": facts}
 
 
 def _resize_inputs(graph: Graph, options: ConversionOptions) -> tuple[Graph, dict[str, str]]:
@@ -323,16 +323,16 @@ def _normalise_plan_emit(
     operator_sites = make_sites(operators)
     check_dynamic_axes(operators, axes)
     ends = make_interface(graph, wanted, options.io_layout)
-    chosen = order_ends(ends, planner([ends, *operator_sites]))
-    _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
-    emitted = _with_opset(graph, operators, chosen, options)
+    orders = order_ends(ends, planner([ends, *operator_sites]))
+    _logger.debug("planned %d bytes to transpose", orders.bytes_moved)
+    emitted = _with_opset(graph, operators, orders, options)
     emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
 
 
 def _with_opset(
-    graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
+    graph: Graph, operators: Sequence[Operator], orders: Plan, options: ConversionOptions
 ) -> Emitted:
     """Emit for the requested opset, or by default for the smallest opset that has all nodes."""
     storage, is_fixed = quantize.plan(operators, options), options.opset is not None
@@ -341,7 +341,7 @@ def _with_opset(
         try:
             budget = ConstantBudget(stored)
             g = Builder(version, opset_is_fixed=is_fixed, plan=storage, budget=budget)
-            emitted = emit(graph, operators, chosen, g)
+            emitted = emit(graph, operators, orders, g)
             check(emitted, graph)
         except NeedsOpset as need:
             if is_fixed:

@@ -224,11 +224,11 @@ def _emit_body(
     outputs = [view.value for view in views]
     # ONNX requires that all outputs are different values, and that nodes of this graph compute
     # them.
-    own = {value for node in g.nodes for value in node.outputs}
+    computed = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
-        if value not in own:
+        if value not in computed:
             outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
-        own.discard(value)
+        computed.discard(value)
     ports = _list_ports(g)
     nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     nodes = _join_products(g, graph, nodes, outputs, ports)

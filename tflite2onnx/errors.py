@@ -159,20 +159,20 @@ class _OperatorErrors:
         """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        found = _as_operator_error(error)
-        if found is None:
+        problem = _as_operator_error(error)
+        if problem is None:
             return False
         if self._problems is not None:
-            self._problems.append(found.with_place(self._place))
+            self._problems.append(problem.with_place(self._place))
         elif self._place:
-            raise UnsupportedOperators([found.with_place(self._place)]) from error
-        elif found is not error:
+            raise UnsupportedOperators([problem.with_place(self._place)]) from error
+        elif problem is not error:
             try:
-                raise found from error
+                raise problem from error
             finally:
                 # The error has a reference to this frame, and would keep all variables of the
                 # callers in memory.
-                del found
+                del problem
         return self._problems is not None
 
 

@@ -93,12 +93,12 @@ def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32N
 def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Float32Node]:
     """Yield the nodes in float32; only the last node of an operator computes a TFLite tensor."""
     names = {p.value: p.tensor.name for p in (*emitted.walk_tensors(), *emitted.outputs)}
-    found, name = [], ""
+    rows, name = [], ""
     for node in reversed([*walk_nodes(emitted.nodes)]):
         name = next((names[v] for v in node.outputs if v in names), name)
         if node.outputs[0] in reasons:
-            found.append(Float32Node(node.op_type, name, reasons[node.outputs[0]]))
-    yield from reversed(found)
+            rows.append(Float32Node(node.op_type, name, reasons[node.outputs[0]]))
+    yield from reversed(rows)
 
 
 class _Choice:
@@ -178,7 +178,7 @@ class _Choice:
         """Return whether ONNX has the operator for float16 in place of float32."""
         inputs, outputs = find_parameters(node, self.opset)
         operands = zip((*node.inputs, *node.outputs), (*inputs, *outputs), strict=False)
-        has_form = any(self.is_float(v) and _HALF in each.types for v, each in operands)
+        has_form = any(self.is_float(v) and _HALF in label.types for v, label in operands)
         return has_form and node.op_type != "BitCast"
 
     def _may_overflow(self, node: Node) -> bool:
@@ -196,9 +196,9 @@ class _Choice:
         """Return how many elements a sum or a mean adds, None if this is unknown."""
         if node.op_type == "AveragePool":
             return int(math.prod(node.attributes["kernel_shape"]))
-        value, *given = node.present
-        constants = [each.data for each in given if each.data is not None]
-        if value not in self._sizes or len(constants) < len(given):
+        value, *operands = node.present
+        constants = [operand.data for operand in operands if operand.data is not None]
+        if value not in self._sizes or len(constants) < len(operands):
             return None
         sizes = self._sizes[value][1]
         axes = [int(axis) for data in constants for axis in np.ravel(data)]
@@ -316,7 +316,7 @@ class _Rewriter:
 
     def _halve_node(self, node: Node) -> None:
         """Add a node that computes in float16, except operands that ONNX has in float32 only."""
-        parameters, made = find_parameters(node, self._choice.opset)
+        parameters, schema_outputs = find_parameters(node, self._choice.opset)
         inputs, halved = [], set()
         for value, parameter in zip(node.inputs, parameters, strict=False):
             inputs.append(value)
@@ -325,7 +325,7 @@ class _Rewriter:
                 halved |= {parameter.constraint} if halves else set()
                 inputs[-1] = self._as_half(value) if halves else self._as_single(value)
         outputs = []
-        for value, parameter in zip(node.outputs, made, strict=False):
+        for value, parameter in zip(node.outputs, schema_outputs, strict=False):
             outputs.append(value)
             if self._choice.is_float(value) and parameter.constraint in halved - {""}:
                 outputs[-1] = self._add_value_like(value, DType.FLOAT16)
@@ -345,7 +345,7 @@ class _Rewriter:
 
     def _cast_weights(self, node: Node) -> None:
         """Store the large weights that a node and its nested graphs read in float32 as float16."""
-        for value in (v for each in walk_nodes([node]) for v in each.inputs):
+        for value in (v for inner in walk_nodes([node]) for v in inner.inputs):
             if value is None or value.data is None or not self._choice.is_float(value):
                 continue
             if value.data.nbytes > _LARGE and _fits(value.data) and value not in self._single:

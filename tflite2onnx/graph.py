@@ -206,8 +206,8 @@ class Graph:
             if replacements.keys().isdisjoint(op.outputs) and not op.graphs:
                 return op.with_inputs(replacements)
             graphs = tuple(inner.replace_tensors(replacements) for inner in op.graphs)
-            here = op.with_inputs(replacements)
-            return replace(here, outputs=replace_in(op.outputs), graphs=graphs)
+            changed = op.with_inputs(replacements)
+            return replace(changed, outputs=replace_in(op.outputs), graphs=graphs)
 
         return replace(
             self,
@@ -228,7 +228,7 @@ class Graph:
         """
         known = {} if known is None else known
         ops = []
-        for op in (each for old in self.ops for each in change(old)):
+        for op in (replacement for old in self.ops for replacement in change(old)):
             ops.append(op)
             graphs = op.graphs and tuple(graph.rewrite(change, known) for graph in op.graphs)
             if graphs != op.graphs:

@@ -235,7 +235,7 @@ def _try_conversion(model: Model) -> _Trial:
         result = convert_model(model)
         return _Trial(result.opset, storage=tuple(result.skeleton.storage))
     except UnsupportedOperators as error:
-        return _Trial(None, str(error), {each.place: each.reason for each in error.problems})
+        return _Trial(None, str(error), {item.place: item.reason for item in error.problems})
     except ConversionError as error:
         return _Trial(None, str(error), None)
 
@@ -266,7 +266,7 @@ def _count_constant_bytes(ops: Sequence[Op]) -> dict[Op, int]:
     read_bytes: dict[Op, int] = {}
     for op in ops:
         read_bytes[op] = 0
-        for tensor in (each for each in op.present if each.has_data):
+        for tensor in (constant for constant in op.present if constant.has_data):
             data = tensor.values
             address = find_address(data) if data.size else id(data)
             if address not in seen:
@@ -282,9 +282,9 @@ def _converts(model: Model, ops: Sequence[Op], whole: _Trial) -> tuple[int | Non
     state and control flow cannot be converted alone.
     """
     alone = [_convert_alone(model, op) for op in _list_distinct_ops(ops)]
-    opsets = [each.opset or whole.opset for each in alone]
-    found = (each.reasons.values() if each.reasons else [each.problem] for each in alone)
-    problems = dict.fromkeys(reason for reasons in found for reason in reasons if reason)
+    opsets = [trial.opset or whole.opset for trial in alone]
+    texts = (trial.reasons.values() if trial.reasons else [trial.problem] for trial in alone)
+    problems = dict.fromkeys(reason for reasons in texts for reason in reasons if reason)
     if whole.reasons is not None:
         problems = dict.fromkeys(whole.reasons[o.place] for o in ops if o.place in whole.reasons)
     known = [opset for opset in opsets if opset is not None]

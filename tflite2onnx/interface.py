@@ -160,9 +160,13 @@ def make_endpoint(
     tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = ""
 ) -> Endpoint:
     """Describe a tensor that is stored in an order; `dtype` may be float32 for its real numbers."""
-    own = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
-    one = (None, None) if own is None or own.per_axis else (own.scale.item(), own.zero_point.item())
-    return Endpoint(name, dtype.label, tensor.shape, order, tensor.symbols, letters, *one)
+    scales = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
+    pair = (
+        (None, None)
+        if scales is None or scales.per_axis
+        else (scales.scale.item(), scales.zero_point.item())
+    )
+    return Endpoint(name, dtype.label, tensor.shape, order, tensor.symbols, letters, *pair)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:
@@ -256,8 +260,8 @@ def order_ends(ends: Site, plan: Plan) -> Plan:
             tensor = ends.reads[operand] if operand >= 0 else ends.writes[~operand]
             order, first = orders[operand], make_channels_first(len(orders[operand]))
             if tensor and order != make_identity(len(order)):
-                same = moves_nothing(tensor.layout_shape, order, first)
-                orders[operand] = first if same else order
+                is_same = moves_nothing(tensor.layout_shape, order, first)
+                orders[operand] = first if is_same else order
     return replace(plan, orders=(orders, *plan.orders[1:]))
 
 
@@ -290,7 +294,7 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
 def _explain_missing(tensor: Tensor, graph: Graph) -> str:
     """Return why no operator of the main graph computes a tensor."""
     for op in graph.ops:
-        for part in (part for each in op.graphs for part in each.walk_graphs()):
+        for part in (part for branch in op.graphs for part in branch.walk_graphs()):
             if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
                 return f"the tensor must be outside of sub-graphs, got one inside {op.place}"
     return "the tensor is constant, or the ONNX model does not use it"
@@ -314,17 +318,17 @@ def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor
     waiting = deque(known)
     while waiting:
         for members in frames_of.get(waiting.popleft(), ()):
-            found = _spread(members, known)
-            known |= found
-            waiting += found
+            letters_found = _spread(members, known)
+            known |= letters_found
+            waiting += letters_found
     return known
 
 
 def _list_members(site: Site, frame: Frame) -> _Members:
     """Return the tensors of a frame, and the names of their axes."""
     slots = frame.slots.items()
-    found = [(site.reads[i] if i >= 0 else site.writes[~i], axes) for i, axes in slots]
-    return [(tensor, axes) for tensor, axes in found if tensor and len(axes) == tensor.rank]
+    members = [(site.reads[i] if i >= 0 else site.writes[~i], axes) for i, axes in slots]
+    return [(tensor, axes) for tensor, axes in members if tensor and len(axes) == tensor.rank]
 
 
 def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]:
@@ -339,6 +343,6 @@ def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]
     for tensor, axes in members:
         for name, letter in zip(axes, known.get(tensor, ""), strict=False):
             letters.setdefault(name, set()).add(letter)
-    named = {name: min(each) for name, each in letters.items() if len(each) == 1}
+    named = {name: min(text) for name, text in letters.items() if len(text) == 1}
     spelled = {t: "".join(named.get(name, "") for name in axes) for t, axes in unknown}
     return {t: spelled[t] for t, axes in unknown if len(set(spelled[t])) == len(axes)}

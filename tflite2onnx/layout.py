@@ -135,11 +135,11 @@ def find_labels(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
 
 def _insert_missing(present: Axes, names: Axes) -> Axes:
     """Return names, with each missing name behind the name that it follows, else in front."""
-    found = list(present)
+    result = list(present)
     for name, previous in zip(names, (None, *names), strict=False):
-        if name not in found:
-            found.insert(0 if previous is None else found.index(previous) + 1, name)
-    return tuple(found)
+        if name not in result:
+            result.insert(0 if previous is None else result.index(previous) + 1, name)
+    return tuple(result)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -219,14 +219,14 @@ class _Problem:
     ) -> Plan:
         """Choose a label for each frame, and derive the orders."""
         hyperedges = [self._make_hyperedge(edges, choices) for edges in self._tensors]
-        chosen = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
-        labels = [labels[number] for labels, number in zip(choices, chosen, strict=True)]
+        labelling = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
+        labels = [labels[number] for labels, number in zip(choices, labelling, strict=True)]
         orders = tuple(
             {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
             for ends in self._ends
         )
         return Plan(
-            orders, *divmod(sum(edge.compute_cost(chosen) for edge in hyperedges), self._byte)
+            orders, *divmod(sum(edge.compute_cost(labelling) for edge in hyperedges), self._byte)
         )
 
     def _make_hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
@@ -267,10 +267,10 @@ class _Flood:
         self._known: list[set[Axes]] = [set() for _ in problem.frames]
         self._spread: set[tuple[_Edges, Order]] = set()
         self._colours: list[_Colour] = []
-        given = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
-        pins = [(i, label, semantic) for i, label, semantic in given if label is not None]
-        own = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
-        waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *own])
+        requests = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
+        pins = [(i, label, semantic) for i, label, semantic in requests if label is not None]
+        defaults = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
+        waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *defaults])
         while waiting:
             frame, label, semantic = waiting.popleft()
             if label not in self._known[frame]:

@@ -172,15 +172,15 @@ class ConversionOptions:
 
     def with_target(self) -> ConversionOptions:
         """Return the options with the target's values for options that are not given."""
-        chosen, default = TARGETS[self.target], ConversionOptions()
-        unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
+        preset, default = TARGETS[self.target], ConversionOptions()
+        unset = {n: v for n, v in preset.items() if getattr(self, n) == getattr(default, n)}
         stored = {**vars(self), **unset}["quantization"]
         if stored != "qdq":  # another value of `quantization` determines the type of 8-bit values
-            own = "int8" if stored == "symmetric" else "auto"
+            kind = "int8" if stored == "symmetric" else "auto"
             free = (
                 n for n in ("activations", "weights") if n in unset or getattr(self, n) == "auto"
             )
-            unset |= dict.fromkeys(free, own)
+            unset |= dict.fromkeys(free, kind)
         return replace(self, **unset)
 
 
@@ -214,14 +214,12 @@ def _check_renaming(names: Mapping[str, str]) -> None:
         raise OptionError(f'rename must be a mapping such as {{"old": "new"}}, got {names!r}')
 
 
-def _check_io_type(chosen: object) -> None:
+def _check_io_type(value: object) -> None:
     """Raise OptionError unless the types of inputs and outputs are known."""
-    types = (
-        chosen if isinstance(chosen, Mapping) else {"": IO_TYPES[0] if chosen is None else chosen}
-    )
-    for each in types.values():
-        if each not in IO_TYPES:
-            raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {each!r}")
+    types = value if isinstance(value, Mapping) else {"": IO_TYPES[0] if value is None else value}
+    for kind in types.values():
+        if kind not in IO_TYPES:
+            raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {kind!r}")
 
 
 def _check_sizes(shapes: object, batch: object) -> None:
@@ -232,8 +230,8 @@ def _check_sizes(shapes: object, batch: object) -> None:
         raise OptionError(f'shapes must be such as {{"input": [1, 16000]}}, got {shapes!r}')
     first = batch.removeprefix("loop:") if isinstance(batch, str) else batch
     first = int(first) if isinstance(first, str) and first.isdecimal() else first
-    own = [] if first is None else [first]
-    for size in (size for sizes in (*shapes.values(), own) for size in sizes):
+    listed = [] if first is None else [first]
+    for size in (size for sizes in (*shapes.values(), listed) for size in sizes):
         named = isinstance(size, str) and size.isidentifier()
         if not (named or (_is_integer(size) and 0 < size < _MOST)):
             raise OptionError(f"a size must be a positive number or a name, got {size!r}")

@@ -125,8 +125,8 @@ class StoragePlan:
 
     def find_inner_storage(self, storage: Storage) -> Storage:
         """Return the storage of a value inside an operator, given the storage in the kernel."""
-        chosen: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
-        return chosen
+        storage_chosen: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
+        return storage_chosen
 
     def find_inner_weights(self, x: Tensor, weights: Tensor) -> OperandStorage:
         """Return the storage of weights of a recurrent layer that multiply x."""
@@ -143,10 +143,10 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     Raises:
         UnsupportedOperators: the options or constants of an operator contradict each other.
     """
-    wish = options.activations
-    uint8 = wish == "uint8" or (wish == "auto" and _prefers_uint8(operators))
+    activation_type = options.activations
+    uint8 = activation_type == "uint8" or (activation_type == "auto" and _prefers_uint8(operators))
     stored = options.quantization
-    chosen = StoragePlan(
+    common = StoragePlan(
         stored == "float",
         uint8,
         options.weights,
@@ -159,18 +159,18 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         options.weights == "adaptive" and not options.float16,
     )
     every = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
-    tensors = {t: chosen.tensor(t) for t in every}
-    chosen = replace(chosen, tensors=tensors)
+    tensors = {t: common.tensor(t) for t in every}
+    common = replace(common, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}
     for operator in operators:
-        op, own = operator.op, list_operands(operator.op)
-        if not any(tensor.quantization for tensor in own.values()):
-            operands[op] = {i: tensors[tensor] for i, tensor in own.items()}
+        op, operands_of_op = operator.op, list_operands(operator.op)
+        if not any(tensor.quantization for tensor in operands_of_op.values()):
+            operands[op] = {i: tensors[tensor] for i, tensor in operands_of_op.items()}
             continue
         with as_unsupported(op.place):
-            operands[op] = _Planner(operator, chosen, is_nested=op in nested).plan_operands()
-    return replace(chosen, operands=operands)
+            operands[op] = _Planner(operator, common, is_nested=op in nested).plan_operands()
+    return replace(common, operands=operands)
 
 
 def _prefers_uint8(operators: Sequence[Declared]) -> bool:
@@ -210,17 +210,17 @@ class _Planner:
         return {i: self._plan_operand(i, t) for i, t in list_operands(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
-        declared, chosen, x = self.declared, self.chosen, self.op.inputs[0]
+        declared, plan, x = self.declared, self.chosen, self.op.inputs[0]
         real = self.real
         if isinstance(declared, Real) and operand in declared.multiplies and x is not None:
-            return chosen.find_inner_weights(x, tensor)
+            return plan.find_inner_weights(x, tensor)
         if isinstance(declared, Real) and operand in declared.moves:
-            real = chosen.float_only
+            real = plan.float_only
         role = _find_role(declared, operand)
         storage, reason = self._choose_storage(operand, role, tensor)
         # The bias of QLinearConv is int32.
-        canonical = (chosen.canonical or chosen.weights == "float") and not chosen.qoperator
-        case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, canonical)
+        canonical = (plan.canonical or plan.weights == "float") and not plan.qoperator
+        case = OperandCase(storage, role, real, plan.float_only, self.dynamic, canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)

@@ -63,8 +63,8 @@ class Result:
 
     def __repr__(self) -> str:
         ends = (
-            ", ".join(f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]" for end in each)
-            for each in (self.inputs, self.outputs)
+            ", ".join(f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]" for end in group)
+            for group in (self.inputs, self.outputs)
         )
         size = f"{count(self.nodes, 'node')}, {self.size:,} bytes, opset {self.opset}"
         return shorten(f"<Result {' -> '.join(ends)}: {size}>", _WIDTH, placeholder=" ...>")
@@ -139,8 +139,8 @@ def make_result(
         properties[STATES] = json.dumps(described)
     if shared := find_shared_caches(emitted):
         properties[CACHES] = json.dumps(shared)
-    given = (metadata or {}).items()
-    properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in given if v}
+    extra = (metadata or {}).items()
+    properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in extra if v}
     properties = {} if metadata is None else properties
     skeleton = assemble(name, emitted, properties, VERSION, required_states=required_states)
     transposes, bytes_moved = skeleton.transposes

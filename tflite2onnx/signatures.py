@@ -57,24 +57,24 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
     Raises:
         OptionError: a tensor is given twice, by two of its names.
     """
-    own = {tensor.name for tensor in model.graphs[index].tensors}
-    signatures = [each for each in model.signatures if each.subgraph == index]
+    inner = {tensor.name for tensor in model.graphs[index].tensors}
+    signatures = [entry for entry in model.signatures if entry.subgraph == index]
     ends: dict[str, str] = {}
-    for each in signatures:
-        ends |= {name: t.name for name, t in each.outputs.items()}
-    inputs = ends | {name: t.name for each in signatures for name, t in each.inputs.items()}
+    for entry in signatures:
+        ends |= {name: t.name for name, t in entry.outputs.items()}
+    inputs = ends | {name: t.name for entry in signatures for name, t in entry.inputs.items()}
     for aliases in (ends, inputs):
         aliases |= {new: aliases.get(old, old) for old, new in options.rename.items()}
-        aliases |= {name: name for name in own}
+        aliases |= {name: name for name in inner}
 
-    def find_keys(option: str, given: Mapping[str, T]) -> dict[str, T]:
-        named = {inputs.get(name, name): value for name, value in given.items()}
-        if len(named) < len(given):
-            raise OptionError(f"{option} must be given once for each tensor, got {[*given]}")
+    def find_keys(option: str, values: Mapping[str, T]) -> dict[str, T]:
+        named = {inputs.get(name, name): value for name, value in values.items()}
+        if len(named) < len(values):
+            raise OptionError(f"{option} must be given once for each tensor, got {[*values]}")
         return named
 
-    given = (options.layouts, options.shapes, options.io_type, options.inputs, options.outputs)
-    if not any(given) or not isinstance(options.layouts, Mapping):
+    values = (options.layouts, options.shapes, options.io_type, options.inputs, options.outputs)
+    if not any(values) or not isinstance(options.layouts, Mapping):
         return options
     io_type = options.io_type
     return replace(
@@ -93,8 +93,8 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
     Attention reads heads one by one. All signatures of a model get the same layouts. Layouts that
     the user gives are kept. No layout is added if `io_layout` or a part of the model is chosen.
     """
-    chosen = options.io_layout != "auto" or options.batch is not None or options.inputs is not None
-    if options.forms != "fastest" or chosen or options.outputs is not None or signature is None:
+    is_set = options.io_layout != "auto" or options.batch is not None or options.inputs is not None
+    if options.forms != "fastest" or is_set or options.outputs is not None or signature is None:
         return options
     if any("mask" in name for name in signature.inputs):
         return options
@@ -110,14 +110,14 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
 
 def warn_unconverted(model: Model, key: str | None) -> None:
     """Warn about the signatures that are not converted if none is requested."""
-    _, chosen = find_signature(model, key)
+    _, entry = find_signature(model, key)
     if key is None and any(s.subgraph != 0 for s in model.signatures):
-        what = f"only {chosen.key} is" if chosen else "none of them is"
+        subject = f"only {entry.key} is" if entry else "none of them is"
         _logger.warning(
             'the model has the signatures %s; %s converted: choose one with signature="NAME"'
             " (--signature NAME on the command line, or all with --signature all -o FOLDER)",
-            ", ".join(each.key for each in model.signatures),
-            what,
+            ", ".join(signature.key for signature in model.signatures),
+            subject,
         )
 
 
@@ -136,17 +136,17 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
             "the names of inputs and outputs must be tensor: the model has no signature"
         )
     inputs, outputs = len(graph.inputs), len(graph.outputs)
-    own = inputs + outputs
+    endpoints = inputs + outputs
     preferred = [
         *_list_tensor_names(graph.inputs, signature.inputs),
         *_list_tensor_names(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
     ]
     names = list(map(Names().make_unique, preferred))
-    next_states = own + len(emitted.initial)
+    next_states = endpoints + len(emitted.initial)
     return emitted._replace(
-        inputs=_rename_ports(emitted.inputs, [*names[:inputs], *names[own:next_states]]),
-        outputs=_rename_ports(emitted.outputs, [*names[inputs:own], *names[next_states:]]),
+        inputs=_rename_ports(emitted.inputs, [*names[:inputs], *names[endpoints:next_states]]),
+        outputs=_rename_ports(emitted.outputs, [*names[inputs:endpoints], *names[next_states:]]),
     )
 
 
@@ -204,14 +204,14 @@ def rename_as_requested(
             hint = suggest_names(old, known, most=3)
             raise OptionError(f"rename: the model has no input or output {old}{hint}")
     new = {aliases[old]: name for old, name in names.items()}
-    chosen = [new.get(name, name) for name in known]
-    twice = next((name for name in chosen if chosen.count(name) > 1), None)
+    new_names = [new.get(name, name) for name in known]
+    twice = next((name for name in new_names if new_names.count(name) > 1), None)
     if twice is not None:
         raise OptionError(f"rename: two inputs or outputs would be named {twice}")
     inputs = len(emitted.inputs)
     return emitted._replace(
-        inputs=_rename_ports(emitted.inputs, chosen[:inputs]),
-        outputs=_rename_ports(emitted.outputs, chosen[inputs:]),
+        inputs=_rename_ports(emitted.inputs, new_names[:inputs]),
+        outputs=_rename_ports(emitted.outputs, new_names[inputs:]),
     )
 
 

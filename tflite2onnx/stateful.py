@@ -53,9 +53,9 @@ class Stateful:
         self.session = session
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
         states = json.loads(text)
-        self._input_of = {each["output"]: each["name"] for each in states}
+        self._input_of = {state["output"]: state["name"] for state in states}
         self._initial = {
-            each["name"]: _make_initial_value(each) for each in states if "initial" in each
+            state["name"]: _make_initial_value(state) for state in states if "initial" in state
         }
         names = [output.name for output in session.get_outputs()]
         self._own = [name for name in names if name not in self._input_of]

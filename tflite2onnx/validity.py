@@ -90,8 +90,8 @@ def _find_schema(op_type: str, opset: int, domain: str) -> _Rule | None:
     return _Rule(
         _read_parameters(schema.inputs),
         _read_parameters(schema.outputs),
-        {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
-        frozenset(name for name, each in attributes if each.required),
+        {name: _NUMBERS.get(attribute.type, (object,)) for name, attribute in attributes},
+        frozenset(name for name, attribute in attributes if attribute.required),
     )
 
 
@@ -105,7 +105,7 @@ def _read_parameters(formals: Sequence[Any]) -> _Parameters:
         )
         for formal in formals
     )
-    return _Parameters(parameters, any(each.option == _FORMAL.Variadic for each in formals))
+    return _Parameters(parameters, any(item.option == _FORMAL.Variadic for item in formals))
 
 
 @lru_cache(maxsize=1)
@@ -234,12 +234,12 @@ class _Checker:
             _refuse(node, f"is not in opset {self._opset}")
         return rule
 
-    def _check_newer(self, node: Node, given: str = "") -> None:
+    def _check_newer(self, node: Node, dtype: str = "") -> None:
         """Raise NeedsOpset if a newer opset has a node for the given type."""
         for opset in range(self._opset + 1, defs.onnx_opset_version() + 1):
             rule = None if node.domain else _find_schema(node.op_type, opset, "")
-            if rule is not None and any(given in {"", *each.types} for each in rule.inputs.each):
-                raise NeedsOpset(opset, f"{node.op_type} of {given}" if given else node.op_type)
+            if rule is not None and any(dtype in {"", *each.types} for each in rule.inputs.each):
+                raise NeedsOpset(opset, f"{node.op_type} of {dtype}" if dtype else node.op_type)
 
     def _find_input_type(self, node: Node, value: Value) -> str:
         if value.data is not None and value.dtype is not None:

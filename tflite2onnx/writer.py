@@ -209,7 +209,7 @@ def list_reads(node: onnx.NodeProto) -> list[str]:
     """Return the values that a node reads, and the outer values that its nested graphs read."""
     names = [name for name in node.input if name]
     for graph in (graph for a in node.attribute for graph in (a.g, *a.graphs)):
-        own = {each.name for each in (*graph.initializer, *graph.input)}
+        own = {entry.name for entry in (*graph.initializer, *graph.input)}
         own |= {name for inner in graph.node for name in inner.output}
         read = [name for inner in graph.node for name in list_reads(inner)]
         names += [name for name in (*read, *(o.name for o in graph.output)) if name not in own]
@@ -301,17 +301,17 @@ def _infer_types(
     """
     whole, probe = model.graph, onnx.ModelProto(opset_import=model.opset_import)
     probe.ir_version = model.ir_version
-    given = {**known, **{info.name: info for info in whole.output}}
-    probe.graph.node.extend(n for n in whole.node if not given.keys() >= {*n.output})
+    merged = {**known, **{info.name: info for info in whole.output}}
+    probe.graph.node.extend(n for n in whole.node if not merged.keys() >= {*n.output})
     nodes = (node for graph in _walk_graphs(probe.graph) for node in graph.node)
     read = {name for node in nodes for name in (*node.input, *node.output)}
     probe.graph.input.extend(info for info in whole.input if info.name in read)
-    probe.graph.initializer.extend(each for each in whole.initializer if each.name in read)
+    probe.graph.initializer.extend(header for header in whole.initializer if header.name in read)
     for h in (h for h in weights if h.name in read):
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(info for name, info in given.items() if name in read)
-    found = shape_inference.infer_shapes(probe).graph.value_info
-    return {info.name: info for info in found if info.name not in given}
+    probe.graph.value_info.extend(info for name, info in merged.items() if name in read)
+    infos = shape_inference.infer_shapes(probe).graph.value_info
+    return {info.name: info for info in infos if info.name not in merged}
 
 
 # Files
@@ -336,9 +336,9 @@ def list_external_weights(skeleton: Skeleton, external_data: int | None) -> froz
     """Return the names of the weights that go to a second file."""
     sizes = {header.name: data.nbytes for header, data in skeleton.weights}
     if external_data is not None:
-        chosen = {name: size for name, size in sizes.items() if size >= external_data}
-        if skeleton.size - sum(chosen.values()) <= LARGEST_FILE:
-            return frozenset(chosen)
+        external = {name: size for name, size in sizes.items() if size >= external_data}
+        if skeleton.size - sum(external.values()) <= LARGEST_FILE:
+            return frozenset(external)
     return frozenset(sizes if skeleton.size > LARGEST_FILE else ())
 
 
@@ -376,7 +376,7 @@ def write_folder(
     one file, `weights.data`, and equal weights are stored once.
     """
     for folder in dict.fromkeys(path.parent for path in models):
-        inside = {path: each for path, each in models.items() if path.parent == folder}
+        inside = {path: result for path, result in models.items() if path.parent == folder}
         keys = identify_weights(inside.values())
         stored = [keys[id(data)] for skeleton in inside.values() for _, data in skeleton.weights]
         if len(inside) == 1 or len({*stored}) == len(stored):
@@ -404,9 +404,9 @@ def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
         places.setdefault(data.nbytes, {}).setdefault(place, []).append(data)
     keys: dict[int, Hashable] = {}
     for same_size in places.values():
-        for address, same in same_size.items():
-            key = address if len(same_size) == 1 else _compute_digest(same[0])
-            keys |= dict.fromkeys(map(id, same), key)
+        for address, headers in same_size.items():
+            key = address if len(same_size) == 1 else _compute_digest(headers[0])
+            keys |= dict.fromkeys(map(id, headers), key)
     return keys
 
 

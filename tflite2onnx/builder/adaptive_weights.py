@@ -53,7 +53,7 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     weights = {}
     if g.adaptive:  # without adaptive weights no node needs a change
         read = {value for node in walk_nodes(nodes) for value in node.inputs}
-        weights = {value: each for value, each in g.adaptive.items() if value in read}
+        weights = {value: weight for value, weight in g.adaptive.items() if value in read}
     for part in _divide(weights):
         branches = {
             "then_branch": _dequantize(g, "int8_weights", part.values(), as_uint8=False),
@@ -69,13 +69,13 @@ def _divide(weights: Mapping[Value, AdaptiveWeight]) -> Iterator[dict[Value, Ada
     """Yield weights in parts of limited size: ONNX Runtime folds both branches of an If at once."""
     part: dict[Value, AdaptiveWeight] = {}
     size = 0
-    for value, each in weights.items():
-        own = 0 if each.integers.data is None else each.integers.data.nbytes
-        if part and size + own > _MOST_BYTES:
+    for value, weight in weights.items():
+        added = 0 if weight.integers.data is None else weight.integers.data.nbytes
+        if part and size + added > _MOST_BYTES:
             yield part
             part, size = {}, 0
-        part[value] = each
-        size += own
+        part[value] = weight
+        size += added
     if part:
         yield part
 

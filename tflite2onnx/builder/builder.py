@@ -301,12 +301,12 @@ class Builder(QdqNodes):
         self, tensor: Tensor, value: Value, target: Storage, order: Order, shape: Sizes | None
     ) -> None:
         """Record how nodes may make a constant of a smaller constant (`assemble_constants`)."""
-        made = tensor.assembly
-        if made is None or made.elements is not tensor.data or value.data is None:
+        assembly = tensor.assembly
+        if assembly is None or assembly.elements is not tensor.data or value.data is None:
             return
-        fill = np.asarray(made.fill).astype(made.source.dtype)
-        source, fill = (encode_constant(x, tensor.dtype, target) for x in (made.source, fill))
-        stored = replace(made, source=source, fill=int(fill))
+        fill = np.asarray(assembly.fill).astype(assembly.source.dtype)
+        source, fill = (encode_constant(x, tensor.dtype, target) for x in (assembly.source, fill))
+        stored = replace(assembly, source=source, fill=int(fill))
         kept = StoredAssembly(value.data, stored, order, shape)
         self.assemblies[id(value.data)] = kept
 
@@ -331,8 +331,8 @@ class Builder(QdqNodes):
         if value.data is None or quantization is None:
             return self.dequantize(value, storage, order)
         if storage.dtype is DType.INT8 and not storage.adapts:
-            own = self.make_separate_constant(value.data, storage.dtype, value.name)
-            return self.dequantize(own, storage, order)
+            separate = self.make_separate_constant(value.data, storage.dtype, value.name)
+            return self.dequantize(separate, storage, order)
         # One bias has different scales in different products.
         key = (value, order, quantization.key)
         if key not in self._read:
@@ -383,12 +383,12 @@ class Builder(QdqNodes):
         first, value = next(iter(values.items()))
         return self.Transpose(value, perm=[first.index(i) for i in order])
 
-    def convert(self, x: Value, have: Storage, want: Storage, order: Order) -> Value:
+    def convert(self, x: Value, source: Storage, target: Storage, order: Order) -> Value:
         """Return the same real numbers in another storage."""
-        if have.dtype is want.dtype:
+        if source.dtype is target.dtype:
             return x
-        real = x if have.quantization is None else self.dequantize(x, have, order)
-        return real if want.quantization is None else self.quantize(real, want, order)
+        real = x if source.quantization is None else self.dequantize(x, source, order)
+        return real if target.quantization is None else self.quantize(real, target, order)
 
 
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan"})

@@ -45,9 +45,9 @@ def merge_equal_nodes(
         key = (node.op_type, node.domain, current.inputs, len(node.outputs))
         may_go = node.op_type not in _KEPT and node.domain in _KNOWN
         others = alike.setdefault(key, []) if may_go else []
-        same = next((each for each in others if each.attributes == node.attributes), None)
-        if same and not any(value in outputs for value in node.outputs):
-            merged.update(zip(node.outputs, same.outputs, strict=True))
+        match = next((other for other in others if other.attributes == node.attributes), None)
+        if match and not any(value in outputs for value in node.outputs):
+            merged.update(zip(node.outputs, match.outputs, strict=True))
         else:
             others.append(current)
             kept.append(current)

@@ -238,10 +238,10 @@ class Nodes:
         saturate = 0 if dtype.label.startswith("float8") else None
         return self.Cast(value, to=require_onnx_type(dtype), saturate=saturate)
 
-    def recast(self, x: Readable | Value, have: DType, want: DType) -> Value:
-        """Return x, which has the type `have`, in the type `want`; equal types need no node."""
+    def recast(self, x: Readable | Value, source: DType, target: DType) -> Value:
+        """Return x, which has the type `source`, in the type `target`; equal types need no node."""
         value = x if isinstance(x, Value) else x.value
-        return value if have is want else self.cast(value, want)
+        return value if source is target else self.cast(value, target)
 
     def compute_type(self, op_type: str, dtype: DType) -> DType:
         """Return the type in which a node computes elements of a type, mostly the same type."""
@@ -405,10 +405,10 @@ class Nodes:
         if len(inferred) > 1 or 0 in shape:
             names = ", ".join(dynamic)
             raise FixedSizeError(f"Reshape can infer one dynamic size only, got {names}")
-        given = [size for size in known if isinstance(size, int)]
+        sizes = [size for size in known if isinstance(size, int)]
         fixed = math.prod(size for size in shape if isinstance(size, int) and size != -1)
-        elements = math.prod(given)
-        if value in self.types and len(given) == len(known) and elements % fixed:
+        elements = math.prod(sizes)
+        if value in self.types and len(sizes) == len(known) and elements % fixed:
             raise OperatorError(
                 f"its operand must have a multiple of {fixed} elements, got {elements}"
             )

@@ -76,7 +76,7 @@ def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
         return
     if node.op_type in _SCALED and "axis" in node.attributes:
         spelled = _spell_out_scales(node, types)
-        yield from (new for each in spelled for new in _lower_node(each, opset, types))
+        yield from (new for lowered in spelled for new in _lower_node(lowered, opset, types))
         return
     before, change = _CHANGES.get(node.op_type, (0, None))
     older = _use_older_form(change(node) if change and opset < before else node, opset)
@@ -90,9 +90,9 @@ def _is_float32(values: Sequence[Value | None]) -> bool:
 def _spell_out_clip(node: Node) -> Iterator[Node]:
     """Yield Max and Min: ONNX Runtime's Clip of older opsets takes float32 only."""
     x, *bounds = node.inputs
-    given = [(kind, b) for kind, b in zip(("Max", "Min"), bounds, strict=False) if b is not None]
-    for i, (kind, bound) in enumerate(given):
-        result = node.outputs[0] if i == len(given) - 1 else Value()
+    steps = [(kind, b) for kind, b in zip(("Max", "Min"), bounds, strict=False) if b is not None]
+    for i, (kind, bound) in enumerate(steps):
+        result = node.outputs[0] if i == len(steps) - 1 else Value()
         yield Node(kind, (x, bound), (result,), {})
         x = result
 
@@ -122,9 +122,9 @@ def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
         for x, y in zip((a, b), wide, strict=True):
             yield Node("Cast", (x,), (y,), {"to": require_onnx_type(DType.INT32)})
         a, b = wide
-    chosen, result = Value(), Value() if narrow else node.outputs[0]
-    yield Node(_EXTREMES[node.op_type], (a, b), (chosen,), {})
-    yield Node("Where", (chosen, a, b), (result,), {})
+    condition, result = Value(), Value() if narrow else node.outputs[0]
+    yield Node(_EXTREMES[node.op_type], (a, b), (condition,), {})
+    yield Node("Where", (condition, a, b), (result,), {})
     if narrow:
         yield Node("Cast", (result,), node.outputs, {"to": require_onnx_type(dtype)})
 
@@ -214,7 +214,7 @@ def _count_axes_from_start(node: Node, types: Types) -> Node:
     if rank is None:
         raise NeedsOpset(NEGATIVE_AXES, f"{node.op_type} over a negative axis")
     rank += len(axes) if node.op_type == "Unsqueeze" else 0
-    changed: dict[str, Any] = {"axes": [each % rank for each in axes]} if axes else {}
+    changed: dict[str, Any] = {"axes": [axis_number % rank for axis_number in axes]} if axes else {}
     changed |= {"axis": axis % rank} if axis < 0 else {}
     return node._replace(attributes={**node.attributes, **changed})
 

@@ -89,11 +89,14 @@ class QdqNodes(Nodes):
 
     def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
         quantization = _expect_quantization(storage)
-        first, what = find_first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}"
-        if storage.dtype is DType.INT16 and not self.supports(first, what):
+        first, label = (
+            find_first_opset((op_type, storage.dtype)),
+            f"quantized {storage.dtype.label}",
+        )
+        if storage.dtype is DType.INT16 and not self.supports(first, label):
             emit = self._emit_scaled if op_type == "DequantizeLinear" else self._emit_rounded
             return emit(x, quantization, order)
-        self.require(first, what)
+        self.require(first, label)
         scale, zero = order_parameters(quantization, order)
         points = None
         if _needs_zero_point(storage, order):

@@ -48,7 +48,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
     narrow = any(map(_is_narrow, constants))
     digests = {digest_elements(data) for data in bytes_read if narrow}
-    made: dict[Value, Value] = {}
+    moved: dict[Value, Value] = {}
     added = []
     for value, data in large:
         if data.flags.c_contiguous:
@@ -62,10 +62,10 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
         if source is None and _has_bytes(digests, value, plain):
             source = stored.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
         if source is not None:
-            made[value] = Value(name=value.name)
+            moved[value] = Value(name=value.name)
             permutation = np.argsort(order).tolist()
-            added.append(Node("Transpose", (source,), (made[value],), {"perm": permutation}))
-    return (*added, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
+            added.append(Node("Transpose", (source,), (moved[value],), {"perm": permutation}))
+    return (*added, *(_read_made(node, moved) for node in nodes)) if moved else tuple(nodes)
 
 
 def _place(value: Value, data: Array) -> Hashable:
@@ -85,11 +85,11 @@ def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
     return digest_elements(pack_subbyte(plain, value.dtype)) in digests
 
 
-def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
+def _read_made(node: Node, computed: Mapping[Value, Value]) -> Node:
     """Return a node that reads the computed values, in its nested graphs too."""
-    node = node.with_inputs(made)
+    node = node.with_inputs(computed)
     bodies = {
-        key: body._replace(nodes=tuple(_read_made(inner, made) for inner in body.nodes))
+        key: body._replace(nodes=tuple(_read_made(inner, computed) for inner in body.nodes))
         for key, body in find_bodies(node).items()
     }
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
@@ -101,7 +101,7 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
         return tuple(nodes)
     inner, made = g.make_nested(), dict[Value, Value]()
     inner.types = {}
-    adaptive = {each.integers for each in g.adaptive.values()}
+    adaptive = {weight.integers for weight in g.adaptive.values()}
     assembled: dict[Hashable, Value] = {}
     read = dict.fromkeys(x for node in walk_nodes(nodes) for x in node.present)
     constants = [(value, value.data) for value in read if value.data is not None]
@@ -121,10 +121,10 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 def _is_smaller(stored: StoredAssembly, least: float) -> bool:
     """Return whether the nodes compute the same elements, and save `least` bytes or more."""
-    have, made = stored.elements, stored.assembly
-    if have.nbytes - made.source.nbytes - _NODE * (len(made.pads) + 2) < least:
+    data, parts = stored.elements, stored.assembly
+    if data.nbytes - parts.source.nbytes - _NODE * (len(parts.pads) + 2) < least:
         return False
-    return np.array_equal(made.elements.transpose(stored.order).reshape(have.shape), have)
+    return np.array_equal(parts.elements.transpose(stored.order).reshape(data.shape), data)
 
 
 def _identify(stored: StoredAssembly) -> Hashable:
@@ -136,15 +136,15 @@ def _identify(stored: StoredAssembly) -> Hashable:
 
 def _assemble(g: Builder, value: Value, stored: StoredAssembly) -> Value:
     """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller constant."""
-    made, dtype = stored.assembly, value.dtype or DType.FLOAT32
+    assembly, dtype = stored.assembly, value.dtype or DType.FLOAT32
     # The copies have the order of the reader, so no Transpose is needed, unless axes are joined.
-    first = stored.order if made.keeps_axes else make_identity(made.source.ndim)
-    source = Value(made.source.transpose(first), dtype, value.name)
-    fill = g.scalar(made.fill, dtype)
-    copies = [_pad(g, source, [pads[axis] for axis in first], fill) for pads in made.pads]
+    first = stored.order if assembly.keeps_axes else make_identity(assembly.source.ndim)
+    source = Value(assembly.source.transpose(first), dtype, value.name)
+    fill = g.scalar(assembly.fill, dtype)
+    copies = [_pad(g, source, [pads[axis] for axis in first], fill) for pads in assembly.pads]
     result = copies[0] if len(copies) == 1 else g.Concat(*copies, axis=first.index(0))
-    if not made.keeps_axes:
-        result = g.reshape(_transpose(g, result, made.permutation), made.shape)
+    if not assembly.keeps_axes:
+        result = g.reshape(_transpose(g, result, assembly.permutation), assembly.shape)
         result = _transpose(g, result, stored.order)
     return result if stored.shape is None else g.reshape(result, stored.elements.shape)
 

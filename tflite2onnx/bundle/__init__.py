@@ -134,8 +134,8 @@ def convert_models(
     Raises:
         BundleError: parts cannot be converted (the error names all of them).
     """
-    given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
-    given = replace(given, lengths="auto")  # `list_parts` has applied the option already
+    base = ConversionOptions(**{key: value for key, value in options.items() if value is not None})
+    base = replace(base, lengths="auto")  # `list_parts` has applied the option already
     results: dict[str, Result] = {}
     problems = []
     models: dict[str, Model] = {}
@@ -143,16 +143,16 @@ def convert_models(
         try:
             prepared = part.decoder or part.joined
             if prepared is not None:
-                chosen = replace(given, **prepared.options)
-                if part.joined is not None and given.names == "signature":
-                    chosen = replace(chosen, rename={})
+                final = replace(base, **prepared.options)
+                if part.joined is not None and base.names == "signature":
+                    final = replace(final, rename={})
                 origin = bundle.models[part.model]
-                results[part.label] = convert_read_model(prepared.model, origin, chosen)
+                results[part.label] = convert_read_model(prepared.model, origin, final)
                 continue
             if part.model not in models:
                 models[part.model] = read_model(bundle.models[part.model])
-            chosen = replace(given, signature=part.signature)
-            named = keep_possible_names(part.label, models[part.model], chosen)
+            final = replace(base, signature=part.signature)
+            named = keep_possible_names(part.label, models[part.model], final)
             results[part.label] = _convert_part(part, models[part.model], bundle, named)
             release_memory(bundle.models[part.model].data)
         except ConversionError as error:
@@ -187,7 +187,7 @@ def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> 
 
 def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
     """Return whether the options join signatures that differ in a length only."""
-    chosen = {"lengths": "auto", **{key: each for key, each in options.items() if each}}
+    chosen = {"lengths": "auto", **{key: choice for key, choice in options.items() if choice}}
     if chosen["lengths"] != "auto":
         return bool(chosen["lengths"] == "joined")
     fixed = chosen.get("static") or TARGETS[chosen.get("target", "onnxruntime")].get("static")
@@ -241,12 +241,12 @@ def list_parts(
 
 def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:
     """Yield the parts of signatures; several signatures may be joined to one part."""
-    make_unique, known = Names().make_unique, {key: each for each in joined for key in each.keys}
+    make_unique, known = Names().make_unique, {key: joint for joint in joined for key in joint.keys}
     for key in keys:
-        each = known.get(key)
-        if each is None or key == each.keys[0]:
-            called = _clean(key if each is None else each.name)
-            yield Part(model, key, _make_file_path(model, make_unique(called)), joined=each)
+        joint = known.get(key)
+        if joint is None or key == joint.keys[0]:
+            called = _clean(key if joint is None else joint.name)
+            yield Part(model, key, _make_file_path(model, make_unique(called)), joined=joint)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
@@ -255,7 +255,7 @@ def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[st
         model = read_model(source)
     except ConversionError:  # the conversion of the model reports the error
         return []
-    keys = list(dict.fromkeys(each.key for each in model.signatures))
+    keys = list(dict.fromkeys(signature.key for signature in model.signatures))
     graphs = {find_signature(model, key)[0]: key for key in reversed(keys)}
     return [key for key in keys if not of_different_graphs or key in graphs.values()]
 
@@ -299,8 +299,8 @@ def _describe_part(part: Part, result: Result) -> dict[str, Any]:
     """Return the entry of a part in the manifest: its path, and its metadata in ONNX."""
     properties = result.skeleton.proto.metadata_props
     metadata = {p.key.partition(".")[2]: json.loads(p.value) for p in properties}
-    chosen = {"signature": part.signature} if part.signature else {}
-    return {"name": part.model, **chosen, "file": part.file, "opset": result.opset, **metadata}
+    entry = {"signature": part.signature} if part.signature else {}
+    return {"name": part.model, **entry, "file": part.file, "opset": result.opset, **metadata}
 
 
 def _write(
@@ -314,7 +314,7 @@ def _write(
             create(_place(folder, MANIFEST)).write(text)
             for name, content in files.items():
                 write_pieces(create(_place(folder, name)), content)
-            models = {_place(folder, file): each.skeleton for file, each in results.items()}
+            models = {_place(folder, file): result.skeleton for file, result in results.items()}
             write_folder(models, create, external_data)
     except (OSError, ValueError) as error:
         raise OutputError(

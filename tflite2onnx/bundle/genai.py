@@ -110,10 +110,10 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     length = None if mask is None else (0, *mask.shape)[-1]
     caches = _find_caches(signature, description, length)
     place = signature.subgraph
-    graph, given = _compute_inputs(model.graphs[place], positions, mask)
+    graph, positions_input = _compute_inputs(model.graphs[place], positions, mask)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
     inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask)}
-    inputs[_NAMES["positions"]] = given
+    inputs[_NAMES["positions"]] = positions_input
     signatures = tuple(
         s._replace(inputs=inputs) if s is signature else s
         for s in model.signatures
@@ -136,10 +136,10 @@ def _find_caches(
     """Return the caches of a signature; `length` is the number of tokens that they hold."""
     executor = description.get("metadata", {}).get("llm_executor_metadata", {})
     axes = {
-        each.get("decode_input_name"): each.get("sequence_axis")
-        for each in executor.get("state_buffers", ())
+        buffer.get("decode_input_name"): buffer.get("sequence_axis")
+        for buffer in executor.get("state_buffers", ())
     }
-    found = []
+    caches = []
     for name, source in signature.inputs.items():
         parts = CACHE.fullmatch(name)
         if parts is None:
@@ -153,13 +153,13 @@ def _find_caches(
                 f"the cache {name} must be an input and an output [batch, heads, tokens, depth], in"
                 f" any order, got {list(source.shape)}"
             )
-        found.append(Cache(parts[1], int(parts[2]), source, target, axis))
-    if not found or len({cache.sizes for cache in found}) > 1:
+        caches.append(Cache(parts[1], int(parts[2]), source, target, axis))
+    if not caches or len({cache.sizes for cache in caches}) > 1:
         raise BundleError(
             "onnxruntime-genai wants caches of one shape,"
-            f" got {[list(cache.source.shape) for cache in found]}"
+            f" got {[list(cache.source.shape) for cache in caches]}"
         )
-    return tuple(sorted(found, key=lambda cache: (cache.layer, cache.kind)))
+    return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
 
 
 def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
@@ -180,16 +180,16 @@ def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
 def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tuple[Graph, Tensor]:
     """Return a graph that computes positions and the mask from one input, and the input."""
     near = next(iter(graph.ops), NO_OP)
-    given = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
-    ops = [copy_op(near, given, positions, resizes=False)]
+    position = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
+    ops = [copy_op(near, position, positions, resizes=False)]
     if mask is not None:
         ops += _compute_mask(near, positions, mask)
-    made = [tensor for op in ops for tensor in op.outputs]
+    computed = [tensor for op in ops for tensor in op.outputs]
     inputs = tuple(
-        given if t is positions else t for t in graph.inputs if mask is None or t is not mask
+        position if t is positions else t for t in graph.inputs if mask is None or t is not mask
     )
-    tensors = (*graph.tensors, given, *(t for t in made if t not in graph.tensors))
-    return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), given
+    tensors = (*graph.tensors, position, *(t for t in computed if t not in graph.tensors))
+    return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), position
 
 
 def _compute_mask(near: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
@@ -290,9 +290,9 @@ def _describe_tokenizer(
     """Return the content of tokenizer_config.json."""
     texts = {number: text for text, number in vocabulary.items()}
     named = {
-        f"{name}_token": texts[each[0]]
-        for name, each in tokens.items()
-        if each and each[0] in texts
+        f"{name}_token": texts[numbers[0]]
+        for name, numbers in tokens.items()
+        if numbers and numbers[0] in texts
     }
     template = metadata.get("jinja_prompt_template")
     chat = {"chat_template": template} if template else {}
@@ -307,7 +307,7 @@ def _read_vocabulary(bundle: Bundle) -> Mapping[str, int]:
         words = read.get("model", {}).get("vocab", {})
         if isinstance(words, list):  # pairs of a text and its score
             words = {word: number for number, (word, _) in enumerate(words)}
-        added = {each["content"]: each["id"] for each in read.get("added_tokens", ())}
+        added = {token["content"]: token["id"] for token in read.get("added_tokens", ())}
     except (ValueError, AttributeError, LookupError, TypeError) as error:
         raise BundleError(f"tokenizer.json is damaged ({error})") from error
     return {**words, **added}

@@ -52,16 +52,16 @@ def join_lengths(model: Model) -> list[Joined]:
     for signature in model.signatures:
         if match := _KEY.fullmatch(signature.key):
             groups.setdefault(match[1], []).append(signature)
-    taken, found = {signature.key for signature in model.signatures}, []
+    taken, joins = {signature.key for signature in model.signatures}, []
     for name, signatures in groups.items():
         if len(signatures) == 1 or name in taken:
             continue
         try:
-            found.append(_join(model, name, signatures))
+            joins.append(_join(model, name, signatures))
         except ConversionError as error:
             keys = ", ".join(signature.key for signature in signatures)
             _logger.warning("%s are converted one by one because %s", keys, error)
-    return found
+    return joins
 
 
 def _join(model: Model, name: str, signatures: Sequence[Signature]) -> Joined:
@@ -80,19 +80,19 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> Joined:
         for place, entry in _find_differences(graphs[0], graph).items():
             if free.setdefault(place, entry) != entry:
                 raise OperatorError("shapes must differ in one number", _place_of(graphs[0], place))
-    made = _free_numbers(graphs[0], free)
-    ends = dict(zip((*whole.inputs, *whole.outputs), (*made.inputs, *made.outputs), strict=True))
+    joint = _free_numbers(graphs[0], free)
+    ends = dict(zip((*whole.inputs, *whole.outputs), (*joint.inputs, *joint.outputs), strict=True))
     shapes = _find_shapes(graphs)
-    check_sizes(*resize_inputs(made, shapes), operator_of)
+    check_sizes(*resize_inputs(joint, shapes), operator_of)
     index = first.subgraph
     keys = tuple(signature.key for signature in signatures)
     inputs = {name: ends[t] for name, t in first.inputs.items()}
     outputs = {name: ends[t] for name, t in first.outputs.items()}
     joined = model._replace(
-        graphs=(*model.graphs[:index], made, *model.graphs[index + 1 :]),
+        graphs=(*model.graphs[:index], joint, *model.graphs[index + 1 :]),
         signatures=tuple(Signature(key, index, inputs, outputs) for key in keys),
     )
-    called = {t.name: t.name.replace(first.key, name) for t in (*made.inputs, *made.outputs)}
+    called = {t.name: t.name.replace(first.key, name) for t in (*joint.inputs, *joint.outputs)}
     rename = {old: new for old, new in called.items() if new != old}
     return Joined(name, keys, joined, {"signature": keys[0], "shapes": shapes, "rename": rename})
 
@@ -120,21 +120,21 @@ def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
         raise OperatorError("the signatures must have as many operators, and no states")
     for ends in zip(a.inputs, b.inputs, strict=True):
         _compare_types(*ends)
-    same: dict[Tensor | None, Tensor | None] = {None: None}
-    same |= zip(a.inputs, b.inputs, strict=True)
-    found: dict[_Place, int] = {}
+    pairs: dict[Tensor | None, Tensor | None] = {None: None}
+    pairs |= zip(a.inputs, b.inputs, strict=True)
+    entries: dict[_Place, int] = {}
     for index, (x, y) in enumerate(zip(a.ops, b.ops, strict=True)):
         _compare_operators(x, y)
         for i, (s, t) in enumerate(zip(x.inputs, y.inputs, strict=True)):
             if s is None or t is None or not (s.has_data and t.has_data):
-                if s not in same or same[s] is not t:
+                if s not in pairs or pairs[s] is not t:
                     raise OperatorError("it must read the same tensors in all signatures", x.place)
             elif not _are_equal(s, t):
-                found[index, i] = _find_entry(x, y, i)
-        same |= zip(x.outputs, y.outputs, strict=True)
-    if any(same.get(s) is not t for s, t in zip(a.outputs, b.outputs, strict=True)):
+                entries[index, i] = _find_entry(x, y, i)
+        pairs |= zip(x.outputs, y.outputs, strict=True)
+    if any(pairs.get(s) is not t for s, t in zip(a.outputs, b.outputs, strict=True)):
         raise OperatorError("the signatures must have the same outputs")
-    return found
+    return entries
 
 
 def _compare_operators(x: Op, y: Op) -> None:
@@ -152,8 +152,8 @@ def _compare_operators(x: Op, y: Op) -> None:
 def _compare_types(s: Tensor, t: Tensor) -> None:
     """Raise OperatorError unless two tensors have the same types and numbers of axes."""
     scaled = (s.quantization, t.quantization)
-    same = scaled[0] is scaled[1] or (scaled[0] is not None and scaled[0].same_as(scaled[1]))
-    if s.dtype is not t.dtype or s.rank != t.rank or not same:
+    equal = scaled[0] is scaled[1] or (scaled[0] is not None and scaled[0].same_as(scaled[1]))
+    if s.dtype is not t.dtype or s.rank != t.rank or not equal:
         raise OperatorError(f"{s.name} must have the same type in all signatures")
 
 
@@ -206,7 +206,7 @@ def _ends_with_input(op: Op, axis: int) -> bool:
 
 def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
     """Return a graph with -1 in the entries `free` of constants."""
-    made: dict[tuple[Tensor, int], Tensor] = {}
+    changed: dict[tuple[Tensor, int], Tensor] = {}
     ops = []
     for index, op in enumerate(graph.ops):
         inputs, options = [*op.inputs], op.options
@@ -214,13 +214,13 @@ def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
             if t is None or (index, i) not in free:
                 continue
             key = t, free[index, i]
-            if key not in made:
+            if key not in changed:
                 values = t.values.copy()
                 values[key[1]] = -1
-                made[key] = replace(t, name=f"{t.name}/{key[1]}", data=values)
-            inputs[i] = made[key]
+                changed[key] = replace(t, name=f"{t.name}/{key[1]}", data=values)
+            inputs[i] = changed[key]
             if "new_shape" in options:
-                shape = tuple(made[key].values.tolist())
+                shape = tuple(changed[key].values.tolist())
                 options = Options({**options, "new_shape": shape})
         ops.append(replace(op, inputs=tuple(inputs), options=options))
     tensors = dict.fromkeys(t for op in ops for t in (*op.present, *op.outputs))
@@ -235,11 +235,11 @@ def _find_shapes(graphs: Sequence[Graph]) -> dict[str, tuple[int | str, ...]]:
     """
     shapes, lengths = {}, set()
     for tensors in zip(*(graph.inputs for graph in graphs), strict=True):
-        sizes = [(*each,) for each in zip(*(t.shape for t in tensors), strict=True)]
-        lengths |= {each for each in sizes if len({*each}) > 1}
-        if any(len({*each}) > 1 for each in sizes):
+        sizes = [(*axis_sizes,) for axis_sizes in zip(*(t.shape for t in tensors), strict=True)]
+        lengths |= {axis_sizes for axis_sizes in sizes if len({*axis_sizes}) > 1}
+        if any(len({*axis_sizes}) > 1 for axis_sizes in sizes):
             shapes[tensors[0].name] = tuple(
-                _SIZE if len({*each}) > 1 else each[0] for each in sizes
+                _SIZE if len({*axis_sizes}) > 1 else axis_sizes[0] for axis_sizes in sizes
             )
     if len(lengths) != 1:
         raise OperatorError(f"the inputs must have one other length, got {sorted(lengths)}")

@@ -38,16 +38,16 @@ def take_prompts(decoder: Decoder) -> Decoder:
         graph = open_graph(model, index, operator_of)
         normal, _, _ = normalise(keep_file_sizes(graph, operator_of).graph, options, operator_of)
         ends = _pair(old, normal)
-        caches = {ends[each.source]: ends[each.target] for each in decoder.caches}
-        made = add_tokens(normal, operator_of, caches, ends[decoder.logits])
-        shapes = {t.name: (1, _SIZE) for t in made.inputs if t.dynamic_axes}
-        check_sizes(*resize_inputs(made, shapes), operator_of)
+        caches = {ends[cache.source]: ends[cache.target] for cache in decoder.caches}
+        prompts = add_tokens(normal, operator_of, caches, ends[decoder.logits])
+        shapes = {t.name: (1, _SIZE) for t in prompts.inputs if t.dynamic_axes}
+        check_sizes(*resize_inputs(prompts, shapes), operator_of)
     except ConversionError:
         return decoder
-    ends = _pair(old, made)
+    ends = _pair(old, prompts)
     inputs = {name: ends[t] for name, t in signature.inputs.items()}
     outputs = {name: ends[t] for name, t in signature.outputs.items()}
-    graphs = (*model.graphs[:index], made, *model.graphs[index + 1 :])
+    graphs = (*model.graphs[:index], prompts, *model.graphs[index + 1 :])
     signatures = (signature._replace(inputs=inputs, outputs=outputs),)
     return decoder._replace(
         model=model._replace(graphs=graphs, signatures=signatures),

@@ -35,7 +35,7 @@ def run_command(options: argparse.Namespace) -> int:
     """Print the broken rules; return 0 if there are none, 1 if there are some."""
     broken = check_file(options.model, options.target)
     if options.json:
-        print_json([each._asdict() for each in broken])
+        print_json([breach._asdict() for breach in broken])
     elif broken:
         print_lines(sys.stdout, map(str, broken))
     elif not options.quiet:

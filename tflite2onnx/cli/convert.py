@@ -88,8 +88,8 @@ def run_command(options: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if models[0] == STANDARD else None
     job = place_one(models[0], output, folder=options.output is not None, data=data)
     _check_standard_output(options, job)
-    each = options.signature == ALL_SIGNATURES or options.target == GENAI
-    if each and not job.is_bundle:
+    all_signatures = options.signature == ALL_SIGNATURES or options.target == GENAI
+    if all_signatures and not job.is_bundle:
         job = _place_every_signature(options, job)
     if options.json:
         return _run_jobs(options, [job])
@@ -158,12 +158,12 @@ def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]
             for name, result in results.items()
         ]
         facts: dict[str, Any] = {"output": job.output, "models": parts}
-        found = [(f"{job.model}/{name}", report) for name, report in reports.items()]
+        named_reports = [(f"{job.model}/{name}", report) for name, report in reports.items()]
     else:
         result, report, _ = _convert_model(options, job)
         facts = {"output": job.output, **_describe_result(result, report)}
-        found = [(job.model, report)] if report is not None else []
-    return max([_OK, *(_print_verdict(name, each) for name, each in found)]), facts
+        named_reports = [(job.model, report)] if report is not None else []
+    return max([_OK, *(_print_verdict(name, item) for name, item in named_reports)]), facts
 
 
 def _describe_result(result: Result, report: Report | None) -> dict[str, Any]:
@@ -199,17 +199,17 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
         check_distinct_files(f"{job.output}.data", job.model)
     if options.report is not None:
         check_distinct_files(options.report, job.output, "the ONNX model")
-    chosen = {
+    values = {
         "layouts": read_layouts(options.layout),
         "shapes": read_shapes(options.shape),
         **_select_conversion_options(options),
     }
     if options.signature == ALL_SIGNATURES:
-        chosen["signature"] = None
+        values["signature"] = None
     if job.one_of_several:
-        given = keep_possible_names(job.model, read_model(job.source), ConversionOptions(**chosen))
-        chosen["names"] = given.names
-    result = convert(job.source, **chosen)
+        kept = keep_possible_names(job.model, read_model(job.source), ConversionOptions(**values))
+        values["names"] = kept.names
+    result = convert(job.source, **values)
     judged = options.verify or options.report is not None
     with hide_information(hidden=judged and options.quiet):
         return _write_model(options, job, result, judged=judged)
@@ -240,21 +240,21 @@ def _list_parts(options: argparse.Namespace, job: Job, result: Result) -> dict[s
 
 def _select_conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that apply to several models: options that name tensors do not."""
-    names = (each.name for each in fields(ConversionOptions))
-    chosen = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
+    names = (field.name for field in fields(ConversionOptions))
+    settings = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
     io_type = read_types(options.io_type or ())
     rename = read_pairs("--rename", "OLD=NEW", options.rename or ())
-    return {**chosen, "io_type": io_type, "rename": rename}
+    return {**settings, "io_type": io_type, "rename": rename}
 
 
-def _refuse_single(options: argparse.Namespace, what: str) -> None:
+def _refuse_single(options: argparse.Namespace, subject: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
     names = ("layout", "shape", "inputs", "outputs", "rename", "parts")
     single = [f"--{name}" for name in names if getattr(options, name)]
     if isinstance(read_types(options.io_type or ()), dict):
         single.append("--io-type with a name")
     for option in (*single, *list_given(options, SINGLE)):
-        raise OptionError(f"{option} must be given for one model, got {what}")
+        raise OptionError(f"{option} must be given for one model, got {subject}")
 
 
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
@@ -323,10 +323,10 @@ def _verify_result(options: argparse.Namespace, model: ModelFile, result: Result
     from tflite2onnx.cli.latency import verify_and_measure  # noqa: PLC0415 - slow to import
     from tflite2onnx.verification import verify  # noqa: PLC0415 - likewise
 
-    chosen = read_verification_options(options)
+    settings = read_verification_options(options)
     if options.report is None:
-        return verify(model, result, tensors=False, **chosen)
-    return verify_and_measure(model, result, **chosen)
+        return verify(model, result, tensors=False, **settings)
+    return verify_and_measure(model, result, **settings)
 
 
 def _write_report_on_success(

@@ -49,20 +49,20 @@ def run_command(options: argparse.Namespace) -> int:
     """Print the contents of the model; return 0 if it can be converted, 1 if not."""
     source = read_source(options.model)
     bundle = read_bundle(source) if is_bundle(source) else Bundle({"": open_source(source)})
-    found = {name: inspect(model) for name, model in bundle.models.items()}
+    inspections = {name: inspect(model) for name, model in bundle.models.items()}
     if options.json:
-        contents = {name: each.to_dict() for name, each in found.items()}
+        contents = {name: inspection.to_dict() for name, inspection in inspections.items()}
         described = {"container": bundle.description} if bundle.description else {}
         print_json(contents.get("", described | contents))
     elif not options.quiet:
         print_lines(sys.stdout, _list_container(bundle.description))
-        print_lines(sys.stdout, _list_inspections(found, storage=options.storage))
+        print_lines(sys.stdout, _list_inspections(inspections, storage=options.storage))
         if options.graph:
             graphs = [
                 graph for model in bundle.models.values() for graph in read_model(model).graphs
             ]
             print_lines(sys.stdout, (f"\n{graph.name}:\n{write_graph(graph)}" for graph in graphs))
-    return 0 if all(each.opset is not None for each in found.values()) else 1
+    return 0 if all(inspection.opset is not None for inspection in inspections.values()) else 1
 
 
 def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
@@ -72,12 +72,12 @@ def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
     yield f"{description['format']} {description['version']}"
     rows = [
         (
-            each["type"],
-            each.get("name", ""),
-            f"{each['bytes']:,}",
-            ", ".join(f"{key} {value}" for key, value in each.get("items", {}).items()),
+            section["type"],
+            section.get("name", ""),
+            f"{section['bytes']:,}",
+            ", ".join(f"{key} {value}" for key, value in section.get("items", {}).items()),
         )
-        for each in description["sections"]
+        for section in description["sections"]
     ]
     yield from align_rows([("section", "name", "bytes", ""), *rows])
     metadata = description["metadata"].items()
@@ -87,12 +87,12 @@ def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _list_inspections(found: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
-    for number, (name, each) in enumerate(found.items()):
+def _list_inspections(inspections: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
+    for number, (name, inspection) in enumerate(inspections.items()):
         yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
-        yield from _describe_model(each)
+        yield from _describe_model(inspection)
         if storage:
-            yield from ["", *_list_storage(each.storage)]
+            yield from ["", *_list_storage(inspection.storage)]
 
 
 def _list_storage(storage: Sequence[StorageInfo]) -> list[str]:
@@ -107,34 +107,34 @@ def _list_storage(storage: Sequence[StorageInfo]) -> list[str]:
     return [*align_rows([head, *rows]), "", *align_rows([(i, why) for why, i in reasons.items()])]
 
 
-def _describe_model(found: Inspection) -> Iterator[str]:
-    if found.description:
-        yield found.description
-    yield f"{found.bytes:,} bytes, {found.scheme}"
-    for signature in found.signatures:
+def _describe_model(result: Inspection) -> Iterator[str]:
+    if result.description:
+        yield result.description
+    yield f"{result.bytes:,} bytes, {result.scheme}"
+    for signature in result.signatures:
         names = ", ".join(signature.inputs), ", ".join(signature.outputs)
         yield f"signature {signature.key}({names[0]}) -> {names[1]}"
         carried = [name for name in signature.inputs if name in signature.outputs]
         if carried:
             yield f"  carries {', '.join(carried)}"
-    for graph in found.subgraphs:
+    for graph in result.subgraphs:
         yield ""
         yield from _describe_subgraph(graph)
-    if found.axes:
+    if result.axes:
         yield ""
         rows = [
-            (each.input, str(each.axis), f"no: {each.problem}" if each.problem else "yes")
-            for each in found.axes
+            (axis.input, str(axis.axis), f"no: {axis.problem}" if axis.problem else "yes")
+            for axis in result.axes
         ]
         yield from align_rows([("input", "axis", "can be dynamic"), *rows])
         yield ""
-        reason = found.batch_problem
+        reason = result.batch_problem
         yield f"batch of independent samples: {f'no: {reason}' if reason else 'yes, by --batch'}"
     yield ""
-    if found.buffers:
-        yield f"metadata: {', '.join(found.buffers)}"
-    yield from _list_metadata(found.metadata)
-    yield found.problem or f"can be converted, to opset {found.opset}"
+    if result.buffers:
+        yield f"metadata: {', '.join(result.buffers)}"
+    yield from _list_metadata(result.metadata)
+    yield result.problem or f"can be converted, to opset {result.opset}"
 
 
 def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str]:

@@ -50,8 +50,8 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
     interrupted = False
     with show_progress("models", quiet=options.quiet) as progress:
         try:
-            with closing(_yield_outcomes(jobs, work, options)) as found:
-                for index, outcome in found:
+            with closing(_yield_outcomes(jobs, work, options)) as results:
+                for index, outcome in results:
                     outcomes[index] = outcome
                     with hide_progress():
                         _print_messages(jobs[index], outcome)
@@ -64,7 +64,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         writes_model = any(job.output == STANDARD for job in jobs)
         stream = sys.stderr if writes_model else sys.stdout
         failed = sum(outcome.status == _FAILED for outcome in done.values())
-        models = [{**each.facts, "messages": list(each.messages)} for each in done.values()]
+        models = [{**item.facts, "messages": list(item.messages)} for item in done.values()]
         summary = {"converted": len(done) - failed, "failed": failed, "models": models}
         print_json(summary, stream)
     elif not options.quiet:

@@ -76,14 +76,14 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     return models, output
 
 
-def check_name(path: str, model: str, what: str = "output") -> None:
+def check_name(path: str, model: str, role: str = "output") -> None:
     """Raise OutputError if a file to write is the model, or has the suffix of a model."""
     if path == STANDARD:
         return
     check_distinct_files(path, model)
     if path.lower().endswith(_SUFFIXES) and not is_folder(path):
         raise OutputError(
-            f"cannot write {path}: the {what} must not be named like a TFLite model; give the"
+            f"cannot write {path}: the {role} must not be named like a TFLite model; give the"
             " output of several models as -o FOLDER"
         )
 
@@ -177,17 +177,17 @@ def find_models(folder: str) -> list[str]:
     def fail(error: OSError) -> None:
         raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from error
 
-    found = [
+    models = [
         os.path.relpath(Path(place) / name, folder)
         for place, _, names in os.walk(folder, onerror=fail)
         for name in names
         if name.lower().endswith(_SUFFIXES)
     ]
-    if not found:
+    if not models:
         raise ModelFileError(
             f"{folder} must have a model in it, but no file ends in {join_alternatives(_SUFFIXES)}"
         )
-    return sorted(found)
+    return sorted(models)
 
 
 def _check_outputs(jobs: Sequence[Job]) -> None:

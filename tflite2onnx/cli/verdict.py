@@ -21,7 +21,7 @@ def print_verdict(model: str, report: Report) -> int:
         if not difference.ok:
             print_error(model, f"output {difference.name}: {difference.complaint}")
     for sizes in report.other_sizes or ():
-        for difference in (each for each in sizes.outputs if not each.ok):
+        for difference in (item for item in sizes.outputs if not item.ok):
             print_error(model, f"output {difference.name} with {sizes}: {difference.complaint}")
     for difference in report.nothing_shown:
         print_error(model, f"warning: {_describe_nothing(difference)}")
@@ -47,12 +47,12 @@ def _describe_nothing(output: Difference) -> str:
 
 def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[list[str], int]:
     """Return the tokens of each language model as lines, and the status; print wrong tokens."""
-    for name, each in decodings.items():
-        if not each.ok:
-            steps = ", ".join(map(str, each.wrong))
+    for name, result in decodings.items():
+        if not result.ok:
+            steps = ", ".join(map(str, result.wrong))
             print_error(name or model, f"the tokens of the steps {steps} are not LiteRT's")
-    lines = [f"{name}: {each}" if name else str(each) for name, each in decodings.items()]
-    return lines, OK if all(each.ok for each in decodings.values()) else DIFFERENT
+    lines = [f"{name}: {result}" if name else str(result) for name, result in decodings.items()]
+    return lines, OK if all(result.ok for result in decodings.values()) else DIFFERENT
 
 
 def list_outputs(report: Report) -> list[str]:
@@ -76,8 +76,8 @@ def _describe_sizes(report: Report) -> list[str]:
     """Return the findings at other sizes of the dynamic axes."""
     if report.other_sizes is None:
         return []
-    said = [f"{each} {'right' if each.ok else 'wrong'}" for each in report.other_sizes]
-    return [f"other sizes of dynamic axes: {'; '.join(said) or 'LiteRT runs none'}"]
+    texts = [f"{item} {'right' if item.ok else 'wrong'}" for item in report.other_sizes]
+    return [f"other sizes of dynamic axes: {'; '.join(texts) or 'LiteRT runs none'}"]
 
 
 def list_tensors(report: Report) -> list[str]:
@@ -95,29 +95,29 @@ def list_tensors(report: Report) -> list[str]:
 
 def _describe_tensors(report: Report) -> list[str]:
     """Return the number of each verdict, and the tensors that differ, wrong operators first."""
-    found, verdicts = report.tensors or report.operators, report.verdicts
-    counts = Counter(verdicts[each.name] for each in found)
+    comparisons, verdicts = report.tensors or report.operators, report.verdicts
+    counts = Counter(verdicts[operator.name] for operator in comparisons)
     far, wrong = counts[Verdict.DIFFERS], counts[Verdict.WRONG]
     right = counts.total() - far - wrong
     counted = f"{right:,} right, {far:,} differ, {wrong:,} wrong"
     if counts[Verdict.CLOSE]:
         counted += f"; {counts[Verdict.CLOSE]:,} right by a wider limit"
-    lines = [f"{count(len(found), 'tensor')}, in order of execution: {counted}"]
+    lines = [f"{count(len(comparisons), 'tensor')}, in order of execution: {counted}"]
     if report.operators:
         number = count(len(report.operators), "operator")
         lines.append(f"{number}, each on LiteRT's own inputs: {wrong:,} wrong")
-    alone = {each.name: each.difference for each in report.operators}
-    listed = [each for each in found if not verdicts[each.name].accepts]
-    listed.sort(key=lambda each: verdicts[each.name] is not Verdict.WRONG)
+    alone = {operator.name: operator.difference for operator in report.operators}
+    listed = [operator for operator in comparisons if not verdicts[operator.name].accepts]
+    listed.sort(key=lambda operator: verdicts[operator.name] is not Verdict.WRONG)
     rows = [
         (
-            f"{each.operator} ({each.index})",
-            each.name,
-            *_format_difference(each.difference),
-            _format_alone(alone[each.name]) if each.name in alone else "",
-            verdicts[each.name].value,
+            f"{operator.operator} ({operator.index})",
+            operator.name,
+            *_format_difference(operator.difference),
+            _format_alone(alone[operator.name]) if operator.name in alone else "",
+            verdicts[operator.name].value,
         )
-        for each in listed[:_MOST]
+        for operator in listed[:_MOST]
     ]
     lines += align_rows(rows)
     if len(listed) > _MOST:

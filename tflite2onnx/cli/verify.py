@@ -145,7 +145,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
-    statuses, found = set(), []
+    statuses, findings = set(), []
     parts = list_parts(bundle)
     if folder is not None and not all((Path(folder) / part.file).exists() for part in parts):
         parts = list_parts(bundle, joins=True)
@@ -165,11 +165,11 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         except ConversionError as error:
             print_error(name, str(error))
             statuses.add(_FAILED)
-            found.append({"name": name, "error": str(error)})
+            findings.append({"name": name, "error": str(error)})
             continue
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))
-        found.append({"name": name, **report.to_dict()})
+        findings.append({"name": name, **report.to_dict()})
     files = {
         (part.model, part.signature): Path(folder) / part.file
         if folder is not None
@@ -182,8 +182,8 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
     if options.json:
-        told = {name: each.to_dict() for name, each in decodings.items()}
-        print_json({"model": options.model, "models": found, "decodings": told})
+        told = {name: decoding.to_dict() for name, decoding in decodings.items()}
+        print_json({"model": options.model, "models": findings, "decodings": told})
     elif not options.quiet:
         print_lines(sys.stdout, lines)
     return max(statuses)

@@ -40,11 +40,11 @@ def run_in_processes(
             ready: Any = connection.wait(list(running))
             for receiver in ready:
                 index, process = running.pop(receiver)
-                found: tuple[Outcome] | None = None
+                outcome: tuple[Outcome] | None = None
                 with receiver, suppress(EOFError):  # the child has ended without an outcome
-                    found = receiver.recv()
+                    outcome = receiver.recv()
                 process.join()
-                yield index, found[0] if found else crashed(pieces[index], process.exitcode)
+                yield index, outcome[0] if outcome else crashed(pieces[index], process.exitcode)
     finally:
         for _, process in running.values():
             process.terminate()

@@ -54,7 +54,7 @@ def check_module_table() -> None:
     from pkgutil import walk_packages  # noqa: PLC0415 - no conversion needs it
 
     start = f"{__name__}."
-    modules = [each.name.removeprefix(start) for each in walk_packages(__path__, start)]
+    modules = [module.name.removeprefix(start) for module in walk_packages(__path__, start)]
     defined = {
         (code, name) for name in modules for code in list_classes(import_module(start + name))
     }

@@ -179,8 +179,8 @@ class Operator:
             if (*shape,) == tensor.shape:
                 continue
             pairs = zip(tensor.shape, shape, strict=False)
-            same = all(isinstance(size, Unknown) or size == known for known, size in pairs)
-            if len(shape) != tensor.rank or not same:
+            agrees = all(isinstance(size, Unknown) or size == known for known, size in pairs)
+            if len(shape) != tensor.rank or not agrees:
                 sizes = ["?" if isinstance(size, Unknown) else size for size in shape]
                 raise OperatorError(
                     f"{tensor.name} must have the shape {sizes}, got {list(tensor.shape)}"
@@ -244,8 +244,8 @@ class Operator:
         """Return the axis of another operand that corresponds to an axis, None if it has none."""
         letters = self.read_letters(operand)
         if letters:
-            found = self.read_letters(other).find(letters[axis])
-            return found if found >= 0 else None
+            position = self.read_letters(other).find(letters[axis])
+            return position if position >= 0 else None
         for frame in self.frames():
             if operand in frame.slots and other in frame.slots:
                 name, names = frame.slots[operand][axis], frame.slots[other]

@@ -102,15 +102,15 @@ class _Known:
         elif letter:
             self._types[letter] = tensor.dtype
         self.add_sizes(operand, tensor)
-        shape, have = self.find_shape(operand, tensor), tensor.dtype.label
-        fits = not types or have in types or ("quantized" in types and is_quantized(tensor))
+        shape, found_text = self.find_shape(operand, tensor), tensor.dtype.label
+        fits = not types or found_text in types or ("quantized" in types and is_quantized(tensor))
         if not fits or tensor.shape != shape:
-            wanted = have if fits else join_alternatives(types)
+            wanted = found_text if fits else join_alternatives(types)
             single = len(types) == 1 and operand.axes not in (None, (_MORE,))
             if tensor.shape != shape or single:
                 wanted += f"[{', '.join(map(str, shape))}]"
-                have += str(list(tensor.shape))
-            raise OperatorError(f"{tensor.name} must be {wanted}, got {have}")
+                found_text += str(list(tensor.shape))
+            raise OperatorError(f"{tensor.name} must be {wanted}, got {found_text}")
         if "#" in operand.marks and tensor.data is None:
             raise OperatorError(f"{tensor.name} must be constant")
 
@@ -120,9 +120,9 @@ class _Known:
         others = tensor.rank - len(axes) + 1  # the number of axes that `...` stands for
         if others == 1 or (_MORE in axes and others >= 0):
             for axis in axes:
-                here = [next(sizes) for _ in range(others if axis == _MORE else 1)]
+                axis_sizes = [next(sizes) for _ in range(others if axis == _MORE else 1)]
                 if isinstance(axis, str):
-                    self._sizes.setdefault(axis, here)
+                    self._sizes.setdefault(axis, axis_sizes)
 
     def find_shape(self, operand: Operand, tensor: Tensor) -> tuple[Any, ...]:
         """Return the declared shape; a size that is not known is its name."""
@@ -131,7 +131,7 @@ class _Known:
         if operand.axes == ("1*",):
             return (1,) * tensor.rank
         sizes: Sequence[Sequence[Any]] = [self._sizes.get(str(n), [n]) for n in operand.axes]
-        return tuple(size for each in sizes for size in each)
+        return tuple(size for entry in sizes for size in entry)
 
 
 @lru_cache(maxsize=1024)
@@ -152,8 +152,8 @@ def _parse_operand(text: str) -> Operand:
         raise ValueError(f"an operand must be a type, marks and axes, got {text!r}")
     letter, types, marks, axes = match.groups()
     listed, wide = (
-        tuple(name for part in each.split("|") for name in _TYPES.get(part, [part]))
-        for each in types.partition("+")[::2]
+        tuple(name for part in names_of_types.split("|") for name in _TYPES.get(part, [part]))
+        for names_of_types in types.partition("+")[::2]
     )
     numbers = None if axes is None else [int(n) if n.isdecimal() else n for n in axes.split()]
     return Operand(letter, listed, wide, marks, None if numbers is None else tuple(numbers))
@@ -182,9 +182,9 @@ def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
         known.add_sizes(operand, tensor)
     # The declared shape of an output is read only if axes of inputs do not determine the shape.
     pairs = [*outputs.pair(op.outputs)]
-    found = [known.find_shape(operand, tensor) for operand, tensor in pairs]
+    shapes = [known.find_shape(operand, tensor) for operand, tensor in pairs]
     known_shapes = [
         tensor.shape if any(isinstance(size, str) for size in shape) else shape
-        for shape, (_, tensor) in zip(found, pairs, strict=True)
+        for shape, (_, tensor) in zip(shapes, pairs, strict=True)
     ]
     return [*known_shapes, *(tensor.shape for tensor in op.outputs[len(pairs) :])]

@@ -126,8 +126,8 @@ class Unsupported(Operator):
         self.why = why
 
     def check(self) -> None:
-        own = explain_unsupported(self.op) if self.op.custom else "this operator is not supported"
-        raise OperatorError(self.why or own)
+        text = explain_unsupported(self.op) if self.op.custom else "this operator is not supported"
+        raise OperatorError(self.why or text)
 
 
 def explain_unsupported(op: Op) -> str:

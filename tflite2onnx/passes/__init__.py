@@ -87,17 +87,17 @@ def describe_bug(error: Exception) -> str:
     # The driver of the rules says less than the pass that has them.
     passes.sort(key=lambda name: name == "rules")
     values = [value for frame in frames for value in frame.f_locals.values()]
-    places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
+    places = [local.place for local in values if isinstance(local, Op) and local is not NO_OP]
     return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
 
 
 def find_pass(path: str) -> Callable[[T], T]:
     """Return the function of a path, which `apply_if_present` describes."""
     name, _, function = path.partition(":")
-    found: Callable[[T], T] = getattr(
+    result: Callable[[T], T] = getattr(
         import_module(f"{__name__}.{name}"), function or name.rpartition(".")[2]
     )
-    return found
+    return result
 
 
 # Passes over a whole model.

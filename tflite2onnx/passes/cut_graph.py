@@ -33,13 +33,13 @@ def cut_model(
         return model
     graph = cut_graph(model, index, inputs, outputs)
     signatures = tuple(
-        each._replace(
-            inputs={name: t for name, t in each.inputs.items() if t in graph.inputs},
-            outputs={name: t for name, t in each.outputs.items() if t in graph.outputs},
+        signature._replace(
+            inputs={name: t for name, t in signature.inputs.items() if t in graph.inputs},
+            outputs={name: t for name, t in signature.outputs.items() if t in graph.outputs},
         )
-        if each.subgraph == index
-        else each
-        for each in model.signatures
+        if signature.subgraph == index
+        else signature
+        for signature in model.signatures
     )
     graphs = (*model.graphs[:index], graph, *model.graphs[index + 1 :])
     return model._replace(graphs=graphs, signatures=signatures)
@@ -70,23 +70,23 @@ def cut_graph(
 
 
 def _find_inputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
-    found = _find_tensors(model, graph, names, "inputs")
-    for tensor in found:
+    cut_tensors = _find_tensors(model, graph, names, "inputs")
+    for tensor in cut_tensors:
         if tensor.has_data:
             raise OptionError(
                 f"inputs: {tensor.name} is a constant; an input must be an input of the model, or"
                 " a tensor that an operator computes"
             )
-    return found
+    return cut_tensors
 
 
 def _find_outputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
-    found = _find_tensors(model, graph, names, "outputs")
+    cut_tensors = _find_tensors(model, graph, names, "outputs")
     known = {*graph.inputs, *(t for op in graph.ops for t in op.outputs)}
-    for tensor in found:
+    for tensor in cut_tensors:
         if tensor not in known and not tensor.has_data:
             raise OptionError(f"outputs: no operator computes {tensor.name}")
-    return found
+    return cut_tensors
 
 
 def _find_tensors(
@@ -98,8 +98,8 @@ def _find_tensors(
             raise OptionError(f"{option}: {_describe_missing(model, graph, name)}")
         tensor = tensors[name]
         if tensor.is_variable or tensor.dtype in (DType.RESOURCE, DType.VARIANT):
-            what = "a variable" if tensor.is_variable else f"of type {tensor.dtype.label}"
-            raise OptionError(f"{option}: {name} is {what}, at which a model cannot be cut")
+            reason = "a variable" if tensor.is_variable else f"of type {tensor.dtype.label}"
+            raise OptionError(f"{option}: {name} is {reason}, at which a model cannot be cut")
     return tuple(tensors[name] for name in names)
 
 

@@ -145,11 +145,11 @@ def _enlarge_sizes(
             t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
             for t in graph.inputs
         }
-        each = graph.replace_tensors({t: replace(t, shape=s) for t, s in shapes.items()})
-        walk = ShapeWalk(each, operator_of, strict=True, example=size)
+        enlarged = graph.replace_tensors({t: replace(t, shape=s) for t, s in shapes.items()})
+        walk = ShapeWalk(enlarged, operator_of, strict=True, example=size)
         with suppress(OperatorError):
             walk.walk()
-            return each.replace_tensors(walk.shapes)
+            return enlarged.replace_tensors(walk.shapes)
     return graph
 
 
@@ -168,25 +168,25 @@ def _walk(
     graph: Graph, operator_of: OperatorOf, places: Sequence[Place], words: Mapping[str, str]
 ) -> tuple[Mapping[Place, str], ShapeWalk]:
     """Return the names of dynamic axes, and the walk; batch sizes share a name if they must."""
-    own = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
+    labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
     if len(batches) > 1:
-        walk = ShapeWalk(graph, operator_of, _make_dimensions(own), strict=True)
+        walk = ShapeWalk(graph, operator_of, _make_dimensions(labels), strict=True)
         with suppress(ClashError):
             walk.walk()
-            return own, walk
-    names = own | dict.fromkeys(batches, BATCH)
+            return labels, walk
+    names = labels | dict.fromkeys(batches, BATCH)
     try:
         walk = _walk_with_equal_sizes(graph, operator_of, names, words)
     except FixedSizeError as error:  # some first axis may not be a batch
         try:
-            return own, _walk_with_equal_sizes(graph, operator_of, own, words)
+            return labels, _walk_with_equal_sizes(graph, operator_of, labels, words)
         except FixedSizeError as other:
             raise other from error
     # If another axis must be the batch, the first axis is the time.
     times = [(t, 0) for t, _ in batches if walk.shapes[t].shape.count(walk.shapes[t].shape[0]) > 1]
     if times:
-        names |= {place: own[place] for place in times}
+        names |= {place: labels[place] for place in times}
         walk = _walk_with_equal_sizes(graph, operator_of, names, words)
     return names, walk
 
@@ -195,21 +195,21 @@ def _walk_with_equal_sizes(
     graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str], words: Mapping[str, str]
 ) -> ShapeWalk:
     """Return the walk in which required equalities of sizes hold."""
-    opened, same = _make_dimensions(names), dict[Dimension, Dim]()
+    opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
     order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
     while True:
-        walk = ShapeWalk(graph, operator_of, opened, same, strict=True)
+        walk = ShapeWalk(graph, operator_of, opened, equal, strict=True)
         try:
             walk.walk()
         except ClashError as clash:
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
             # Nothing was replaced, so the next round would fail in the same way.
-            if replaced.keys() <= same.keys():
+            if replaced.keys() <= equal.keys():
                 symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
-                own = (place for place, name in names.items() if not symbols or name in symbols)
-                axes = [name_axis(*place) for place in own]
+                places = (place for place, name in names.items() if not symbols or name in symbols)
+                axes = [name_axis(*place) for place in places]
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
-            same |= replaced
+            equal |= replaced
         else:
             return walk
 
@@ -296,9 +296,9 @@ class _Naming:
                 replaced |= {t: _declare_sizes(self._name_sizes(t)) for t in op.outputs}
                 graphs = tuple(self._name_graph(inner, replaced) for inner in op.graphs)
                 outputs = tuple(replaced[t] for t in op.outputs)
-                here = replace(op.with_inputs(replaced), outputs=outputs, graphs=graphs)
+                renamed = replace(op.with_inputs(replaced), outputs=outputs, graphs=graphs)
                 options = Options({**op.options, **self._facts.get(op, {})})
-                ops.append(replace(here, options=options) if op in self._facts else here)
+                ops.append(replace(renamed, options=options) if op in self._facts else renamed)
         return replace(
             graph,
             ops=tuple(ops),

@@ -47,11 +47,11 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
             results.update(op.present)
 
 
-def _expand_sigmoid(found: Match) -> list[Op]:
-    x, y = found.x, found.output
-    if y not in found.analyze(_find_scores) or y.elements > _FEW or not found.keeps_shape():
+def _expand_sigmoid(match: Match) -> list[Op]:
+    x, y = match.x, match.output
+    if y not in match.analyze(_find_scores) or y.elements > _FEW or not match.keeps_shape():
         return []
-    rw = Rewriter(found.last)
+    rw = Rewriter(match.last)
     power = rw.op("EXP", rw.op("MUL", x, -1, like=y, name="negative"), like=y, name="power")
     rw.op("DIV", 1, rw.op("ADD", power, 1, like=y, name="total"), output=y)
     return rw.ops

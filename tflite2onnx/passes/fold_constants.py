@@ -82,8 +82,8 @@ class Folder:
         decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
         results = self.fold(op, operator)
         if decided is not None:
-            for each in decided:
-                yield from self.list_remaining_ops(each)
+            for remaining in decided:
+                yield from self.list_remaining_ops(remaining)
         elif results:
             self.known |= dict(zip(op.outputs, results, strict=True))
         else:

@@ -85,12 +85,12 @@ class _Inliner:
         ops = []
         for op in graph.ops:
             self._left -= 1
-            here = replace(
+            renamed = replace(
                 op.with_inputs(known),
                 outputs=tuple(known.get(t, t) for t in op.outputs),
                 intermediates=tuple(known.get(t, t) for t in op.intermediates),
             )
-            ops += self._expand_op(here, place) if runs_graphs(op) else [here]
+            ops += self._expand_op(renamed, place) if runs_graphs(op) else [renamed]
         return ops
 
     def _expand_op(self, op: Op, place: _Place) -> list[Op]:
@@ -205,11 +205,11 @@ class _Inliner:
         for outer, inner in zip(inputs, callee.inputs, strict=True):
             if outer is not None:
                 known[inner] = self._reinterpret(rw, outer, inner)
-        computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
-        own = dict(zip(callee.outputs, outputs, strict=True))
+        computed = {t for op_inside in callee.ops for t in op_inside.outputs if not t.is_variable}
+        results = dict(zip(callee.outputs, outputs, strict=True))
         for tensor in callee.tensors:
-            if tensor in computed and tensor in own and same_scale(tensor, own[tensor]):
-                known[tensor] = own[tensor]
+            if tensor in computed and tensor in results and same_scale(tensor, results[tensor]):
+                known[tensor] = results[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy_tensor(tensor)
         rw.ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)

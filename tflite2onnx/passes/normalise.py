@@ -45,10 +45,10 @@ def densify_constants(graph: Graph) -> Graph:
     }
 
     def densify_constant(op: Op) -> list[Op]:
-        here = op.with_inputs(known)
-        source = here.operand(0)
+        known_op = op.with_inputs(known)
+        source = known_op.operand(0)
         if not op.is_builtin("DENSIFY") or not is_replacement(source, op.outputs, source.dtype):
-            return [here]
+            return [known_op]
         known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
 
@@ -60,11 +60,11 @@ def remove_copies(graph: Graph) -> Graph:
     outputs, known = {*graph.walk_outputs()}, dict[Tensor, Tensor]()
 
     def keep(op: Op) -> list[Op]:
-        here = op.with_inputs(known)
-        x, y = here.operand(0), next(iter(op.outputs), ABSENT)
-        same = op.is_builtin("RESHAPE") and x.sizes == y.sizes and x.dtype is y.dtype
-        if not same or y in outputs or not same_quantization(x.quantization, y.quantization):
-            return [here]
+        known_op = op.with_inputs(known)
+        x, y = known_op.operand(0), next(iter(op.outputs), ABSENT)
+        is_copy = op.is_builtin("RESHAPE") and x.sizes == y.sizes and x.dtype is y.dtype
+        if not is_copy or y in outputs or not same_quantization(x.quantization, y.quantization):
+            return [known_op]
         known[y] = x
         return []
 
@@ -95,8 +95,8 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
                     ops.append(copy_op(op, tensor, aligned[key]))
             inputs[i] = aligned[key]
         graphs = tuple(align_axes(inner, aligned) for inner in op.graphs)
-        same = (*inputs,) == op.inputs and not graphs
-        ops.append(op if same else replace(op, inputs=tuple(inputs), graphs=graphs))
+        is_aligned = (*inputs,) == op.inputs and not graphs
+        ops.append(op if is_aligned else replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
 

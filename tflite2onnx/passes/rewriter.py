@@ -42,9 +42,9 @@ class Rewriter:
             if not like:
                 raise TypeError(f"{code} needs an output, or a tensor that it is like")
             output = make_like(like, name or code.lower(), shape)
-        own = tuple(make_float32(x) if isinstance(x, (int, float)) else x for x in inputs)
+        tensors = tuple(make_float32(x) if isinstance(x, (int, float)) else x for x in inputs)
         custom = code.startswith("Flex")
-        self.ops.append(Op(code, self.source.index, own, (output,), Options(options), custom))
+        self.ops.append(Op(code, self.source.index, tensors, (output,), Options(options), custom))
         return output
 
     def convolve(
@@ -147,8 +147,8 @@ def shift_filters(
 
 def assemble_constant(name: str, assembly: Assembly, like: Tensor) -> Tensor:
     """Return a constant of copies of a smaller constant, with the dtype of another tensor."""
-    made = make_constant(name, assembly.elements, like)
-    return replace(made, assembly=assembly)
+    constant = make_constant(name, assembly.elements, like)
+    return replace(constant, assembly=assembly)
 
 
 def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:

@@ -108,12 +108,12 @@ class ShapeWalk:
     def walk_ops(self, ops: Sequence[Op]) -> None:
         """Infer the outputs of operators."""
         for op in ops:
-            here = op.with_inputs(self.known)
+            known_op = op.with_inputs(self.known)
             try:
                 # One context for each operator, because entering it takes long.
                 with as_operator_error():
-                    here = self._walk_subgraphs(here) if op.graphs else here
-                    operator = self._operator_of(here)
+                    known_op = self._walk_subgraphs(known_op) if op.graphs else known_op
+                    operator = self._operator_of(known_op)
                     outputs = self._infer_outputs(op, operator)
             except OperatorError as error:
                 if isinstance(error, ClashError):
@@ -121,18 +121,18 @@ class ShapeWalk:
                 if self._strict:
                     raise ClashError(error, op) from error
                 # This walk skips invalid operators: `verify_operators` reports them later.
-                operator, outputs = self._operator_of(here), here.outputs
+                operator, outputs = self._operator_of(known_op), known_op.outputs
             self.shapes.update(zip(op.outputs, outputs, strict=True))
-            if outputs != here.outputs:
-                here = replace(here, outputs=outputs)
-                operator = self._operator_of(here)
+            if outputs != known_op.outputs:
+                known_op = replace(known_op, outputs=outputs)
+                operator = self._operator_of(known_op)
             if self._is_open and isinstance(operator, DynamicShape):
                 # The conversion raises the error again.
                 with suppress(OperatorError), as_operator_error():
                     self.facts[op] = operator.compute_dimension_options()
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
-            constants = self._evaluate_op(here, operator)
+            constants = self._evaluate_op(known_op, operator)
             self.known.update(zip(op.outputs, constants or outputs, strict=True))
             if not constants:
                 self._note_elements(op, operator)
@@ -164,10 +164,10 @@ class ShapeWalk:
         return int(size) if isinstance(size, np.integer) else size
 
     def _infer_outputs(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
-        here = operator.op
+        known_op = operator.op
         # Operators that users registered for an earlier version return None. The last outputs may
         # be the next values of internal states: these have the declared shapes.
-        shapes: Sequence[OutputShape | None] = operator.output_shapes[: len(here.outputs)]
+        shapes: Sequence[OutputShape | None] = operator.output_shapes[: len(known_op.outputs)]
         listed = self._find_listed_sizes(op, operator)
         if listed and len(shapes) == 1 and shapes[0] and len(shapes[0]) == len(listed):
             pairs = zip(shapes[0], listed, strict=True)
@@ -177,7 +177,7 @@ class ShapeWalk:
             t
             if shape is None or (*shape,) == t.shape
             else self._resize_tensor(t, self._name_unknown(origin, t, shape, named))
-            for origin, t, shape in zip_longest(op.outputs, here.outputs, shapes)
+            for origin, t, shape in zip_longest(op.outputs, known_op.outputs, shapes)
         )
 
     def _name_unknown(
@@ -215,13 +215,13 @@ class ShapeWalk:
         varying: set[tuple[int, int, int]] = set()
         while True:
             pairs = zip(op.graphs, shapes, strict=True)
-            here = replace(op, graphs=tuple(self._walk_subgraph(*pair) for pair in pairs))
-            operator = self._operator_of(here)
+            walked = replace(op, graphs=tuple(self._walk_subgraph(*pair) for pair in pairs))
+            operator = self._operator_of(walked)
             more = (
                 {*operator.find_varying_sizes()} if isinstance(operator, RunsSubgraphs) else varying
             )
             if not self._is_open or more <= varying:
-                return here
+                return walked
             varying |= more
             for graph, i, axis in more:
                 tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
@@ -251,7 +251,7 @@ class ShapeWalk:
         y = op.outputs[0]
         if self.known[y].rank > 1 or not _is_integer(y):
             return
-        elements = [element for each in lists if each for element in each]
+        elements = [element for items in lists if items for element in items]
         if any(element is not None for element in elements):
             self._elements[y] = elements
 
@@ -271,8 +271,8 @@ class ShapeWalk:
         index = operator.find_listed_sizes()
         if index is None or not operator.has_data_dependent_shape:
             return ()
-        found = self._elements.get(op.operand(index), ())
-        return [size if size is None or is_no_less(size, 0) else None for size in found]
+        elements = self._elements.get(op.operand(index), ())
+        return [size if size is None or is_no_less(size, 0) else None for size in elements]
 
     def _evaluate_op(self, op: Op, operator: Operator) -> list[Tensor]:
         """Return the outputs with their elements; empty if the elements are not known."""

@@ -36,18 +36,18 @@ class AnchorOptions(NamedTuple):
 
 def make_anchors(options: AnchorOptions) -> Array:
     """Return anchors, float32 [n, 4]: centre x, centre y, width, height, as fractions."""
-    found = []
+    rows = []
     layers = groupby(range(len(options.strides)), key=lambda i: options.strides[i])
     for stride, indices in layers:
         height, width = (math.ceil(size / stride) for size in options.size)
         y, x = np.mgrid[:height, :width] + 0.5
-        sizes = [each for index in indices for each in _list_sizes(options, index)]
+        sizes = [extent for index in indices for extent in _list_sizes(options, index)]
         anchors = np.empty((height, width, len(sizes), 4))
         anchors[..., 0] = (x / width)[..., None]
         anchors[..., 1] = (y / height)[..., None]
         anchors[..., 2:] = 1 if options.fixed else sizes
-        found.append(anchors.reshape(-1, 4))
-    return np.concatenate(found).astype(np.float32)
+        rows.append(anchors.reshape(-1, 4))
+    return np.concatenate(rows).astype(np.float32)
 
 
 def _list_sizes(options: AnchorOptions, layer: int) -> Iterator[tuple[float, float]]:

@@ -110,11 +110,11 @@ def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
     image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
     size = emit_size(g, image, plan)
     value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
-    own, named = g.identity(size, DType.INT64), Value(name=_SIZE)
-    g.annotate(own, DType.INT64, (2,))
+    pixels, named = g.identity(size, DType.INT64), Value(name=_SIZE)
+    g.annotate(pixels, DType.INT64, (2,))
     outputs = [plan.port, Port(_SIZE, named, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)]
     entry = Port(IMAGE, image, tensor, make_identity(tensor.rank), plan.dtype, plan.layout)
-    return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value, own: named})
+    return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value, pixels: named})
 
 
 def _make_postprocessing(
@@ -158,7 +158,7 @@ def _finish(
         for node in g.nodes
     ]
     live = eliminate_dead_nodes(nodes, [port.value for port in outputs])
-    types = {new.get(value, value): each for value, each in g.types.items()}
+    types = {new.get(value, value): entry for value, entry in g.types.items()}
     return Emitted(
         live,
         g.opset,
@@ -197,9 +197,9 @@ def _join(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         tensors=(*inner, *network.tensors),
-        types=MappingProxyType({k: v for each in graphs for k, v in each.types.items()}),
-        dynamic_sizes={k: v for each in graphs for k, v in each.dynamic_sizes.items()},
+        types=MappingProxyType({k: v for piece in graphs for k, v in piece.types.items()}),
+        dynamic_sizes={k: v for piece in graphs for k, v in piece.dynamic_sizes.items()},
     )
     names = {port.value: port.name for port in inner}
-    own = {p.name: names.get(p.value, p.name) for p in (*network.inputs, *network.outputs)}
-    return Attached(whole, parts, own)
+    own_names = {p.name: names.get(p.value, p.name) for p in (*network.inputs, *network.outputs)}
+    return Attached(whole, parts, own_names)

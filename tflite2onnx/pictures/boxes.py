@@ -47,28 +47,28 @@ class Limits(NamedTuple):
     most: int
 
 
-def suppress(g: Nodes, found: Candidates, limits: Limits) -> Detections:
+def suppress(g: Nodes, candidates: Candidates, limits: Limits) -> Detections:
     """Return the best boxes; only boxes of one class suppress each other.
 
     A box belongs to its best class, or to all its classes of equal scores.
     """
-    best = g.reduce("ReduceMax", found.scores, [0], keepdims=True)
+    best = g.reduce("ReduceMax", candidates.scores, [0], keepdims=True)
     zero = g.scalar(0, DType.FLOAT32)
-    scores = g.Where(g.Equal(found.scores, best), found.scores, zero)
+    scores = g.Where(g.Equal(candidates.scores, best), candidates.scores, zero)
     batch = g.Unsqueeze(scores, g.ints([0]))
-    selected = _select(g, found.boxes, batch, limits)
-    chosen = g.GatherND(batch, selected)
-    count = g.add_with_casts("Min", DType.INT64, g.Shape(chosen), g.ints([limits.most]))
-    ordered, places = g.node_outputs("TopK", 2, chosen, count, axis=0)
+    selected = _select(g, candidates.boxes, batch, limits)
+    coordinates = g.GatherND(batch, selected)
+    count = g.add_with_casts("Min", DType.INT64, g.Shape(coordinates), g.ints([limits.most]))
+    ordered, places = g.node_outputs("TopK", 2, coordinates, count, axis=0)
     classes, boxes = (
         g.Gather(g.Gather(selected, g.scalar(column, DType.INT64), axis=1), places, axis=0)
         for column in (1, 2)
     )
-    return Detections(g.Gather(found.boxes, boxes, axis=0), ordered, classes)
+    return Detections(g.Gather(candidates.boxes, boxes, axis=0), ordered, classes)
 
 
 def average_boxes(
-    g: Nodes, found: Candidates, points: Value, count: int, limits: Limits
+    g: Nodes, candidates: Candidates, points: Value, count: int, limits: Limits
 ) -> Detections:
     """Return the best boxes, averaged with the boxes that they suppress, weighted by scores.
 
@@ -77,17 +77,17 @@ def average_boxes(
     (mediapipe/calculators/util/non_max_suppression_calculator.cc). A box is averaged with the best
     box that suppresses it. Boxes have one class.
     """
-    selected = _select(g, found.boxes, g.Unsqueeze(found.scores, g.ints([0])), limits)
+    selected = _select(g, candidates.boxes, g.Unsqueeze(candidates.scores, g.ints([0])), limits)
     kept = g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
-    scores = g.Squeeze(found.scores, g.ints([0]))
-    overlaps = _measure_overlap(g, g.Gather(found.boxes, kept, axis=0), found.boxes)
+    scores = g.Squeeze(candidates.scores, g.ints([0]))
+    overlaps = _measure_overlap(g, g.Gather(candidates.boxes, kept, axis=0), candidates.boxes)
     near = g.Greater(overlaps, g.scalar(limits.iou, DType.FLOAT32))
     passed = g.Greater(scores, g.scalar(limits.threshold, DType.FLOAT32))
     counted = g.And(near, g.Unsqueeze(passed, g.ints([0])))
     rank = g.CumSum(g.cast(counted, DType.INT64), g.scalar(0, DType.INT64))
     first = g.And(counted, g.Equal(rank, g.scalar(1, DType.INT64)))
     weights = g.Where(first, g.Unsqueeze(scores, g.ints([0])), g.scalar(0, DType.FLOAT32))
-    values = g.Concat(found.boxes, g.Reshape(points, g.ints([-1, 2 * count])), axis=1)
+    values = g.Concat(candidates.boxes, g.Reshape(points, g.ints([-1, 2 * count])), axis=1)
     total = g.reduce("ReduceSum", weights, [1], keepdims=True)
     means = g.Div(g.MatMul(weights, values), total)
     boxes, flat = g.node_outputs("Split", 2, means, g.ints([_CORNERS, 2 * count]), axis=1)
@@ -110,14 +110,14 @@ def _select(g: Nodes, boxes: Value, scores: Value, limits: Limits) -> Value:
 def _measure_overlap(g: Nodes, boxes: Value, others: Value) -> Value:
     """Return the intersection over union of each of boxes [m, 4] and of others [n, 4]: [m, n]."""
     sides = [g.node_outputs("Split", 4, x, g.ints([1] * _CORNERS), axis=1) for x in (boxes, others)]
-    own, their = sides[0], [g.Transpose(side, perm=[1, 0]) for side in sides[1]]
+    left, their = sides[0], [g.Transpose(side, perm=[1, 0]) for side in sides[1]]
     zero = g.scalar(0, DType.FLOAT32)
     spans = [
-        g.Max(g.Sub(g.Min(own[high], their[high]), g.Max(own[low], their[low])), zero)
+        g.Max(g.Sub(g.Min(left[high], their[high]), g.Max(left[low], their[low])), zero)
         for low, high in ((0, 2), (1, 3))
     ]
     shared = g.Mul(*spans)
-    areas = [g.Mul(g.Sub(s[2], s[0]), g.Sub(s[3], s[1])) for s in (own, their)]
+    areas = [g.Mul(g.Sub(s[2], s[0]), g.Sub(s[3], s[1])) for s in (left, their)]
     # The union of two boxes without area is 0. The smallest number avoids 0 / 0.
     union = g.Sub(g.Add(*areas), shared)
     return g.Div(shared, g.Max(union, g.scalar(float(np.finfo(np.float32).tiny), DType.FLOAT32)))

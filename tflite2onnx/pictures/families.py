@@ -145,12 +145,12 @@ def _find_operator(
     names = {tensor.name for op in ops for tensor in op.outputs}
     if len(ops) != 1 or names != by_name.keys():
         return None
-    found = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
+    ports_in_order = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
     threshold = _choose_limits(settings, facts, ssd.OPERATOR_THRESHOLD, ssd.IOU).threshold
     classes = int(ops[0].options.get("num_classes", 0))
-    most = found[2].tensor.elements
+    most = ports_in_order[2].tensor.elements
     read = partial(ssd.read_detections, threshold=threshold)
-    return Family("detections", {}, found, classes, read, most=most)
+    return Family("detections", {}, ports_in_order, classes, read, most=most)
 
 
 def _find_mediapipe(
@@ -164,8 +164,8 @@ def _find_mediapipe(
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
         numbers, logits = outputs
-        found, points = mediapipe.decode_mediapipe(g, numbers, logits, detector)
-        return average_boxes(g, found, points, detector.points, limits)
+        candidates, points = mediapipe.decode_mediapipe(g, numbers, logits, detector)
+        return average_boxes(g, candidates, points, detector.points, limits)
 
     return Family(
         *("mediapipe", detector.preprocessing, ends, 0, decode),
@@ -178,7 +178,7 @@ def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) 
     anchors = ssd.find_ssd_anchors(facts.size, _list_shapes(ports))
     if anchors is None:
         return None
-    found = tuple(sorted(ports, key=lambda port: port.tensor.shape[2] != 4))
+    ports_in_order = tuple(sorted(ports, key=lambda port: port.tensor.shape[2] != 4))
     limits = _choose_limits(settings, facts, ssd.THRESHOLD, ssd.IOU)
     how = settings.get("scores", "none" if facts.ends_in_scores else "sigmoid")
 
@@ -186,8 +186,8 @@ def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) 
         encodings, scores = outputs
         return suppress(g, ssd.decode_ssd(g, encodings, activate(g, scores, how), anchors), limits)
 
-    classes = found[1].tensor.shape[2] - 1
-    return Family("ssd", {}, found, classes, decode, most=limits.most)
+    classes = ports_in_order[1].tensor.shape[2] - 1
+    return Family("ssd", {}, ports_in_order, classes, decode, most=limits.most)
 
 
 def _find_yolo(

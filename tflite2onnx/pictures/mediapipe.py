@@ -89,13 +89,17 @@ def find_detector(
     if described:
         strides = tuple(described["strides"])
         rest = {key: described[key] for key in ("interpolated", "boxes", "numbers")}
-        own = Detector("faces", size[0], strides, **rest, low=-1, threshold=0.5, source="")
-        known = (own, *DETECTORS)
+        faces = Detector("faces", size[0], strides, **rest, low=-1, threshold=0.5, source="")
+        known = (faces, *DETECTORS)
     wanted = {tuple(shape) for shape in shapes}
-    for each in known:
-        outputs = {(1, each.boxes, each.numbers), (1, each.boxes, 1)}
-        if (each.size, each.size) == size and wanted == outputs and each.boxes == len(each.anchors):
-            return each
+    for entry in known:
+        outputs = {(1, entry.boxes, entry.numbers), (1, entry.boxes, 1)}
+        if (
+            (entry.size, entry.size) == size
+            and wanted == outputs
+            and entry.boxes == len(entry.anchors)
+        ):
+            return entry
     return None
 
 

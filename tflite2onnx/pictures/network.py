@@ -52,13 +52,13 @@ def _has_ends(file: str | bytes | os.PathLike[str]) -> bool:
 def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.ModelProto:
     """Return the part of a model from the network's inputs to its outputs."""
     ends = json.loads(properties.pop(_KEY))
-    own = {end["value"]: end["name"] for key in ("inputs", "outputs") for end in ends[key]}
+    labels = {end["value"]: end["name"] for key in ("inputs", "outputs") for end in ends[key]}
     states = json.loads(properties.get(STATES, "[]"))
     graph = model.graph
     infos = {i.name: i for i in (*graph.input, *graph.output)}
     infos |= {end["value"]: _describe(end) for key in ("inputs", "outputs") for end in ends[key]}
-    inputs = [end["value"] for end in ends["inputs"]] + [each["name"] for each in states]
-    outputs = [end["value"] for end in ends["outputs"]] + [each["output"] for each in states]
+    inputs = [end["value"] for end in ends["inputs"]] + [state["name"] for state in states]
+    outputs = [end["value"] for end in ends["outputs"]] + [state["output"] for state in states]
     nodes = _list_needed(graph.node, inputs, outputs)
     read = {name for node in nodes for name in list_reads(node)}
     result = onnx.ModelProto()
@@ -68,12 +68,12 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
         ("node", nodes),
         ("input", [infos[name] for name in inputs]),
         ("output", [infos[name] for name in outputs]),
-        ("initializer", [each for each in graph.initializer if each.name in read]),
+        ("initializer", [state for state in graph.initializer if state.name in read]),
         ("value_info", [i for i in graph.value_info if i.name not in {*inputs, *outputs}]),
     ):
         part.ClearField(field)
         getattr(part, field).extend(kept)
-    _rename_values(part, own)
+    _rename_values(part, labels)
     properties |= {INPUTS: json.dumps(ends["inputs"]), OUTPUTS: json.dumps(ends["outputs"])}
     onnx.helper.set_model_props(result, properties)
     return result
@@ -82,7 +82,7 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
 def _describe(end: Mapping[str, Any]) -> onnx.ValueInfoProto:
     """Return the type and the shape of an input or output of the network."""
     read = Endpoint.from_dict(end)
-    (dtype,) = (each for each in DType if each.label == read.dtype)
+    (dtype,) = (kind for kind in DType if kind.label == read.dtype)
     return onnx.helper.make_tensor_value_info(end["value"], require_onnx_type(dtype), read.sizes)
 
 
@@ -90,9 +90,9 @@ def _list_needed(
     nodes: Sequence[onnx.NodeProto], inputs: Iterable[str], outputs: Iterable[str]
 ) -> list[onnx.NodeProto]:
     """Return the nodes between inputs and outputs, in sequence."""
-    given, needed, kept = {*inputs}, {*outputs}, []
+    available, needed, kept = {*inputs}, {*outputs}, []
     for node in reversed(nodes):
-        if not (needed - given).isdisjoint(node.output):
+        if not (needed - available).isdisjoint(node.output):
             kept.append(node)
             needed.update(list_reads(node))
     return kept[::-1]

@@ -52,14 +52,14 @@ def plan_postprocessing(
     return Postprocessing(family, labels, units == "fractions")
 
 
-def _find_labels(family: Family, facts: Facts, given: Any) -> tuple[str, ...]:  # noqa: ANN401 - a setting
+def _find_labels(family: Family, facts: Facts, setting: Any) -> tuple[str, ...]:  # noqa: ANN401 - a setting
     """Return the labels of all classes, () if there are none."""
-    if given == "none" or not family.classes:
+    if setting == "none" or not family.classes:
         return ()
-    if given is None:
+    if setting is None:
         labels = tuple(facts.ultralytics.get("names") or facts.labels)
         return labels if len(labels) >= family.classes else ()
-    labels = tuple(_read_labels(given) if isinstance(given, str) else given)
+    labels = tuple(_read_labels(setting) if isinstance(setting, str) else setting)
     if len(labels) < family.classes:
         raise OptionError(
             f"postprocess: labels must have one for each of {family.classes} classes, got"

@@ -68,14 +68,14 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
     Raises:
         PictureError: no input or several take pictures.
     """
-    found = [(port, axes) for port in ports if (axes := find_image_axes(port))]
-    if len(found) != 1:
+    image_ports = [(port, axes) for port in ports if (axes := find_image_axes(port))]
+    if len(image_ports) != 1:
         raise PictureError(
             "preprocess",
             "the model must have one input for pictures, [1, height, width, channels]"
-            f" with 1 or 3 channels and fixed sizes, got {len(found)}; --shape fixes sizes",
+            f" with 1 or 3 channels and fixed sizes, got {len(image_ports)}; --shape fixes sizes",
         )
-    return found[0]
+    return image_ports[0]
 
 
 def find_image_axes(port: Port) -> str:
@@ -142,8 +142,8 @@ def _find_normalization(
     defaults: Mapping[str, Any],
 ) -> Normalization | None:
     sources = (settings, known, defaults)
-    chosen = next((each for each in sources if each.get("mean") or each.get("std")), None)
-    if chosen is None:
+    first = next((source for source in sources if source.get("mean") or source.get("std")), None)
+    if first is None:
         if port.dtype.is_integer:
             return None
         raise PictureError(
@@ -153,15 +153,15 @@ def _find_normalization(
         )
     if port.dtype.is_integer and port.tensor.quantization is None:
         raise OptionError(f"preprocess: {port.name} must have a scale to take a mean and a std")
-    found = {"mean": chosen.get("mean") or (0.0,), "std": chosen.get("std") or (1.0,)}
-    for key, numbers in found.items():
+    values = {"mean": first.get("mean") or (0.0,), "std": first.get("std") or (1.0,)}
+    for key, numbers in values.items():
         if len(numbers) not in (1, channels):
             raise OptionError(
                 f"preprocess: {key} must have 1 or {channels} numbers, got {len(numbers)}"
             )
-    if not all(found["std"]):
-        raise OptionError(f"preprocess: std must not be 0, got {list(found['std'])}")
-    return Normalization(tuple(found["mean"]), tuple(found["std"]))
+    if not all(values["std"]):
+        raise OptionError(f"preprocess: std must not be 0, got {list(values['std'])}")
+    return Normalization(tuple(values["mean"]), tuple(values["std"]))
 
 
 def emit_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:

@@ -116,15 +116,15 @@ def read_settings(option: str, value: Settings, readers: _Readers) -> dict[str, 
             f"{option} must be True or such as {_write_example(readers)}, got {value!r}"
         )
     read = {}
-    for key, each in value.items():
+    for key, setting in value.items():
         if key not in readers:
             hint = suggest_names(key, readers) or f"; known keys are {', '.join(readers)}"
             raise OptionError(f"{option} has no key {key}{hint}")
         reader, form = readers[key]
         try:
-            read[key] = reader(each)
+            read[key] = reader(setting)
         except (ValueError, TypeError) as error:
-            raise OptionError(f"{option}: {key} must be {form}, got {each!r}") from error
+            raise OptionError(f"{option}: {key} must be {form}, got {setting!r}") from error
     return read
 
 

@@ -147,8 +147,8 @@ def drop_common_zero_point(declared: Real) -> Real:
 def has_one_scale(op: Op) -> bool:
     """Return whether all quantized operands have the same scale and zero point."""
     scales = [t.quantization for t in list_operands(op).values() if is_quantized(t)]
-    same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
-    return same and find_tensor_without_scale(op) is None
+    is_equal = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
+    return is_equal and find_tensor_without_scale(op) is None
 
 
 def find_tensor_without_scale(op: Op) -> Tensor | None:

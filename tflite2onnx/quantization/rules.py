@@ -349,24 +349,24 @@ def find_weight_storage(
     2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
     (MatMulNBits).
     """
-    own = signed = find_file_storage(weights)
-    if own.quantization is not None:
-        zero = np.broadcast_to(np.int64(0), own.quantization.zero_point.shape)
-        dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
+    storage = signed = find_file_storage(weights)
+    if storage.quantization is not None:
+        zero = np.broadcast_to(np.int64(0), storage.quantization.zero_point.shape)
+        dtype = DType.INT8 if storage.dtype in (DType.UINT8, DType.INT2) else storage.dtype
         # The same object is kept if possible, because a table may share its scales.
-        plain = own.quantization
+        plain = storage.quantization
         if plain.zero_point.any():
             plain = replace(plain, zero_point=zero)
         signed = Storage(dtype, plain, folds)
     data = x.dtype if is_quantized(x) else None
     if as_integers:
-        data, own = DType.UINT8, signed
+        data, storage = DType.UINT8, signed
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
-    wraps = _wraps(own, weights, units, depthwise=depthwise)
+    wraps = _wraps(storage, weights, units, depthwise=depthwise)
     exact = not wraps and (depthwise or _is_narrow(weights))
     # The last axis of the results is the axis of the units, which the weights have, too.
     has_few = results is not None and weights.elements * prod(results[:-1]) < _FEW
-    case = _WeightCase(own, signed, choice, data, eight_bits, exact, wraps, has_few)
+    case = _WeightCase(storage, signed, choice, data, eight_bits, exact, wraps, has_few)
     return choose(WEIGHTS, case)
 
 
@@ -413,7 +413,7 @@ def _is_narrow(weights: Tensor) -> bool:
     return all(p.min(initial=0) >= -most and p.max(initial=0) <= most for p in parts)
 
 
-def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> bool:
+def _wraps(storage: Storage, weights: Tensor, units: int, *, depthwise: bool) -> bool:
     """Return whether two products of -128 by these weights, as int8, may exceed 16 bits.
 
     Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums except that of
@@ -422,17 +422,17 @@ def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> boo
     convolutions (aarch64/ConvSymU8KernelNeon.S), which need a zero point of 0. On x86-64 depthwise
     kernels accumulate in 32 bits.
     """
-    if own.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
+    if storage.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
         return False
-    lowest, highest = find_integer_range(own.dtype)
-    is_symmetric = own.zero_point == (lowest + highest + 1) // 2
-    if not is_symmetric and not (depthwise and own.dtype is DType.INT8):
+    lowest, highest = find_integer_range(storage.dtype)
+    is_symmetric = storage.zero_point == (lowest + highest + 1) // 2
+    if not is_symmetric and not (depthwise and storage.dtype is DType.INT8):
         return False
     filters = np.moveaxis(weights.data, units, 0)
     places = ((part == lowest).reshape(len(part), -1) for part in read_rows(filters))
     # Few filters have two elements of the lowest number.
-    several = (each for each in places if np.count_nonzero(each) > 1)
-    return any(int(each.sum(1).max()) > 1 for each in several)
+    several = (filters_part for filters_part in places if np.count_nonzero(filters_part) > 1)
+    return any(int(filters_part.sum(1).max()) > 1 for filters_part in several)
 
 
 def find_bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:

@@ -80,19 +80,19 @@ def same_quantization(a: Quantization | None, b: Quantization | None) -> bool:
     return a is b if a is None or b is None else a.same_as(b)
 
 
-def move_zero_point(own: Storage, dtype: DType) -> Storage:
+def move_zero_point(storage: Storage, dtype: DType) -> Storage:
     """Return the storage of the same real numbers as int8 or uint8."""
-    if own.quantization is None or own.dtype is dtype:
-        return own
+    if storage.quantization is None or storage.dtype is dtype:
+        return storage
     distance = 128 if dtype is DType.UINT8 else -128
-    zero_point = own.quantization.zero_point + distance
-    return Storage(dtype, replace(own.quantization, zero_point=zero_point), moved=True)
+    zero_point = storage.quantization.zero_point + distance
+    return Storage(dtype, replace(storage.quantization, zero_point=zero_point), moved=True)
 
 
-def as_numbers(own: Storage) -> Storage:
+def as_numbers(storage: Storage) -> Storage:
     """Return the storage whose numbers are the integers minus their single zero point."""
-    zero_point = np.array([own.zero_point], np.int64)
-    return own._replace(quantization=replace(AS_NUMBERS, zero_point=zero_point))
+    zero_point = np.array([storage.zero_point], np.int64)
+    return storage._replace(quantization=replace(AS_NUMBERS, zero_point=zero_point))
 
 
 def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:

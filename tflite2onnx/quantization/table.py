@@ -43,16 +43,22 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
             stored, read = _describe_in_onnx(tensor, planned, known), planned.reading.value
             row = rows.get((tensor, stored))
             if row is None:
-                own, place = describe_storage(find_file_storage(tensor)), f"{op.code} ({op.index})"
-                row = StorageInfo(tensor.name, place, own, stored, read, known.why)
+                tflite, place = (
+                    describe_storage(find_file_storage(tensor)),
+                    f"{op.code} ({op.index})",
+                )
+                row = StorageInfo(tensor.name, place, tflite, stored, read, known.why)
             elif read not in row.read:
                 row = replace(row, read=f"{row.read}, {read}")
             rows[tensor, stored] = row
     for tensor in dict.fromkeys(ends):
         end, inside = plan.end(tensor), plan.tensor(tensor)
         if end.storage.dtype is not inside.storage.dtype:
-            own, stored = describe_storage(find_file_storage(tensor)), describe_storage(end.storage)
-            row = StorageInfo(tensor.name, "", own, stored, "input or output", end.why)
+            tflite, stored = (
+                describe_storage(find_file_storage(tensor)),
+                describe_storage(end.storage),
+            )
+            row = StorageInfo(tensor.name, "", tflite, stored, "input or output", end.why)
             rows[tensor, row.read] = row
     return list(rows.values())
 

@@ -224,5 +224,5 @@ def _read_tables(kind: str, table: Table, place: int) -> Vector:
 
 
 def _read_union(number: str, kinds: tuple[str, ...], table: Table, place: int) -> Table | None:
-    which = table[number]
-    return _read_table(kinds[which - 1], table, place) if 0 < which <= len(kinds) else None
+    kind = table[number]
+    return _read_table(kinds[kind - 1], table, place) if 0 < kind <= len(kinds) else None

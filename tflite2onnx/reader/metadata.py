@@ -151,25 +151,25 @@ class _Reader(TableReader):
 
     def _read_tensor(self, table: Table) -> TensorMetadata:
         units = self.read_tables(table["process_units"])
-        found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
+        kinds = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
             self.read_text(table["name"]),
             self.read_text(table["description"]),
             **_read_content(table["content"]),
-            **self._read_processing(found),
+            **self._read_processing(kinds),
             minimum=self._read_floats(stats["min"]),
             maximum=self._read_floats(stats["max"]),
             files=self._read_files(table) + self._read_vocabularies(units),
         )
 
-    def _read_processing(self, found: dict[str, Table]) -> dict[str, Any]:
+    def _read_processing(self, options: dict[str, Table]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
-        if normalization := found.get("NormalizationOptions"):
+        if normalization := options.get("NormalizationOptions"):
             fields |= {name: self._read_floats(normalization[name]) for name in ("mean", "std")}
-        if thresholding := found.get("ScoreThresholdingOptions"):
+        if thresholding := options.get("ScoreThresholdingOptions"):
             fields["threshold"] = thresholding["global_score_threshold"]
-        if calibration := found.get("ScoreCalibrationOptions"):
+        if calibration := options.get("ScoreCalibrationOptions"):
             kind = _find_enum_name("ScoreTransformationType", calibration["score_transformation"])
             fields["calibration"] = kind, calibration["default_score"]
         return fields
@@ -296,7 +296,7 @@ def describe_model(model: Model, source: AnySource) -> dict[str, Any]:
         if isinstance(note, AssociatedFile) and note.kind in _LABELS and note.name in files:
             fields["labels"] = files[note.name].decode("utf-8", "replace").splitlines()
         for name in fields.keys() & {"inputs", "outputs", "files"}:
-            fields[name] = [to_fields(each) for each in fields[name]]
+            fields[name] = [to_fields(item) for item in fields[name]]
         return fields
 
     return to_fields(metadata)

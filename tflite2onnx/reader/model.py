@@ -168,7 +168,7 @@ class _Reader(TableReader):
         reads = [self._read_numbers(op["inputs"]) for op in ops]
         writes = [self._read_numbers(op["outputs"]) for op in ops]
         names = _make_unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
-        computed = {*inputs, *(i for each in writes for i in each)}
+        computed = {*inputs, *(i for variable in writes for i in variable)}
         # In files from before 2021 no tensor has the field has_rank.
         ranks = [t["has_rank"] for t in tables]
         ranks = ranks if any(ranks) else [True] * len(ranks)
@@ -216,11 +216,11 @@ class _Reader(TableReader):
         schema's defaults (ParseOpDataTfLite in flatbuffer_conversions.cc).
         """
         kind = _SHARED.get(code) or _NAMED.get(code.replace("_", ""))
-        found = table["builtin_options"] or table["builtin_options2"]
+        fields = table["builtin_options"] or table["builtin_options2"]
         if kind is None:
             return Options()
-        if found is not None and found.kind == kind:
-            return Options({name: self._read_option(name, found[name]) for name in found})
+        if fields is not None and fields.kind == kind:
+            return Options({name: self._read_option(name, fields[name]) for name in fields})
         zeros = make_zero_fields(kind)
         unknown = {n: 0 for n in _WITH_UNKNOWN & zeros.keys() if isinstance(zeros[n], int)}
         return Options({n: self._read_option(n, zero) for n, zero in zeros.items()} | unknown)
@@ -408,9 +408,9 @@ def _check_scales(scale: Array) -> None:
 
 
 def _pick_tensors(
-    tensors: Sequence[Tensor], indices: Iterable[int], what: str
+    tensors: Sequence[Tensor], indices: Iterable[int], role: str
 ) -> tuple[Tensor, ...]:
-    return tuple(expect_item(tensors, i, what) for i in indices if i != -1)
+    return tuple(expect_item(tensors, i, role) for i in indices if i != -1)
 
 
 def _read_values(indices: Table | None) -> Array | None:
@@ -433,10 +433,10 @@ def _read_map(raw: bytes) -> dict[str, Any]:
 def _make_unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
     """Make names unique; on a conflict the names at the indices `first` are kept."""
     taken: set[str] = set()
-    chosen: dict[int, str] = {}
+    names_chosen: dict[int, str] = {}
     for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):
         base = f"{names[i] or 'tensor'}_{i}"
         wishes = chain((names[i] or base, base), (f"{base}_{n}" for n in count(1)))
-        chosen[i] = next(name for name in wishes if name not in taken)
-        taken.add(chosen[i])
-    return [chosen[i] for i in range(len(names))]
+        names_chosen[i] = next(name for name in wishes if name not in taken)
+        taken.add(names_chosen[i])
+    return [names_chosen[i] for i in range(len(names))]

@@ -22,27 +22,27 @@ class StoredBytes:
         self, source: ModelSource, buffers: Vector, groups: Sequence[Table], slices: Sequence[Table]
     ) -> None:
         self._source, self._buffers, self._groups = source, buffers, groups
-        self._slices = {each["id"]: each for each in slices}
+        self._slices = {slice_table["id"]: slice_table for slice_table in slices}
         self._weights: dict[str, memoryview] = {}
 
     def read_tensor(self, tensor: Table) -> memoryview:
         """Return the bytes of a tensor, which may be empty."""
         if not tensor["external_buffer"]:
             return self.read_buffer(tensor["buffer"])
-        found = self._slices.get(tensor["external_buffer"])
-        if found is None:
+        group = self._slices.get(tensor["external_buffer"])
+        if group is None:
             fail_damaged(f"it has no external buffer {tensor['external_buffer']}")
-        if found["packing"] not in _PLAIN:
-            packing = found["packing"].decode("utf-8", "replace")
+        if group["packing"] not in _PLAIN:
+            packing = group["packing"].decode("utf-8", "replace")
             raise ModelFileError(f"the packing of external weights must be unpacked, got {packing}")
-        weights = self._read_group(expect_item(self._groups, found["group"], "a group of weights"))
-        end = found["offset"] + found["length"]
+        weights = self._read_group(expect_item(self._groups, group["group"], "a group of weights"))
+        end = group["offset"] + group["length"]
         if end > len(weights):
             raise ModelFileError(
                 f"the external weights of the model are truncated: they must have at least {end:,}"
                 f" bytes, got {len(weights):,}"
             )
-        return weights[found["offset"] : end]
+        return weights[group["offset"] : end]
 
     def _read_group(self, group: Table) -> memoryview:
         name = (group["name"] or b"").decode("utf-8", "replace")
@@ -74,8 +74,8 @@ def fail_damaged(reason: str) -> NoReturn:
     raise ModelFileError(f"the TFLite model is damaged: {reason}")
 
 
-def expect_item(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
+def expect_item(items: Any, index: int, role: str) -> Any:  # noqa: ANN401 - a sequence of anything
     """Return an item; ModelFileError if the index is wrong."""
     if not 0 <= index < len(items):
-        fail_damaged(f"the index of {what} must be below {len(items)}, got {index}")
+        fail_damaged(f"the index of {role} must be below {len(items)}, got {index}")
     return items[index]

@@ -60,7 +60,7 @@ def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -
     skeleton = locate_tensors(model, converted, ends)
     proto = skeleton.proto
     transposes, moved = skeleton.transposes
-    (opset,) = [each.version for each in proto.opset_import if not each.domain] or [0]
+    (opset,) = [entry.version for entry in proto.opset_import if not entry.domain] or [0]
     data = skeleton.serialize()
     name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
     before, after = _count_node_types(proto), _count_optimized_nodes(data)

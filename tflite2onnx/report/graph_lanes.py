@@ -68,34 +68,36 @@ class _Step(NamedTuple):
 def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
     """Return the strip of a model's main graph; `tensors` describe its values."""
     graph = proto.graph
-    constants = {each.name for each in graph.initializer}
-    same: dict[str, str] = {}  # from a value to an earlier value that has the same elements
-    inputs = [each.name for each in graph.input if each.name not in constants]
+    constants = {weight.name for weight in graph.initializer}
+    sources: dict[str, str] = {}  # from a value to an earlier value that has the same elements
+    inputs = [weight.name for weight in graph.input if weight.name not in constants]
     steps = [_Step("input", (), (name,)) for name in inputs]
-    steps += _list_steps(graph.node, same, constants)
-    steps += [_Step("output", (same.get(each.name, each.name),), ()) for each in graph.output]
-    ports = {same.get(port.name, port.name): port for port in reversed(tensors)}
+    steps += _list_steps(graph.node, sources, constants)
+    steps += [
+        _Step("output", (sources.get(weight.name, weight.name),), ()) for weight in graph.output
+    ]
+    ports = {sources.get(port.name, port.name): port for port in reversed(tensors)}
     shapes = {
-        each.name: tuple(d.dim_param or d.dim_value for d in each.type.tensor_type.shape.dim)
-        for each in (*graph.input, *graph.value_info, *graph.output)
+        weight.name: tuple(d.dim_param or d.dim_value for d in weight.type.tensor_type.shape.dim)
+        for weight in (*graph.input, *graph.value_info, *graph.output)
     }
     return _place_nodes(steps, ports, shapes)
 
 
 def _list_steps(
-    nodes: Sequence[onnx.NodeProto], same: dict[str, str], constants: set[str]
+    nodes: Sequence[onnx.NodeProto], sources: dict[str, str], constants: set[str]
 ) -> Iterator[_Step]:
     """Yield the nodes; a node that reads only constants is a constant, because runtimes fold it."""
     known = set(constants)
     for node in nodes:
-        reads = [same.get(name, name) for name in list_reads(node)]
+        reads = [sources.get(name, name) for name in list_reads(node)]
         if node.op_type == "Constant" or (reads and known.issuperset(reads)):
             known.update(node.output)
         elif node.op_type in _PAIRS:
-            same[node.output[0]] = reads[0]
+            sources[node.output[0]] = reads[0]
         else:
-            made = tuple(name for name in node.output if name)
-            yield _Step(node.op_type, tuple(dict.fromkeys(reads)), made)
+            values = tuple(name for name in node.output if name)
+            yield _Step(node.op_type, tuple(dict.fromkeys(reads)), values)
 
 
 def _place_nodes(
@@ -129,13 +131,13 @@ def _place_nodes(
 def _fill_regions(rows: Sequence[GraphRow], lines: Sequence[Line]) -> tuple[GraphRow, ...]:
     """Give nodes inside an operator the layout of the nodes that read them, for each rank."""
     readers = {line.row: line.ends[0][0] for line in reversed(lines)}
-    found = list(rows)
-    for i in reversed(range(len(found))):
-        row, after = found[i], found[readers.get(i, i)]
+    regions = list(rows)
+    for i in reversed(range(len(regions))):
+        row, after = regions[i], regions[readers.get(i, i)]
         alike = len(row.shape) == len(after.shape) and after.kind != "Transpose"
         if not row.region and not row.layout and alike:
-            found[i] = replace(row, region=after.region, layout=after.layout)
-    return tuple(found)
+            regions[i] = replace(row, region=after.region, layout=after.layout)
+    return tuple(regions)
 
 
 def _free_lane(lanes: Mapping[str, int]) -> int:

@@ -101,10 +101,10 @@ def _judge(report: Report) -> tuple[str, str]:
 
 def _describe_extent(report: Report) -> str:
     inner = len(report.tensors) or len(report.operators)
-    what = count(len(report.outputs), "output")
-    what += f" and {count(inner, 'tensor')}" if inner else ""
+    subject = count(len(report.outputs), "output")
+    subject += f" and {count(inner, 'tensor')}" if inner else ""
     worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
-    return f"{what}, on {count(report.samples, 'sample')}{worst}"
+    return f"{subject}, on {count(report.samples, 'sample')}{worst}"
 
 
 def _summarize(report: Report) -> str:
@@ -130,7 +130,7 @@ def _summarize(report: Report) -> str:
 
 def _write_interface(facts: Facts) -> str:
     empty = ("", "", "")
-    found = {
+    differences = {
         d.name: (*_format_numbers(d)[::2], verdict) for d, verdict in facts.report.judged_outputs
     }
     kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
@@ -141,7 +141,7 @@ def _write_interface(facts: Facts) -> str:
             end.dtype,
             f"{format_sizes(end.tflite_shape)} {end.layout[0]}",
             f"{format_sizes(end.onnx_shape)} {end.layout[1]}",
-            *(found.get(end.name, empty) if kind == "output" else empty),
+            *(differences.get(end.name, empty) if kind == "output" else empty),
         )
         for kind, end in kinds
     ]
@@ -171,9 +171,9 @@ def _write_depth(report: Report) -> str:
 
 
 def _write_steps(report: Report) -> str:
-    found = report.tensors or report.operators
+    comparisons = report.tensors or report.operators
     counts = [0] * (MOST_STEPS + 1)
-    for compared in found:
+    for compared in comparisons:
         for i, number in enumerate(compared.steps):
             counts[i] += number
     total = sum(counts)
@@ -190,7 +190,7 @@ def _write_steps(report: Report) -> str:
             for i, number, part in parts
         ]
         return as_section("Differences in steps", as_paragraph(words, "soft"), as_bars(rows))
-    decades = Counter(_find_decade(compared.difference.relative) for compared in found)
+    decades = Counter(_find_decade(compared.difference.relative) for compared in comparisons)
     words = "How many tensors have which largest difference, relative to their range."
     most = max(decades.values(), default=1)
     rows = [
@@ -281,12 +281,12 @@ def _write_kinds(facts: Facts) -> str:
         "Types of nodes whose number ONNX Runtime's optimizations change. Types that the file does"
         " not have are fused operators."
     )
-    found = as_table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
-    return as_section("Fused operators", as_paragraph(words, "soft") if found else "", found)
+    table = as_table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
+    return as_section("Fused operators", as_paragraph(words, "soft") if table else "", table)
 
 
 def _write_storage(facts: Facts) -> str:
-    rows = [astuple(each) for each in facts.storage]
+    rows = [astuple(storage) for storage in facts.storage]
     words = "What each quantized tensor is in both models, how it is read and written, and why."
     head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
     if not rows:
@@ -299,7 +299,7 @@ def _write_latency(latency: Latency | None) -> str:
         return ""
     times = {"LiteRT": latency.litert, "ONNX Runtime": latency.onnx_runtime}
     slowest = max(times.values())
-    rows = [(name, each / slowest, f"{each:.3g} ms") for name, each in times.items()]
+    rows = [(name, time / slowest, f"{time:.3g} ms") for name, time in times.items()]
     words = (
         "The time of an inference on this machine, in one thread. LiteRT runs its fastest kernels"
         " (XNNPACK)."

@@ -35,7 +35,7 @@ def place_page(report: str, part: Part) -> Path:
 
 
 def write_page(
-    report: str | None, part: Part, model: ModelFile, converted: ConvertedModel, found: Report
+    report: str | None, part: Part, model: ModelFile, converted: ConvertedModel, findings: Report
 ) -> None:
     """Write the page of a part, and the folders that it is in.
 
@@ -49,4 +49,4 @@ def write_page(
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {page}: {error.strerror}") from error
-    write_report(page, model, converted, found)
+    write_report(page, model, converted, findings)

@@ -43,9 +43,9 @@ def draw_depth(report: Report, bound: float | None) -> str:
 
     series = [
         _draw_series(
-            kind, [(compute_position(c), c.name not in far) for c in found if c.name in order]
+            kind, [(compute_position(c), c.name not in far) for c in items if c.name in order]
         )
-        for kind, found in (("alone", alone), ("chain", chain))
+        for kind, items in (("alone", alone), ("chain", chain))
     ]
     lines = [
         _draw_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)
@@ -53,18 +53,18 @@ def draw_depth(report: Report, bound: float | None) -> str:
     lines.append(_draw_line(0, "equal"))
     if bound is not None:
         lines.append(_draw_line(100 * (top - bound) / (top - low), "", " bound"))
-    own = {c.name: c for c in alone}
+    by_name = {c.name: c for c in alone}
     points = [
         {
             "x": order[c.name] / last,
             "name": c.name,
-            "lines": _write_tooltip(c, own.get(c.name), far),
+            "lines": _write_tooltip(c, by_name.get(c.name), far),
         }
         for c in chain or alone
     ]
     named = [("chain", "computed in the network"), ("alone", "operator on LiteRT's inputs")]
     named.append(("bad", "exceeds its limits"))
-    drawn = [entry for entry, found in zip(named, (chain, alone, far), strict=True) if found]
+    drawn = [entry for entry, items in zip(named, (chain, alone, far), strict=True) if items]
     return (
         '<div class="plot" tabindex="0" role="img" data-points="points" aria-label="signal to'
         f' noise of {len(order)} tensors">{"".join(lines)}<svg viewBox="0 0 1000 100"'
@@ -102,9 +102,9 @@ def _write_tooltip(
     ]
     if alone is not None:
         lines.append(f"alone: {format_difference(alone.difference)}")
-    own = compared if alone is None or alone.difference.ok else alone
-    if compared.name in far and not own.difference.ok:
-        lines.append(own.difference.complaint)
+    judged_tensor = compared if alone is None or alone.difference.ok else alone
+    if compared.name in far and not judged_tensor.difference.ok:
+        lines.append(judged_tensor.difference.complaint)
     return lines
 
 

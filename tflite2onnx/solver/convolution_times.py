@@ -91,12 +91,12 @@ def list_terms(
     """
     read, *window = filters
     kernel = find_kernel(block, read, tuple(window), depthwise=depthwise)
-    made = _round_up(outputs, block)
+    width = _round_up(outputs, block)
     if kernel in ("pointwise", "window"):
         read = _round_up(read, block)
-    loads = 0 if depthwise else read * prod(window) * pixels[1] * -(-made // (_TOGETHER * block))
-    size = (made if depthwise else read) * pixels[0] + made * pixels[1]
-    filters_size = read * prod(window) * made
+    loads = 0 if depthwise else read * prod(window) * pixels[1] * -(-width // (_TOGETHER * block))
+    size = (width if depthwise else read) * pixels[0] + width * pixels[1]
+    filters_size = read * prod(window) * width
     return kernel, Terms(filters_size * pixels[1], loads, _FLOAT * size, _FLOAT * filters_size)
 
 

@@ -127,7 +127,7 @@ def _list_stored_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _view_node(node: onnx.NodeProto) -> NodeView:
-    integers = {each.name: each.i for each in node.attribute if each.type == each.INT}
+    integers = {item.name: item.i for item in node.attribute if item.type == item.INT}
     first = next((name for name in node.output if name), "")
     return NodeView(
         node.name or first, node.op_type, node.domain, node.input, node.output, integers

@@ -140,10 +140,10 @@ class QuantizedTypes(Rule):
             integers = node.inputs[0] if node.operator == "DequantizeLinear" else node.outputs[0]
             constant = node.inputs[0] in model.constants
             allowed = (*self.weights, "int32") if constant else self.data
-            found = model.types.get(integers)
-            if found is not None and found not in allowed:
-                what = "constants" if constant else "quantized tensors"
-                message = f"type of {what} must be {_join_words(allowed)}, got {found}"
+            dtype = model.types.get(integers)
+            if dtype is not None and dtype not in allowed:
+                subject = "constants" if constant else "quantized tensors"
+                message = f"type of {subject} must be {_join_words(allowed)}, got {dtype}"
                 yield Breach(node.name, node.operator, message)
 
 
@@ -190,9 +190,9 @@ class TypesOfEnds(Rule):
         ends = [(name, "input", self.inputs) for name in model.inputs]
         ends += [(name, "output", self.outputs or self.inputs) for name in model.outputs]
         for name, end, allowed in ends:
-            found = model.types.get(name)
-            if found is not None and found not in allowed:
-                message = f"type must be {_join_words(allowed)}, got {found}"
+            dtype = model.types.get(name)
+            if dtype is not None and dtype not in allowed:
+                message = f"type must be {_join_words(allowed)}, got {dtype}"
                 yield Breach(name, end, message)
 
 
@@ -206,8 +206,8 @@ class NoTypes(Rule):
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node that has a value of one of these types."""
         for node in model.nodes:
-            found = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
-            wrong = sorted(found & {*self.types})
+            types = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
+            wrong = sorted(types & {*self.types})
             if wrong and node.operator not in self.unless:
                 message = f"type must not be {_join_words(self.types)}, got {wrong[0]}"
                 yield Breach(node.name, node.operator, message)
@@ -260,10 +260,10 @@ class DequantizedInputs(Rule):
         }
         for node in model.nodes:
             for place in self.inputs.get(node.operator, ()):
-                found = stored.get(node.inputs[place]) if place < len(node.inputs) else None
-                if found is not None and found not in self.types:
+                value = stored.get(node.inputs[place]) if place < len(node.inputs) else None
+                if value is not None and value not in self.types:
                     demand = f"type of input {place} before DequantizeLinear must be"
-                    message = f"{demand} {_join_words(self.types)}, got {found}"
+                    message = f"{demand} {_join_words(self.types)}, got {value}"
                     yield Breach(node.name, node.operator, message)
 
 

@@ -109,8 +109,8 @@ class _Bytes(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
+    def seek(self, offset: int, origin: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[origin]
         if base + offset < 0:
             raise ValueError(f"a place in a file must not be negative, got {base + offset}")
         self._place = base + offset

@@ -22,11 +22,11 @@ def check_distinct_files(
     """Raise OutputError if an output path leads to another file; `role` names that file."""
     try:
         # The paths are compared too, because files that do not exist yet have no identity.
-        same = os.path.realpath(path) == os.path.realpath(other)
-        same = same or os.path.samefile(path, other)  # noqa: PTH121 - they may be any os.PathLike
+        is_same = os.path.realpath(path) == os.path.realpath(other)
+        is_same = is_same or os.path.samefile(path, other)  # noqa: PTH121 - they may be any os.PathLike
     except (OSError, ValueError):  # a file is missing; the error comes when it is read or written
         return
-    if same:
+    if is_same:
         raise OutputError(f"cannot write {os.fspath(path)}: it is {role}")
 
 

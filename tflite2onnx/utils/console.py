@@ -148,8 +148,8 @@ def print_error(model: str, message: str) -> None:
 
 def describe_bug(error: Exception) -> str:
     """Return a message for an unexpected exception."""
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"this is a bug in tflite2onnx; please report it with the output of -v ({what})"
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"this is a bug in tflite2onnx; please report it with the output of -v ({text})"
 
 
 def describe_record(record: LogRecord) -> str:

@@ -66,9 +66,9 @@ def check_contradictions(
         OptionError: two options contradict each other.
     """
     for rule in rules:
-        found = _find_values(getattr(options, rule.option))
+        values = _find_values(getattr(options, rule.option))
         others = [value for name in rule.others for value in _find_values(getattr(options, name))]
-        if not any(_fits(value, rule.values) for value in found):
+        if not any(_fits(value, rule.values) for value in values):
             continue
         if rule.allowed == GIVEN:
             fits = any(_fits(value, GIVEN) for value in others)

@@ -368,7 +368,7 @@ def is_equal(one: Dim, other: Dim) -> bool:
     difference = one - other
     if not isinstance(difference, Dimension):
         return difference == 0
-    lows = [each.least for each in (difference, -difference)]
+    lows = [side.least for side in (difference, -difference)]
     if any(low is not None and low > 0 for low in lows):
         return False
     raise UndecidedError(difference)

@@ -44,17 +44,18 @@ def list_instructions() -> dict[str, bool | None]:
     sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
     features, facts = _read_numpy_features(), _read_linux_facts()
     flags = frozenset(facts.get("flags", facts.get("Features", "")).split())
-    asked = {each.name: features.get(each.numpy) for each in sets}
-    if any(asked[each.name] is False and each.linux[0] in flags for each in sets):
+    asked = {entry.name: features.get(entry.numpy) for entry in sets}
+    if any(asked[entry.name] is False and entry.linux[0] in flags for entry in sets):
         return asked
     if flags:
         return {
-            each.name: bool(asked[each.name] or not flags.isdisjoint(each.linux)) for each in sets
+            entry.name: bool(asked[entry.name] or not flags.isdisjoint(entry.linux))
+            for entry in sets
         }
     # numpy detects only one of two forms of an instruction set, so its False means unknown.
     return {
-        each.name: asked[each.name] or (asked[each.name] if len(each.linux) == 1 else None)
-        for each in sets
+        entry.name: asked[entry.name] or (asked[entry.name] if len(entry.linux) == 1 else None)
+        for entry in sets
     }
 
 

@@ -13,11 +13,11 @@ class Names:
         self._taken = set(taken)
         self._copies: Counter[str] = Counter()
 
-    def make_unique(self, wish: str) -> str:
+    def make_unique(self, base: str) -> str:
         """Take a name and return it; a name that is taken or empty gets a number."""
-        name = wish
+        name = base
         while not name or name in self._taken:
-            self._copies[wish] += 1
-            name = f"{wish}_{self._copies[wish]}"
+            self._copies[base] += 1
+            name = f"{base}_{self._copies[base]}"
         self._taken.add(name)
         return name

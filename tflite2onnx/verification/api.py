@@ -135,7 +135,7 @@ def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
     """
     if len(ends.signatures) <= 1:
         return [ends]
-    source, known, found = read_model(model), set[int](), []
+    source, known, parts = read_model(model), set[int](), []
     for key, names in ends.signatures.items():
         index, _ = find_signature(source, key)
         if index not in known:
@@ -145,8 +145,8 @@ def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
                 replace(end, tflite_shape=tensor.shape)
                 for end, tensor in zip(ends.inputs, tensors, strict=True)
             ]
-            found.append(ends._replace(signatures={key: names}, inputs=inputs))
-    return found if len(found) > 1 else [ends]
+            parts.append(ends._replace(signatures={key: names}, inputs=inputs))
+    return parts if len(parts) > 1 else [ends]
 
 
 def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
@@ -212,10 +212,10 @@ class _Both:
         if self._ends.batch is None:
             return open_interpreter(self._model, kernels, inner=inner)
         ends = self._ends.inputs, self._ends.outputs
-        each = [
+        interpreters = [
             open_interpreter(self._model, kernels, inner=inner) for _ in range(self._ends.samples)
         ]
-        return BatchInterpreter(each, *ends)
+        return BatchInterpreter(interpreters, *ends)
 
     def resize(self, ends: OpenedModel) -> _Both:
         """Return the same models with inputs of other sizes."""
@@ -251,19 +251,19 @@ class _Both:
         self, inputs: Mapping[str, GivenArray], details: Sequence[Detail]
     ) -> dict[str, GivenArray]:
         """Return arrays by the names of tensors; signatures and the ONNX model have other names."""
-        own = [detail["name"] for detail in details]
-        of_onnx = {end.name: name for end, name in zip(self._ends.inputs, own, strict=True)}
+        names = [detail["name"] for detail in details]
+        of_onnx = {end.name: name for end, name in zip(self._ends.inputs, names, strict=True)}
         aliases = {
             name: of_onnx.get(in_onnx, name)
             for called in self._ends.signatures.values()
             for name, in_onnx in called.get("inputs", {}).items()
         }
-        known = aliases | of_onnx | {name: name for name in own}
+        known = aliases | of_onnx | {name: name for name in names}
         named: dict[str, GivenArray] = {}
-        for name, given in inputs.items():
+        for name, array in inputs.items():
             if known.get(name, name) in named:
                 raise OptionError(f"the input {known[name]} must be given once, got {name} too")
-            named[known.get(name, name)] = given
+            named[known.get(name, name)] = array
         return named
 
     def make_samples(
@@ -307,15 +307,15 @@ class _Both:
         `Run.compare_samples`.
         """
         run, (outputs, inner) = self._compare_samples(arrays, ways, must_show=must_show)
-        differences = [c.difference for each in inner.values() for c in each.values()]
+        differences = [c.difference for comparison in inner.values() for c in comparison.values()]
         if True not in ways and not all(
-            each.is_within for each in (*outputs.values(), *differences)
+            comparison.is_within for comparison in (*outputs.values(), *differences)
         ):
             inner |= self._compare_samples(arrays, [True])[1][1]
         chain = inner.get(False, {})
         run.allow_kernel_differences(arrays, self._places if chain else (), outputs, chain)
         graph = self._graph
-        compared = [c for each in inner.values() for c in each.values()]
+        compared = [c for comparison in inner.values() for c in comparison.values()]
         names = {c.name for c in compared if not c.difference.ok}
         storage = {name: describe_operator(self._skeleton.plan, name) for name in names}
         return Report(
@@ -381,9 +381,9 @@ class _Both:
         # too.
         computed = (t for op in self._sample_graph.ops for t in op.outputs)
         names = {t.name for t in computed if t.shape[:1] == (1,)}
-        found = [p for p in places if p.tensor.name in names]
-        same = [p for p in found if p.port.tensor.shape == p.tensor.shape]
-        return [p for p in same if p.port.tensor.sizes[:1] == (batch,)]
+        candidates = [p for p in places if p.tensor.name in names]
+        same_places = [p for p in candidates if p.port.tensor.shape == p.tensor.shape]
+        return [p for p in same_places if p.port.tensor.sizes[:1] == (batch,)]
 
 
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:

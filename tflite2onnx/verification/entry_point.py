@@ -42,7 +42,7 @@ def embed_external_weights(model: AnySource) -> ModelFile:
         [root[name][i] for i in range(len(root[name]))]
         for name in ("external_buffer_groups", "external_buffers")
     )
-    if sum(each["length"] for each in slices) + len(source.data) > _MOST_BYTES:
+    if sum(slice_table["length"] for slice_table in slices) + len(source.data) > _MOST_BYTES:
         raise VerifyError("a model with external weights must be below 2 GB to be verified")
     stored = StoredBytes(source, root["buffers"], groups, slices)
     schema = import_runtime("ai_edge_litert.schema_py_generated")
@@ -72,8 +72,8 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
     data = _read_bytes(model)
     root = read_root(memoryview(bytes(data)))
     graphs, signatures = root["subgraphs"], root["signature_defs"]
-    for here, there in ((0, index), (index, 0)):
-        place = graphs.find_offset(here)
+    for target, there in ((0, index), (index, 0)):
+        place = graphs.find_offset(target)
         struct.pack_into("<I", data, place, graphs[there].position - place)
     struct.pack_into("<I", data, signatures.find_offset(0) - _NUMBER, 0)
     return bytes(data)
@@ -90,8 +90,8 @@ def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
     """
     data = _read_bytes(model)
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
-    own = graph["outputs"].tolist()
-    _append_indices(data, graph, "outputs", [*dict.fromkeys([*own, *indices])])
+    numbers = graph["outputs"].tolist()
+    _append_indices(data, graph, "outputs", [*dict.fromkeys([*numbers, *indices])])
     return bytes(data)
 
 

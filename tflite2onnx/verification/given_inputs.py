@@ -38,11 +38,11 @@ class GivenInputs:
 
     def __init__(self, samples: Mapping[str, Sequence[GivenSample]]) -> None:
         self._samples = samples
-        counts = {name: len(each) for name, each in samples.items()}
+        counts = {name: len(listed) for name, listed in samples.items()}
         self.count = max(counts.values(), default=0)
         if not set(counts.values()) <= {1, self.count}:
-            said = ", ".join(f"{name} {number}" for name, number in counts.items())
-            raise VerifyError(f"inputs must have equal numbers of samples, or one, got {said}")
+            text = ", ".join(f"{name} {number}" for name, number in counts.items())
+            raise VerifyError(f"inputs must have equal numbers of samples, or one, got {text}")
 
     @property
     def names(self) -> Collection[str]:
@@ -51,12 +51,14 @@ class GivenInputs:
 
     def read_arrays(self, index: int) -> dict[str, Array]:
         """Return the arrays of a run by input; runs beyond the samples repeat the samples."""
-        return {name: each[index % len(each)].read() for name, each in self._samples.items()}
+        return {
+            name: samples[index % len(samples)].read() for name, samples in self._samples.items()
+        }
 
     def describe_origin(self, index: int) -> str:
         """Return the file of a sample, or its position in a batch; empty if nothing was given."""
-        varied = (each for each in self._samples.values() if len(each) == self.count)
-        return next((each[index % len(each)].origin for each in varied), "")
+        varied = (samples for samples in self._samples.values() if len(samples) == self.count)
+        return next((samples[index % len(samples)].origin for samples in varied), "")
 
 
 def open_inputs(
@@ -79,7 +81,7 @@ def open_inputs(
         if name not in known:
             message = f"the name of an input must be {join_alternatives(list(known))}, got {name}"
             raise VerifyError(message)
-    samples = {name: list(_split_input(given, known[name])) for name, given in inputs.items()}
+    samples = {name: list(_split_input(array, known[name])) for name, array in inputs.items()}
     if pictures:
         target = find_image_input()
         if target.name in inputs:
@@ -95,7 +97,7 @@ def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[P
     try:
         if not place.is_dir():
             return [place]
-        files = sorted(each for each in place.iterdir() if each.suffix.lower() in suffixes)
+        files = sorted(file for file in place.iterdir() if file.suffix.lower() in suffixes)
     except (OSError, ValueError) as error:
         raise VerifyError(f"cannot read {place}: {_describe_reason(error)}") from error
     if not files:
@@ -103,12 +105,12 @@ def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[P
     return files
 
 
-def _split_input(given: GivenArray, detail: Detail) -> Iterator[GivenSample]:
+def _split_input(arrays: GivenArray, detail: Detail) -> Iterator[GivenSample]:
     """Yield the samples of an input."""
-    if not isinstance(given, (str, os.PathLike)):
-        yield from _split_array(np.asarray(given), detail, detail["name"])
+    if not isinstance(arrays, (str, os.PathLike)):
+        yield from _split_array(np.asarray(arrays), detail, detail["name"])
         return
-    for file in _list_files(given, _ARRAY_SUFFIXES):
+    for file in _list_files(arrays, _ARRAY_SUFFIXES):
         batch = list(_split_array(_read_array(file, detail["name"]), detail, str(file)))
         # Each sample is read when it is needed, so that a folder may be larger than the memory.
         yield from (
@@ -137,10 +139,10 @@ def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSam
         yield GivenSample(partial(_cast_sample, sample, dtype, place), place)
 
 
-def _can_cast(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
-    if want.kind == "S":  # LiteRT accepts bytes and str of any width
-        return have.kind in "SUO"
-    return have.kind not in "SUO" and np.can_cast(have, want, "same_kind")
+def _can_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    if target.kind == "S":  # LiteRT accepts bytes and str of any width
+        return source.kind in "SUO"
+    return source.kind not in "SUO" and np.can_cast(source, target, "same_kind")
 
 
 def _spell(dtype: np.dtype[Any]) -> str:
@@ -191,14 +193,14 @@ def _read_array(path: Path, name: str) -> Array:
     """Return the array in a .npy file, or in a .npz file the array of this name or the only one."""
     try:
         mapped = path.suffix.lower() == ".npy" and path.stat().st_size > _LARGE
-        found: Any = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            names = found.files
-            chosen = name if name in names else names[0] if len(names) == 1 else None
-            if chosen is not None:
-                return np.asarray(found[chosen])
+        content: Any = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            names = content.files
+            name_chosen = name if name in names else names[0] if len(names) == 1 else None
+            if name_chosen is not None:
+                return np.asarray(content[name_chosen])
     except Exception as error:  # numpy, archives and compression raise exceptions of many classes
         raise VerifyError(f"cannot read {path}: {_describe_reason(error)}") from error
     raise VerifyError(

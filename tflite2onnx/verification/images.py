@@ -80,13 +80,13 @@ def find_image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     by_name = dict(zip(names, metadata.inputs if metadata else (), strict=False))
     shaped = [(detail, detail["shape"]) for detail in details]
     pictures = [d for d, shape in shaped if len(shape) == _IMAGE and int(shape[-1]) in _MODES]
-    found = [(detail, by_name.get(detail["name"])) for detail in pictures]
-    if len(found) != 1:
+    inputs = [(detail, by_name.get(detail["name"])) for detail in pictures]
+    if len(inputs) != 1:
         raise VerifyError(
             "the model must have one input for pictures, [batch, height, width, channels] with 1, 3"
-            f" or 4 channels, got {len(found)}; use --input NAME=FILE"
+            f" or 4 channels, got {len(inputs)}; use --input NAME=FILE"
         )
-    ((detail, tensor),) = found
+    ((detail, tensor),) = inputs
     mean, std = (tensor.mean, tensor.std) if tensor else ((), ())
     channels = int(detail["shape"][-1])
     if not {len(mean), len(std)} <= {0, 1, channels} or not np.all(np.asarray(std)):

@@ -114,12 +114,12 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     ports = {port.tensor.name: port for port in skeleton.tensors}
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
     producers = {tensor: op for op in graph.ops for tensor in op.outputs}
-    found = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
-    unseen = {tensor: op for tensor, op in producers.items() if tensor not in found}
+    tensors = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
+    unseen = {tensor: op for tensor, op in producers.items() if tensor not in tensors}
     return [
         Place(tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, unseen))
         for tensor, op in producers.items()
-        if tensor in found
+        if tensor in tensors
     ]
 
 
@@ -128,7 +128,7 @@ def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     producers = [op]
     for producer in producers:  # the loop appends to the list
         before = dict.fromkeys(unseen[t] for t in producer.present if t in unseen)
-        producers += [each for each in before if each not in producers]
+        producers += [op_before for op_before in before if op_before not in producers]
     return tuple(producers)
 
 
@@ -176,10 +176,10 @@ class InnerTensors:
         `feeds` are the inputs of the ONNX model. `limits` are those of a network; an operator that
         runs alone has its own limits.
         """
-        for place, have in self._run_segments(interpreter, feeds):
-            want = read_inner_tensor(interpreter, place.litert)
-            if want is not None:
-                yield compare_tensor(place, want, have, limits, alone=self.alone)
+        for place, onnx in self._run_segments(interpreter, feeds):
+            litert = read_inner_tensor(interpreter, place.litert)
+            if litert is not None:
+                yield compare_tensor(place, litert, onnx, limits, alone=self.alone)
 
     def _run_segments(
         self, interpreter: Any, feeds: Mapping[str, Array]
@@ -190,28 +190,28 @@ class InnerTensors:
             for place in self._places.get(name, ()):
                 yield place, feeds[name]
         for i, (segment, session) in enumerate(self._pieces):
-            given = {
+            values = {
                 name: live[name]
                 if name in live  # an earlier piece computes the value
                 else self._read_litert_as_stored(interpreter, self._places[name][0])
                 for name in segment.feeds
             }
-            states = (each.name for each in session.get_overridable_initializers())
-            given |= {name: feeds[name] for name in states if name in feeds}
-            outputs = run_onnx(session, given, segment.fetches)
-            made = dict(zip(segment.fetches, outputs, strict=True))
+            states = (initializer.name for initializer in session.get_overridable_initializers())
+            values |= {name: feeds[name] for name in states if name in feeds}
+            outputs = run_onnx(session, values, segment.fetches)
+            computed = dict(zip(segment.fetches, outputs, strict=True))
             for called, name in segment.tensors:
                 first, *others = self._places[name]
-                yield first, made[called]
-                same = (
+                yield first, computed[called]
+                compared = (
                     self._read_litert_as_stored(interpreter, first)
                     if self.alone and others
-                    else made[called]
+                    else computed[called]
                 )
                 for place in others:
-                    yield place, same
+                    yield place, compared
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
-            live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
+            live = {n: a for n, a in (*live.items(), *computed.items()) if n in later}
 
     def _read_litert_as_stored(self, interpreter: Any, place: Place) -> Array:
         """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
@@ -222,25 +222,25 @@ class InnerTensors:
 
 
 def compare_tensor(
-    place: Place, want: Array, have: Array, limits: Limits, *, alone: bool = False
+    place: Place, litert: Array, onnx: Array, limits: Limits, *, alone: bool = False
 ) -> TensorComparison:
     """Compare a tensor of LiteRT with the value of the ONNX model that stores it."""
     tensor, port = place.tensor, place.port
-    have = _to_tflite_storage(place, have)
+    onnx = _to_tflite_storage(place, onnx)
     rescaled = _find_other_scale(place)
     if rescaled is not None:
-        have = decode_constant(have, rescaled)
-    if have.size == want.size and tensor.shape != port.tensor.shape:
-        have = have.reshape(want.shape)  # the file has no shape, or another shape
-    want, step = _to_onnx_type(place, want)
+        onnx = decode_constant(onnx, rescaled)
+    if onnx.size == litert.size and tensor.shape != port.tensor.shape:
+        onnx = onnx.reshape(litert.shape)  # the file has no shape, or another shape
+    litert, step = _to_onnx_type(place, litert)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
     limits = _widen_limits(place, limits, step, alone=alone)
-    found = compare(tensor.name, want, have, limits, zero)
+    result = compare(tensor.name, litert, onnx, limits, zero)
     counts: tuple[int, ...] = ()
-    if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
-        counts = _count_steps(want, have, step)
+    if not result.reason and (step or (litert.dtype.name in QUANTIZED and tensor.quantization)):
+        counts = _count_steps(litert, onnx, step)
     return TensorComparison(
-        found, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
+        result, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
     )
 
 
@@ -263,14 +263,14 @@ def _has_weights(op: Op) -> bool:
     return any(t is not None and t.data is not None and is_quantized(t) for t in op.inputs)
 
 
-def _count_steps(want: Array, have: Array, step: float) -> tuple[int, ...]:
+def _count_steps(litert: Array, onnx: Array, step: float) -> tuple[int, ...]:
     """Return how many elements are 0, 1, 2... steps apart."""
     if step:
         with np.errstate(all="ignore"):
-            apart = np.fmin(np.abs(want - have) / step, MOST_STEPS)
+            apart = np.fmin(np.abs(litert - onnx) / step, MOST_STEPS)
         apart = np.rint(apart).astype(np.uint8)
     else:
-        apart = np.minimum(subtract_integers(want, have), MOST_STEPS)
+        apart = np.minimum(subtract_integers(litert, onnx), MOST_STEPS)
     return tuple(map(int, np.bincount(apart.reshape(-1))))
 
 
@@ -283,7 +283,7 @@ def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
     own, other = place.tensor.quantization, _find_other_scale(place)
     to_real = other is not None or place.port.dtype.is_float
     if to_real and own is not None and array.dtype.kind in "iu":
-        steps = [each.scale.max() for each in (own, other) if each is not None]
+        steps = [scales.scale.max() for scales in (own, other) if scales is not None]
         return decode_constant(array, own), float(max(steps))
     return array, 0.0 if other is None else float(other.scale.max())
 
@@ -297,14 +297,14 @@ def _find_other_scale(place: Place) -> Quantization | None:
     tensor, other, dtype = place.tensor, place.port.tensor, place.port.dtype
     if not is_quantized(other) or not dtype.is_integer:
         return None
-    own, stored = (
-        move_zero_point(Storage(each.dtype, each.quantization), dtype).quantization
-        for each in (tensor, other)
+    scales, stored = (
+        move_zero_point(Storage(item.dtype, item.quantization), dtype).quantization
+        for item in (tensor, other)
     )
-    if own and stored and own.scale.size == 1 and own.scale == stored.scale:
-        stored = own
+    if scales and stored and scales.scale.size == 1 and scales.scale == stored.scale:
+        stored = scales
     is_kept = tensor.dtype is dtype or (tensor.dtype, dtype) == (DType.INT8, DType.UINT8)
-    return None if is_kept and same_quantization(own, stored) else stored
+    return None if is_kept and same_quantization(scales, stored) else stored
 
 
 def _to_tflite_storage(place: Place, array: Array) -> Array:

@@ -139,19 +139,19 @@ def profile_nodes(
     return [
         NodeTime(
             kind,
-            1e-6 * median(event["dur"] for event in each) * len(each) / runs,
-            _read_shapes(each[0]["args"].get("input_type_shape", ())),
-            _read_shapes(each[0]["args"].get("output_type_shape", ())),
+            1e-6 * median(event["dur"] for event in times) * len(times) / runs,
+            _read_shapes(times[0]["args"].get("input_type_shape", ())),
+            _read_shapes(times[0]["args"].get("output_type_shape", ())),
             activations.get(name.removesuffix(_TIME), ""),
         )
-        for (kind, name), each in found.items()
+        for (kind, name), times in found.items()
         if kind not in _PARENTS
     ]
 
 
 def _read_shapes(typed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[int, ...], ...]:
     """Return the shapes in a list of {type: shape}."""
-    return tuple(tuple(shape) for each in typed for shape in each.values())
+    return tuple(tuple(shape) for entry in typed for shape in entry.values())
 
 
 def find_shares(nodes: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
@@ -189,9 +189,11 @@ def measure_turns(
     for turn in range(1 + turns):
         if turn and time.perf_counter() - start > seconds:
             break
-        for run, each in order.sample(pairs, len(pairs)):
-            each.append(_measure_mean(run, round(_TURN / max(each[0], 1e-9)) if turn else 1, now))
-    return [each[1:] or each for each in times]
+        for run, series in order.sample(pairs, len(pairs)):
+            series.append(
+                _measure_mean(run, round(_TURN / max(series[0], 1e-9)) if turn else 1, now)
+            )
+    return [series[1:] or series for series in times]
 
 
 def _measure_mean(run: Inference, count: int, clock: Callable[[], float]) -> float:

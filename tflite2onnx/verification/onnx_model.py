@@ -203,14 +203,14 @@ def _try_conversions(
     model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel
 ) -> Iterator[Result]:
     """Yield the conversions that may have produced the file, the likeliest first."""
-    opset = next((each.version for each in proto.opset_import if not each.domain), None)
+    opset = next((entry.version for entry in proto.opset_import if not entry.domain), None)
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     stored = any(node.op_type in _STORAGE for node in proto.graph.node)
     kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
     if ends.quantization == "symmetric":
         kinds = [("symmetric", "auto", "auto")]
     static = not any(end.symbols for end in ends.inputs)
-    shared = any(each.key == CACHES for each in proto.metadata_props)
+    shared = any(entry.key == CACHES for entry in proto.metadata_props)
     inputs, outputs = _pair_tensors(model, ends)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
@@ -255,8 +255,8 @@ def _list_interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, 
 def _list_candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield the possible origins of the input and output names: (signature, `names` option)."""
     for key, called in ends.signatures.items():
-        same = (name == own for each in called.values() for name, own in each.items())
-        if ends.rename or any(same):
+        equal = (name == tensor for names in called.values() for name, tensor in names.items())
+        if ends.rename or any(equal):
             yield key, "signature"
     yield ends.signature, "tensor"
 
@@ -266,11 +266,11 @@ def _pair_tensors(model: ModelFile, ends: OpenedModel) -> tuple[_Pairs, _Pairs]:
     source = read_model(model)
     graph = source.graphs[find_signature(source, ends.signature)[0]]
     tensors = {tensor.name: tensor for tensor in graph.tensors}
-    own = {key: getattr(graph, key) for key in ("inputs", "outputs")}
-    own |= {key: [tensors[name] for name in names] for key, names in ends.part.items()}
+    ends_of_graph = {key: getattr(graph, key) for key in ("inputs", "outputs")}
+    ends_of_graph |= {key: [tensors[name] for name in names] for key, names in ends.part.items()}
     return (
-        [*zip(own["inputs"], ends.inputs, strict=False)],
-        [*zip(own["outputs"], ends.outputs, strict=False)],
+        [*zip(ends_of_graph["inputs"], ends.inputs, strict=False)],
+        [*zip(ends_of_graph["outputs"], ends.outputs, strict=False)],
     )
 
 
@@ -278,7 +278,7 @@ def _find_chosen_shapes(
     pairs: _Pairs, *, static: bool, batch: int | str | None
 ) -> dict[str, Sequence[int | str]]:
     """Return the shapes that differ from the declared shapes, by the names of the tensors."""
-    chosen: dict[str, Sequence[int | str]] = {}
+    sizes_chosen: dict[str, Sequence[int | str]] = {}
     for tensor, end in pairs:
         shape, sizes, dynamic = end.tflite_shape, end.tflite_sizes, tensor.dynamic_axes
         if batch is not None:  # the sizes of one sample
@@ -286,8 +286,8 @@ def _find_chosen_shapes(
             shape, sizes, dynamic = (*first, *shape[1:]), (*first, *sizes[1:]), dynamic - {0}
         symbols = {axis for axis, size in enumerate(sizes) if isinstance(size, str)}
         if tensor.shape != shape or not (static or dynamic == symbols):
-            chosen[tensor.name] = sizes
-    return chosen
+            sizes_chosen[tensor.name] = sizes
+    return sizes_chosen
 
 
 def _read_types(proto: onnx.ModelProto) -> dict[str, int]:

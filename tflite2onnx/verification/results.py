@@ -56,7 +56,7 @@ class SizeComparison:
     @property
     def ok(self) -> bool:
         """Whether every output is within its limits."""
-        return all(each.ok for each in self.outputs)
+        return all(difference.ok for difference in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Report:
     def ok(self) -> bool:
         """Whether every output, and every operator that ran alone, is within its limits."""
         alone = (c.difference for c in self.operators)
-        is_right = all(each.ok for each in (*self.outputs, *alone))
-        return is_right and all(each.ok for each in self.other_sizes or ())
+        is_right = all(difference.ok for difference in (*self.outputs, *alone))
+        return is_right and all(difference.ok for difference in self.other_sizes or ())
 
     @property
     def worst(self) -> str | None:
@@ -119,12 +119,12 @@ class Report:
         because the cause of their noise is then not rounding.
         """
         alone = {c.name: c.difference for c in self.operators}
-        sound = all(each.ok for each in alone.values())
+        sound = all(output.ok for output in alone.values())
         found = alone | {c.name: c.difference for c in self.tensors}
-        verdicts = {name: _judge(each, accepted=each.ok) for name, each in found.items()}
-        for name, each in zip(self._names, self.outputs, strict=True):
-            verdicts[name] = _judge(each, accepted=each.ok if sound else each.is_within)
-        return verdicts | {name: Verdict.WRONG for name, each in alone.items() if not each.ok}
+        verdicts = {name: _judge(output, accepted=output.ok) for name, output in found.items()}
+        for name, output in zip(self._names, self.outputs, strict=True):
+            verdicts[name] = _judge(output, accepted=output.ok if sound else output.is_within)
+        return verdicts | {name: Verdict.WRONG for name, output in alone.items() if not output.ok}
 
     @property
     def judged_outputs(self) -> list[tuple[Difference, Verdict]]:
@@ -153,8 +153,8 @@ class Report:
         operators are right, a tensor that exceeds its limits has accumulated rounding errors.
         """
         bad = Verdict.WRONG if self.operators else Verdict.DIFFERS
-        found = self.operators or self.tensors
-        return next((c for c in found if self.verdicts[c.name] is bad), None)
+        comparisons = self.operators or self.tensors
+        return next((c for c in comparisons if self.verdicts[c.name] is bad), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as numbers, strings, lists and dicts; inf and NaN become None."""
@@ -175,8 +175,8 @@ class Report:
             "processor": dict(self.processor),
             "latency": self.latency and self.latency.to_dict(),
             "other_sizes": [
-                {"sizes": dict(each.sizes), "outputs": [_to_json(d) for d in each.outputs]}
-                for each in self.other_sizes or ()
+                {"sizes": dict(item.sizes), "outputs": [_to_json(d) for d in item.outputs]}
+                for item in self.other_sizes or ()
             ],
         }
 
@@ -184,20 +184,20 @@ class Report:
         return _to_json(compared) | {"verdict": self.verdicts[compared.name].value}
 
 
-def _judge(found: Difference, *, accepted: bool) -> Verdict:
+def _judge(difference: Difference, *, accepted: bool) -> Verdict:
     if not accepted:
         return Verdict.DIFFERS
-    if found.level is not None:
+    if difference.level is not None:
         return Verdict.NOTHING_SHOWN
-    return Verdict.CLOSE if found.is_relaxed else Verdict.RIGHT
+    return Verdict.CLOSE if difference.is_relaxed else Verdict.RIGHT
 
 
-def _to_json(found: Difference | TensorComparison) -> dict[str, Any]:
-    if isinstance(found, TensorComparison):
-        rest = {k: v for k, v in asdict(found).items() if k != "difference"}
-        return _to_json(found.difference) | {k: _convert_to_json(v) for k, v in rest.items()}
-    numbers = asdict(found) | {
-        "relative": found.relative, "ok": found.ok, "bound": found.bound
+def _to_json(finding: Difference | TensorComparison) -> dict[str, Any]:
+    if isinstance(finding, TensorComparison):
+        rest = {k: v for k, v in asdict(finding).items() if k != "difference"}
+        return _to_json(finding.difference) | {k: _convert_to_json(v) for k, v in rest.items()}
+    numbers = asdict(finding) | {
+        "relative": finding.relative, "ok": finding.ok, "bound": finding.bound
     }  # fmt: skip
     return {k: _convert_to_json(v) for k, v in numbers.items()}
 

@@ -103,22 +103,22 @@ class Run:
         details = self._interpreter.get_input_details()
         for index, sample in enumerate(samples):
             arrays = round_inputs(self._ends.inputs, sample, details)
-            want = run_litert(self._interpreter, arrays)
-            for level, array in zip(levels, want, strict=True):
+            litert = run_litert(self._interpreter, arrays)
+            for level, array in zip(levels, litert, strict=True):
                 level.add(array)
             if must_show and any(level.find() is not None for level in levels):
                 raise NothingShownError
             feeds = store_inputs(self._ends.inputs, arrays, details)
             state = self._ends.session.state
             feeds |= state
-            have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
-            _keep_worst(outputs, self._compare_outputs(self._as_onnx(want), have), index)
+            onnx = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
+            _keep_worst(outputs, self._compare_outputs(self._as_onnx(litert), onnx), index)
             for walk in walks:
                 if walk.alone and state:  # after the first run LiteRT has another state
                     done += len(walk.places)
                     continue
-                for each in walk.compare_tensors(self._interpreter, feeds, self._limits):
-                    _keep_worst(inner[walk.alone], [each], index)
+                for comparison in walk.compare_tensors(self._interpreter, feeds, self._limits):
+                    _keep_worst(inner[walk.alone], [comparison], index)
                     done += 1
                     self._progress(done, total)
         for end, level in zip(self._ends.outputs, levels, strict=True):
@@ -126,16 +126,16 @@ class Run:
         return outputs, inner
 
     def _compare_outputs(
-        self, want: Sequence[Array], have: Sequence[Array]
+        self, litert: Sequence[Array], onnx: Sequence[Array]
     ) -> Iterator[Difference]:
         """Compare the outputs of LiteRT, in ONNX's types, with ONNX's in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
-        for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
-            own, other = as_text(a), as_text(b)
-            if own.dtype != other.dtype and end.dtype == "float16":
-                other = other.astype(own.dtype)
+        for end, detail, a, b in zip(self._ends.outputs, details, litert, onnx, strict=True):
+            texts, other = as_text(a), as_text(b)
+            if texts.dtype != other.dtype and end.dtype == "float16":
+                other = other.astype(texts.dtype)
             limits = self._limits._replace(step=compute_step(end, detail))
-            yield compare(end.name, own, other, limits)
+            yield compare(end.name, texts, other, limits)
 
     def _as_onnx(self, arrays: Sequence[Array]) -> list[Array]:
         """Return outputs of LiteRT in the types and scales of the ONNX model."""
@@ -156,16 +156,16 @@ class Run:
         alone are unchanged, because the differences between kernels accumulate over the network.
         """
         for kernels, named in _OTHER_KERNELS.items():
-            far = {name for name, each in chain.items() if not each.difference.ok}
+            far = {name for name, output in chain.items() if not output.difference.ok}
             wrong = [p for p in places if kernels == _OPEN_KERNELS and p.tensor.name in far]
-            if all(each.ok for each in outputs.values()) and not wrong:
+            if all(output.ok for output in outputs.values()) and not wrong:
                 continue
             try:
                 own, own_inner = self._compare_kernels(kernels, samples, wrong)
             except VerifyError:  # a kernel of this kind is missing for an operator
                 continue
-            for name, each in outputs.items():
-                outputs[name] = each if each.ok else each.allow_kernel_noise(own[name], named)
+            for name, output in outputs.items():
+                outputs[name] = output if output.ok else output.allow_kernel_noise(own[name], named)
             for name, own_one in own_inner.items():
                 allowed = chain[name].difference.allow_kernel_noise(own_one.difference, named)
                 chain[name] = replace(chain[name], difference=allowed)
@@ -175,15 +175,15 @@ class Run:
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return the differences of other kernels from plain kernels in outputs and in `within`."""
         # Only a new interpreter sets the states of a network to their initial values.
-        plain, other = (self._open(each, inner=bool(within)) for each in (PLAIN_KERNELS, kernels))
+        plain, other = (self._open(kind, inner=bool(within)) for kind in (PLAIN_KERNELS, kernels))
         outputs: dict[str, Difference] = {}
         inner: dict[str, TensorComparison] = {}
         for index, arrays in enumerate(samples):
-            want, have = (run_litert(each, arrays) for each in (plain, other))
-            both = (self._as_onnx(each) for each in (want, have))
+            litert, onnx = (run_litert(kind, arrays) for kind in (plain, other))
+            both = (self._as_onnx(kind) for kind in (litert, onnx))
             _keep_worst(outputs, self._compare_outputs(*both), index)
             for place in within:
-                a, b = (read_inner_tensor(each, place.litert) for each in (plain, other))
+                a, b = (read_inner_tensor(kind, place.litert) for kind in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
                     _keep_worst(inner, [compare_tensor(place, a, b, self._limits)], index)
@@ -214,7 +214,7 @@ class _Levels:
         return self._low if self._low == self._high else math.nan
 
 
-def _keep_worst(found: dict[str, _Each], more: Iterable[_Each], sample: int) -> None:
-    for each in (one.with_sample(sample) for one in more):
-        before = found.get(each.name)
-        found[each.name] = each if before is None else before.select_worse(each)
+def _keep_worst(worst: dict[str, _Each], more: Iterable[_Each], sample: int) -> None:
+    for each in (candidate.with_sample(sample) for candidate in more):
+        before = worst.get(each.name)
+        worst[each.name] = each if before is None else before.select_worse(each)

@@ -73,9 +73,9 @@ class _Cutter:
         }
         self._inputs = {each.name for each in graph.input}
         self._infos = {i.name: i for i in (*graph.value_info, *graph.output, *graph.input)}
-        made = {name for node in self._nodes for name in node.output}
+        results = {name for node in self._nodes for name in node.output}
         # The inputs of a piece must have known types.
-        self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
+        self._seen = {n for n in seen if n in results and (n in self._infos or not alone)}
         self._reads = [{*list_reads(node)} for node in self._nodes]
         # The indices of the nodes that decode constants. `known` are the names of constants and of
         # decoded constants.
@@ -91,7 +91,7 @@ class _Cutter:
     def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
         live: set[str] = set()
-        sizes = {name: len(each.raw_data) for name, each in self._small.items()}
+        sizes = {name: len(header.raw_data) for name, header in self._small.items()}
         sizes |= {name: data.nbytes for name, (_, data) in self._large.items()}
         room, weights = most, _MOST_WEIGHTS
         for i, node in enumerate(self._nodes):
@@ -108,13 +108,13 @@ class _Cutter:
     def make_segment(self, start: int, end: int) -> Segment:
         """Return the piece with these nodes."""
         nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
-        made = dict.fromkeys(name for node in nodes for name in node.output if name)
+        results = dict.fromkeys(name for node in nodes for name in node.output if name)
         read = dict.fromkeys(name for node in nodes for name in list_reads(node))
         constants = [n for n in read if n in self._small or n in self._large]
-        seen = [name for name in made if name in self._seen]
+        seen = [name for name in results if name in self._seen]
         renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
-        fed = [n for n in read if n not in constants and (n not in made or n in renamed)]
-        live = [n for n in made if self._last.get(n, -1) >= end and n not in renamed]
+        fed = [n for n in read if n not in constants and (n not in results or n in renamed)]
+        live = [n for n in results if self._last.get(n, -1) >= end and n not in renamed]
         tensors = tuple((renamed.get(name, name), name) for name in seen)
         fetches = tuple(dict.fromkeys([*(name for name, _ in tensors), *live]))
         graph = GraphProto(name=self._proto.graph.name)
@@ -146,12 +146,12 @@ class _Cutter:
     def _find_decoders(self, start: int, end: int) -> list[NodeProto]:
         """Return the nodes before a piece that decode the constants that the piece reads."""
         read = {name for names in self._reads[start:end] for name in names}
-        found = []
+        decoders = []
         for i in reversed([i for i in self._decoders if i < start]):
             if not read.isdisjoint(self._nodes[i].output):
-                found.append(_keep_outputs(self._nodes[i], read))
-                read.update(list_reads(found[-1]))
-        return found[::-1]
+                decoders.append(_keep_outputs(self._nodes[i], read))
+                read.update(list_reads(decoders[-1]))
+        return decoders[::-1]
 
 
 def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
@@ -180,6 +180,6 @@ def _keep_outputs(node: NodeProto, names: AbstractSet[str]) -> NodeProto:
                 nodes.append(inner)
                 read.update(list_reads(inner))
         body = GraphProto(name=branch.name, node=nodes[::-1], output=outputs)
-        body.initializer.extend(each for each in branch.initializer if each.name in read)
+        body.initializer.extend(item for item in branch.initializer if item.name in read)
         branch.CopyFrom(body)
     return copy

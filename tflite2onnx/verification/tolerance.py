@@ -161,75 +161,75 @@ class Difference:
 
 
 def compare(
-    name: str, want: Array, have: Array, limits: Limits = _USUAL, zero_point: int = 0
+    name: str, litert: Array, onnx: Array, limits: Limits = _USUAL, zero_point: int = 0
 ) -> Difference:
-    """Compare a tensor of ONNX Runtime (`have`) with the same tensor of LiteRT (`want`).
+    """Compare a tensor of ONNX Runtime (`onnx`) with the same tensor of LiteRT (`litert`).
 
     Floats may differ by two machine epsilons of their type, relative to the range, where two
     epsilons exceed the limits. NaN is equal to NaN, and an infinity to itself. The signal of an
     integer is its distance from the `zero_point`.
     """
-    if want.dtype != have.dtype or want.shape != have.shape:
-        types = [f"{a.dtype}{list(a.shape)}" for a in (want, have)]
+    if litert.dtype != onnx.dtype or litert.shape != onnx.shape:
+        types = [f"{a.dtype}{list(a.shape)}" for a in (litert, onnx)]
         reason = f"{types[0]} in LiteRT, {types[1]} in ONNX Runtime"
-        return Difference(name, want.dtype.name, math.inf, 0, 0, reason)
-    largest, spread, decibels = _measure_difference(want, have, zero_point)
-    allowed = float(want.dtype.name in QUANTIZED if limits.steps is None else limits.steps)
-    if want.dtype.kind in "fc":
+        return Difference(name, litert.dtype.name, math.inf, 0, 0, reason)
+    largest, spread, decibels = _measure_difference(litert, onnx, zero_point)
+    allowed = float(litert.dtype.name in QUANTIZED if limits.steps is None else limits.steps)
+    if litert.dtype.kind in "fc":
         smallest = float(np.finfo(np.float32).tiny)
-        part = max(limits.part, 2 * float(np.finfo(want.dtype).eps))
+        part = max(limits.part, 2 * float(np.finfo(litert.dtype).eps))
         allowed = max(part * max(spread, smallest), limits.step)
     return Difference(
-        name, want.dtype.name, largest, spread, allowed, "", decibels, limits.decibels
+        name, litert.dtype.name, largest, spread, allowed, "", decibels, limits.decibels
     )
 
 
-def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
+def _measure_difference(litert: Array, onnx: Array, zero_point: int) -> tuple[float, float, float]:
     """Return the largest difference, the range and the signal-to-noise ratio in dB."""
-    if want.dtype == np.float32:
-        found = _measure_floats(want, have)
-        if found is not None:
-            return found
-    if want.dtype.name in QUANTIZED:
-        return _measure_steps(want, have, zero_point)
-    distance = measure_distances(want, have)
-    if want.dtype.kind == "O":
+    if litert.dtype == np.float32:
+        result = _measure_floats(litert, onnx)
+        if result is not None:
+            return result
+    if litert.dtype.name in QUANTIZED:
+        return _measure_steps(litert, onnx, zero_point)
+    distance = measure_distances(litert, onnx)
+    if litert.dtype.kind == "O":
         return float(distance.max(initial=0)), 1.0, -math.inf if distance.any() else math.inf
-    real = np.abs(want) if want.dtype.kind == "c" else want.astype(np.float64)
+    real = np.abs(litert) if litert.dtype.kind == "c" else litert.astype(np.float64)
     finite = real[np.isfinite(real)]
     spread = float(finite.max(initial=0) - finite.min(initial=0))
     return float(distance.max(initial=0)), spread, _compute_snr_db(finite, distance)
 
 
-def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
+def _measure_steps(litert: Array, onnx: Array, zero_point: int) -> tuple[float, float, float]:
     """Measure narrow integers, whose squares float32 represents with enough precision."""
-    spread = int(want.max(initial=0)) - int(want.min(initial=0))
-    apart = subtract_integers(want, have)
+    spread = int(litert.max(initial=0)) - int(litert.min(initial=0))
+    apart = subtract_integers(litert, onnx)
     largest = int(apart.max(initial=0))
     if not largest:
         return 0.0, float(spread), math.inf
-    signal = want.astype(np.float32) - np.float32(zero_point)
+    signal = litert.astype(np.float32) - np.float32(zero_point)
     noise = apart.astype(np.float32)
     loud, quiet = _sum_squares(signal), _sum_squares(noise)
     return float(largest), float(spread), 10 * math.log10(loud / quiet) if loud else -math.inf
 
 
-def _measure_floats(want: Array, have: Array) -> tuple[float, float, float] | None:
+def _measure_floats(litert: Array, onnx: Array) -> tuple[float, float, float] | None:
     """Measure float32 tensors in a fraction of the time.
 
     Return None if a number is infinite or NaN, or if squares could overflow or underflow.
     """
     with np.errstate(all="ignore"):
-        apart = np.asarray(want - have)
+        apart = np.asarray(litert - onnx)
         np.abs(apart, out=apart)
         largest = float(apart.max(initial=0))
-    high, low = float(want.max(initial=0)), float(want.min(initial=0))
+    high, low = float(litert.max(initial=0)), float(litert.min(initial=0))
     peak = max(high, -low)
     if not (largest < _LARGE and _SMALL < peak < _LARGE and (not largest or largest > _SMALL)):
         return None
     if not largest:
         return 0.0, high - low, math.inf
-    return largest, high - low, 10 * math.log10(_sum_squares(want) / _sum_squares(apart))
+    return largest, high - low, 10 * math.log10(_sum_squares(litert) / _sum_squares(apart))
 
 
 def _sum_squares(numbers: Array) -> float:
@@ -245,30 +245,30 @@ def _compute_snr_db(signal: Array, noise: Array) -> float:
         return math.inf
     if not np.any(signal) or math.isinf(peak):
         return -math.inf
-    loud, quiet = (float(np.linalg.norm(each / peak)) for each in (signal, noise))
+    loud, quiet = (float(np.linalg.norm(amount / peak)) for amount in (signal, noise))
     return 20 * math.log10(loud / quiet) if quiet else math.inf
 
 
-def measure_distances(want: Array, have: Array) -> Array:
+def measure_distances(litert: Array, onnx: Array) -> Array:
     """Return the absolute differences of elements, as float64; inf for an undefined difference.
 
     The largest float32 is equal to infinity: LiteRT's kernels limit their results to the range of
     float32 if there is no fused activation (CalculateActivationRange in kernel_util.h).
     """
-    if want.dtype.kind in "iu":
-        return subtract_integers(want, have).astype(np.float64)
-    if want.dtype.kind in "bO":
-        return np.asarray(want != have, np.float64)
+    if litert.dtype.kind in "iu":
+        return subtract_integers(litert, onnx).astype(np.float64)
+    if litert.dtype.kind in "bO":
+        return np.asarray(litert != onnx, np.float64)
     with np.errstate(invalid="ignore"):
-        apart = np.abs(want.astype(np.result_type(want, np.float64)) - have)
-    same = (want == have) | (np.isnan(want) & np.isnan(have))
-    if want.dtype == np.float32:
-        same |= (np.abs(want) == LARGEST) & np.isinf(have) & (np.sign(want) == np.sign(have))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        apart = np.abs(litert.astype(np.result_type(litert, np.float64)) - onnx)
+    equal = (litert == onnx) | (np.isnan(litert) & np.isnan(onnx))
+    if litert.dtype == np.float32:
+        equal |= (np.abs(litert) == LARGEST) & np.isinf(onnx) & (np.sign(litert) == np.sign(onnx))
+    return np.where(equal, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def subtract_integers(want: Array, have: Array) -> Array:
+def subtract_integers(litert: Array, onnx: Array) -> Array:
     """Return the absolute differences of integers, as unsigned integers."""
     # The difference may overflow the signed type. Its bits, read as unsigned, are correct.
-    apart: Array = np.maximum(want, have) - np.minimum(want, have)
-    return apart.view(f"u{want.dtype.itemsize}")
+    apart: Array = np.maximum(litert, onnx) - np.minimum(litert, onnx)
+    return apart.view(f"u{litert.dtype.itemsize}")

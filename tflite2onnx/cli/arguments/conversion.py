@@ -125,8 +125,8 @@ def _describe_options() -> dict[str, str]:
 
     With -OO Python has no docstrings.
     """
-    found = re.findall(r"\n {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(convert) or "")
-    texts = {name: " ".join(text.split()).removesuffix(".") for name, text in found}
+    descriptions = re.findall(r"\n {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(convert) or "")
+    texts = {name: " ".join(text.split()).removesuffix(".") for name, text in descriptions}
     every = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
     texts["target"] = f"{texts.get('target', '')}: {every}"
     return {n: re.sub("`(.*?)`", lambda m: spell_option(m[1]), text) for n, text in texts.items()}
@@ -185,8 +185,8 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _parse_size(text: str) -> int:
     """Read a number of bytes."""
-    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
+    if match is None:
         message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"
         raise argparse.ArgumentTypeError(message)
-    return int(found[1]) << 10 * " KMG".index(found[2].upper() or " ")
+    return int(match[1]) << 10 * " KMG".index(match[2].upper() or " ")

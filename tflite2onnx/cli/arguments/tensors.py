@@ -28,13 +28,13 @@ def read_layouts(words: Iterable[str]) -> dict[str, Any]:
 
 
 def _read_word(word: str) -> Iterator[tuple[str, Any]]:
-    given = _GIVEN.fullmatch(word)
-    if given is None:
+    match = _GIVEN.fullmatch(word)
+    if match is None:
         yield from _read_file(word).items()
-    elif given["second"] is None:
-        yield given["name"], (_move_channels_last(given["name"], given["first"]), given["first"])
+    elif match["second"] is None:
+        yield match["name"], (_move_channels_last(match["name"], match["first"]), match["first"])
     else:
-        yield given["name"], (given["first"], given["second"])
+        yield match["name"], (match["first"], match["second"])
 
 
 def _move_channels_last(name: str, letters: str) -> str:

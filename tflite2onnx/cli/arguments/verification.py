@@ -76,6 +76,6 @@ def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
         OptionError: --input is not NAME=FILE, or is given twice for one name.
     """
     arrays = read_pairs("--input", "NAME=FILE", options.arrays)
-    chosen = {name: getattr(options, name) for name in ("samples", "seed", "tolerance")}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return {"inputs": arrays, "images": options.pictures, **given}
+    values = {name: getattr(options, name) for name in ("samples", "seed", "tolerance")}
+    options_set = {name: value for name, value in values.items() if value is not None}
+    return {"inputs": arrays, "images": options.pictures, **options_set}

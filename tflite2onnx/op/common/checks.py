@@ -97,11 +97,11 @@ def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
     The kernels refuse negative indices, which ONNX would count from the end. Indices that are
     computed at run time are not checked.
     """
-    what, data = f"the indices {indices.name}", indices.data
+    subject, data = f"the indices {indices.name}", indices.data
     if not indices.dtype.is_integer:
-        raise OperatorError(f"{what} must be integers, got {indices.dtype.label}")
+        raise OperatorError(f"{subject} must be integers, got {indices.dtype.label}")
     if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
-        raise OperatorError(f"{what} must be at least 0 and below {list(sizes)}")
+        raise OperatorError(f"{subject} must be at least 0 and below {list(sizes)}")
 
 
 def axis_of(number: int, rank: int) -> int:
@@ -144,14 +144,14 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
 
 def expect_input_count(operator: Operator, inputs: int) -> None:
     """Raise OperatorError unless the operator has this many inputs."""
-    if (have := len(operator.op.inputs)) != inputs:
-        raise OperatorError(f"it must have {count(inputs, 'input')}, got {have}")
+    if (number := len(operator.op.inputs)) != inputs:
+        raise OperatorError(f"it must have {count(inputs, 'input')}, got {number}")
 
 
 def expect_output_count(operator: Operator, outputs: int) -> None:
     """Raise OperatorError unless the operator has this many outputs."""
-    if (have := len(operator.op.outputs)) != outputs:
-        raise OperatorError(f"it must have {count(outputs, 'output')}, got {have}")
+    if (number := len(operator.op.outputs)) != outputs:
+        raise OperatorError(f"it must have {count(outputs, 'output')}, got {number}")
 
 
 def expect_weights(data: Tensor, weights: Tensor) -> None:

@@ -121,7 +121,7 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
         return ()
     *inputs, output = (t.quantization for t in (a, b, y) if t.quantization)
     with np.errstate(all="ignore"):  # a scale may be 0
-        slopes = [each.scale[0] / output.scale[0] for each in inputs]
+        slopes = [tensor.scale[0] / output.scale[0] for tensor in inputs]
     if not all(_LEAST_TERM <= slope < _LARGEST_TERM for slope in slopes):
         return ()
     shift = _TERM_BITS + 1 - int(np.frexp(max(slopes))[1])
@@ -130,7 +130,7 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
     exact = [np.float32(term / 2.0**shift * float(output.scale[0])) for term in terms]
     scales = _find_best_scales(sums, exact[0], exact[1])
     pairs = zip(inputs, scales, strict=True)
-    return tuple(replace(each, scale=np.array([scale])) for each, scale in pairs)
+    return tuple(replace(tensor, scale=np.array([scale])) for tensor, scale in pairs)
 
 
 class _Sums(NamedTuple):
@@ -182,8 +182,8 @@ def _add_as_qlinear(
     first, second = zeros[0] * p, zeros[1] * q
     sums = first + second, _multiply_add(zeros[0], p, second), _multiply_add(zeros[1], q, first)
     yield (zeros[2] - sums[0] + a * p) + b * q
-    for each in sums:
-        yield _multiply_add(a, p, _multiply_add(b, q, zeros[2] - each))
+    for total in sums:
+        yield _multiply_add(a, p, _multiply_add(b, q, zeros[2] - total))
 
 
 def _multiply_add(x: Any, y: Any, z: Any) -> Any:  # noqa: ANN401 - float32 or an array
@@ -200,7 +200,7 @@ def _find_near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, s
     places = find_near_multiples(*terms, shift, int(_NEAR * 2.0**shift))
     sums = terms[0][places[0]] + terms[1][places[1]]
     expected = np.clip((sums >> shift) + zeros[2], *find_integer_range(y.dtype))
-    x, z = (each[at].astype(np.float32) for each, at in zip(pair, places, strict=True))
+    x, z = (operand[at].astype(np.float32) for operand, at in zip(pair, places, strict=True))
     scale = y.quantization.scale[0] if y.quantization else np.float32(1)
     zero_points = np.float32(zeros[0]), np.float32(zeros[1]), np.float32(zeros[2])
     return _Sums(x, z, expected, zero_points, scale, y.dtype, 1 if q > 0 else -1)
@@ -218,7 +218,7 @@ def find_near_multiples(a: Array, b: Array, shift: int, near: int) -> tuple[Arra
     remainders = (b & mask)[order]
     circle = np.concatenate([remainders, remainders + (1 << shift)])
     least = (-a - near) & mask
-    begin, end = (np.searchsorted(circle, least + each) for each in (0, 2 * near))
+    begin, end = (np.searchsorted(circle, least + distance) for distance in (0, 2 * near))
     counts = end - begin
     rows = np.repeat(np.arange(len(a)), counts)
     position = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -237,7 +237,7 @@ def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.flo
     """Return the scales near p and q with the fewest errors."""
     best, least = (p, q), np.iinfo(np.int64).max
     for moves in _list_moves():
-        scales = [each + move * np.spacing(each) for each, move in zip((p, q), moves, strict=True)]
+        scales = [base + move * np.spacing(base) for base, move in zip((p, q), moves, strict=True)]
         errors = sums.count_errors(*scales)
         at = int(np.argmin(errors))
         if errors[at] < least:

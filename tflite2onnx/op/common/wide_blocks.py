@@ -102,22 +102,22 @@ def widen_blocks(
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     if g.canonical or not g.plan.finds_processor:
         return nodes, frozenset()
-    convolutions = {each.node.outputs: each for each in _find_convolutions(g, nodes)}
-    if not any(_HALF in each.counts.values() or each.paired for each in convolutions.values()):
+    convolutions = {conv.node.outputs: conv for conv in _find_convolutions(g, nodes)}
+    if not any(_HALF in conv.counts.values() or conv.paired for conv in convolutions.values()):
         return nodes, frozenset()
     channels, fixed = _join_channels(g, nodes, convolutions, ends)
     pairs, wider = _choose_pairs(convolutions.values(), channels, fixed)
     wider |= _choose_narrow(convolutions.values(), channels, fixed | wider.keys())
     more = {
         value: wider.get(channels.find(value), n) - n
-        for each in convolutions.values()
-        for value, n in each.counts.items()
+        for conv in convolutions.values()
+        for value, n in conv.counts.items()
     }
     condition = Value(dtype=DType.BOOL, name="has_blocks_of_16")
     changed = {
-        outputs: _choose_branch(g, each, more, condition, paired=outputs in pairs)
-        for outputs, each in convolutions.items()
-        if outputs in pairs or any(more[value] for value in each.counts)
+        outputs: _choose_branch(g, conv, more, condition, paired=outputs in pairs)
+        for outputs, conv in convolutions.items()
+        if outputs in pairs or any(more[value] for value in conv.counts)
     }
     if not changed:
         return nodes, frozenset()
@@ -125,8 +125,8 @@ def widen_blocks(
     values = frozenset(v for node in nodes for v in node.outputs if channels.find(v) in roots)
     for value in values:
         g.types.pop(value, None)
-    found = _find_blocks(g, condition)
-    return (*found, *(changed.get(node.outputs, node) for node in nodes)), values
+    test = _find_blocks(g, condition)
+    return (*test, *(changed.get(node.outputs, node) for node in nodes)), values
 
 
 def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_Convolution]:
@@ -136,7 +136,7 @@ def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_Convoluti
             x, w, *_ = node.present
             data = sources.get(w, w).data
             sizes = [g.types[v][1] if v in g.types else () for v in (x, *node.outputs)]
-            numbers = [n for each in sizes for n in each[2:] if isinstance(n, int)]
+            numbers = [n for shape in sizes for n in shape[2:] if isinstance(n, int)]
             if data is not None and data.ndim == _IMAGE and len(numbers) == 2 * (_IMAGE - 2):
                 pixels = numbers[0] * numbers[1], numbers[2] * numbers[3]
                 yield _Convolution(node, data.shape, node.attributes.get("group", 1), pixels)
@@ -162,36 +162,36 @@ def _join_channels(
             fixed.update(node.outputs, node.present)
             if find_bodies(node):
                 fixed.update(*(inner.present for inner in walk_nodes([node])))
-    made = {value for node in nodes for value in node.outputs}
-    return channels, {channels.find(v) for v in fixed | (g.types.keys() - made)}
+    results = {value for node in nodes for value in node.outputs}
+    return channels, {channels.find(v) for v in fixed | (g.types.keys() - results)}
 
 
 def _has_equal_channels(g: Builder, node: Node, images: Sequence[Value]) -> bool:
     """Return whether all operands are images of equal channels, or constants of one element."""
     sizes = [g.types[v][1] if v in g.types else () for v in images]
     constants = [v.data for v in node.present if v.data is not None]
-    equal = {each[1:2] for each in sizes if len(each) == _IMAGE}
-    same = len(equal) == 1 and all(len(each) == _IMAGE for each in sizes)
-    return same and all(each.size == 1 for each in constants)
+    equal = {shape[1:2] for shape in sizes if len(shape) == _IMAGE}
+    same = len(equal) == 1 and all(len(shape) == _IMAGE for shape in sizes)
+    return same and all(shape.size == 1 for shape in constants)
 
 
 def _choose_pairs(
     convolutions: Iterable[_Convolution], channels: DisjointSets[Value], fixed: set[Value]
 ) -> tuple[set[tuple[Value, ...]], dict[Value, int]]:
     """Return the outputs of convolutions whose groups are paired, and the channels of sets."""
-    grouped = [each for each in convolutions if each.groups > 1 and not each.is_depthwise]
-    pairs = {each.node.outputs for each in grouped if each.paired}
+    grouped = [pair for pair in convolutions if pair.groups > 1 and not pair.is_depthwise]
+    pairs = {pair.node.outputs for pair in grouped if pair.paired}
     while True:
         counts: dict[Value, set[int]] = defaultdict(set)
-        for each in grouped:
-            wanted = each.paired if each.node.outputs in pairs else each.counts
+        for pair in grouped:
+            wanted = pair.paired if pair.node.outputs in pairs else pair.counts
             for value, n in wanted.items():
                 root = channels.find(value)
-                counts[root] |= {n, *([each.counts[value]] if root in fixed else [])}
+                counts[root] |= {n, *([pair.counts[value]] if root in fixed else [])}
         refused = {
-            each.node.outputs
-            for each in grouped
-            if any(len(counts[channels.find(value)]) > 1 for value in each.counts)
+            pair.node.outputs
+            for pair in grouped
+            if any(len(counts[channels.find(value)]) > 1 for value in pair.counts)
         }
         if pairs.isdisjoint(refused):
             return pairs, {root: n for root, (n, *_) in counts.items()}
@@ -203,42 +203,42 @@ def _choose_narrow(
 ) -> dict[Value, int]:
     """Return the sets of few channels that are faster with a whole block."""
     gains: dict[Value, float] = defaultdict(float)
-    for each in convolutions:
-        (x, n), _ = each.counts.items()
-        if n == _HALF and each.groups == 1 and channels.find(x) not in fixed:
-            gains[channels.find(x)] += each.estimate(n) - each.estimate(_BLOCK)
-    whole = sum(each.estimate(next(iter(each.counts.values()))) for each in convolutions)
+    for conv in convolutions:
+        (x, n), _ = conv.counts.items()
+        if n == _HALF and conv.groups == 1 and channels.find(x) not in fixed:
+            gains[channels.find(x)] += conv.estimate(n) - conv.estimate(_BLOCK)
+    whole = sum(conv.estimate(next(iter(conv.counts.values()))) for conv in convolutions)
     chosen = {root: gain for root, gain in gains.items() if gain > 0}
     enough = sum(chosen.values()) > max(_LEAST_GAIN, _LEAST_PART * whole)
     return dict.fromkeys(chosen if enough else (), _BLOCK)
 
 
 def _choose_branch(
-    g: Builder, each: _Convolution, more: Mapping[Value, int], condition: Value, *, paired: bool
+    g: Builder, conv: _Convolution, more: Mapping[Value, int], condition: Value, *, paired: bool
 ) -> Node:
     """Return an If of a convolution with padded filters, and of the convolution itself."""
     inner = g.make_nested()
-    x, w, *biases = each.node.present
-    (y,) = each.node.outputs
-    groups, read = each.groups, more[x]
+    x, w, *biases = conv.node.present
+    (y,) = conv.node.outputs
+    groups, read = conv.groups, more[x]
     if paired:
-        half, rows = each.filters[1], np.arange(each.filters[0])
+        half, rows = conv.filters[1], np.arange(conv.filters[0])
         own = np.eye(2, dtype=np.float32)[rows * groups // len(rows) % 2]
         mask = np.repeat(own, half, axis=1)[:, :, None, None]
         w = inner.Mul(inner.Concat(w, w, axis=1), mask)
         groups, read = -(-groups // 2), 0
-    elif each.is_depthwise:
+    elif conv.is_depthwise:
         groups, read = groups + more[y], 0
     padded = [_pad(inner, w, (more[y], read, 0, 0)), *(_pad(inner, b, (more[y],)) for b in biases)]
-    (wide,) = inner.add("Conv", 1, (x, *padded), {**each.node.attributes, "group": groups})
+    (wide,) = inner.add("Conv", 1, (x, *padded), {**conv.node.attributes, "group": groups})
     other = Value()
     branches = {
         "then_branch": Body("blocks_of_16", (), tuple(inner.nodes), (wide,), ()),
         "else_branch": Body(
-            "blocks_of_8", (), (each.node._replace(outputs=(other,)),), (other,), ()
+            "blocks_of_8", (), (conv.node._replace(outputs=(other,)),), (other,), ()
         ),
     }
-    return Node("If", (condition,), each.node.outputs, branches)
+    return Node("If", (condition,), conv.node.outputs, branches)
 
 
 def _pad(inner: Builder, value: Value, more: tuple[int, ...]) -> Value:

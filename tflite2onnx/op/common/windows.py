@@ -361,7 +361,7 @@ def find_activation(number: int) -> str:
     return _find_name(number, _ACTIVATIONS, "activation function")
 
 
-def _find_name(number: int, names: tuple[str, ...], what: str) -> str:
+def _find_name(number: int, names: tuple[str, ...], name_of_option: str) -> str:
     if not 0 <= number < len(names):
-        raise OperatorError(f"the {what} must be below {len(names)}, got {number}")
+        raise OperatorError(f"the {name_of_option} must be below {len(names)}, got {number}")
     return names[number]

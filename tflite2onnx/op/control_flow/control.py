@@ -140,7 +140,7 @@ def _require_types(g: Builder, node: str, ys: Sequence[View]) -> None:
 
 
 def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> None:
-    types = [[t and (t.dtype, t.rank) for t in each] for each in (outputs, tensors)]
+    types = [[t and (t.dtype, t.rank) for t in group] for group in (outputs, tensors)]
     if types[0] != types[1]:
         raise OperatorError(
             "the inputs and outputs of its sub-graphs must have the types and ranks of its outputs"
@@ -153,9 +153,9 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
             )
 
 
-def _find_common_shape(one: OutputShape, other: OutputShape) -> OutputShape:
+def _find_common_shape(first: OutputShape, other: OutputShape) -> OutputShape:
     """Return the sizes that are equal in two shapes of one rank; other sizes are unknown."""
-    return [a if a == b else DataDependentSize() for a, b in zip(one, other, strict=True)]
+    return [a if a == b else DataDependentSize() for a, b in zip(first, other, strict=True)]
 
 
 def _make_frame(tensor: Tensor, *operands: int) -> Frame:

@@ -69,9 +69,9 @@ class Comparison(Elementwise):
         raw = xs[0].dtype is DType.INT16 and self.op.code in _ORDERED
         if raw or any(x.storage.quantization is None for x in xs):
             return super().emit(g, y, *xs)
-        one, other = tables = [list_comparable_integers(x.storage) for x in xs]
+        left, other = tables = [list_comparable_integers(x.storage) for x in xs]
         operands = [g.cast(x, DType.INT32) for x in xs]
-        if not (np.array_equal(one, other) and _is_increasing(one, xs[0].dtype)):
+        if not (np.array_equal(left, other) and _is_increasing(left, xs[0].dtype)):
             operands = [g.Gather(table, x) for table, x in zip(tables, operands, strict=True)]
         return self.rows[self.op.code].emit(g, DType.INT32, self.options, *operands)
 

@@ -92,9 +92,9 @@ class Bits(Elementwise):
         for tensor in (*self.op.inputs, self.output):
             if tensor is not None and is_quantized(tensor):
                 raise OperatorError(f"{tensor.name} must not be quantized")
-        one, other = (self.input(i).shape for i in range(2))
-        if self.op.code in _OF_ONE_SHAPE and not self.options.get("broadcasts") and one != other:
+        left, other = (self.input(i).shape for i in range(2))
+        if self.op.code in _OF_ONE_SHAPE and not self.options.get("broadcasts") and left != other:
             raise OperatorError(
-                f"its inputs must have one shape, got {list(one)} and {list(other)}:"
+                f"its inputs must have one shape, got {list(left)} and {list(other)}:"
                 " the kernel does not broadcast"
             )

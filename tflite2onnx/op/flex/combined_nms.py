@@ -83,16 +83,16 @@ class FlexCombinedSuppression(DynamicShape):
         is_valid = g.Greater(values, g.scalar(-np.inf, _F32))
         size = g.scalar(count, DType.INT64)
         box = places if box_classes > 1 else g.Mod(places, size)
-        chosen = g.GatherND(
+        kept_boxes = g.GatherND(
             g.reshape(corners, (-1, box_classes * count, _CORNERS)),
             g.Unsqueeze(box, g.ints([2])),
             batch_dims=1,
         )
         if self.options.get("clip_boxes", True):
-            chosen = g.Clip(chosen, g.scalar(0, _F32), g.scalar(1, _F32))
+            kept_boxes = g.Clip(kept_boxes, g.scalar(0, _F32), g.scalar(1, _F32))
         zero = g.scalar(0, _F32)
         outputs = [
-            g.Where(g.Unsqueeze(is_valid, g.ints([2])), chosen, zero),
+            g.Where(g.Unsqueeze(is_valid, g.ints([2])), kept_boxes, zero),
             g.Where(is_valid, values, zero),
             g.Where(is_valid, g.cast(g.Div(places, size), _F32), zero),
         ]
@@ -100,12 +100,12 @@ class FlexCombinedSuppression(DynamicShape):
         return (*(_pad_rows(g, y, best, total) for y in outputs), g.cast(number, DType.INT32))
 
 
-def _pad_rows(g: Builder, value: Value, have: int, want: int) -> Value:
+def _pad_rows(g: Builder, value: Value, present: int, wanted_rows: int) -> Value:
     """Return [batch, have, ...] as [batch, want, ...], padded with 0."""
-    if have == want:
+    if present == wanted_rows:
         return value
     shape, zero = g.Shape(value), g.scalar(0, _F32)
     batch = g.Slice(shape, g.ints([0]), g.ints([1]))
     trailing = g.Slice(shape, g.ints([2]), g.ints([_CORNERS]))
-    missing = g.Concat(batch, g.ints([want - have]), trailing, axis=0)
+    missing = g.Concat(batch, g.ints([wanted_rows - present]), trailing, axis=0)
     return g.Concat(value, g.Expand(zero, missing), axis=1)

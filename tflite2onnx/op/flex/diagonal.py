@@ -113,10 +113,10 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
             )
         longest = packed.shape[-1]
         least = longest - min(high, 0), longest + max(low, 0)
-        given = (integer(self, 2), integer(self, 3)) if self._is_later else (-1, -1)
-        if given == (-1, -1):
+        sizes_given = (integer(self, 2), integer(self, 3)) if self._is_later else (-1, -1)
+        if sizes_given == (-1, -1):
             return max(least), max(least)
-        return tuple(b if a == -1 else a for a, b in zip(given, least, strict=True))
+        return tuple(b if a == -1 else a for a, b in zip(sizes_given, least, strict=True))
 
     @property
     def _batch(self) -> int:

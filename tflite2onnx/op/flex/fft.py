@@ -109,8 +109,8 @@ class FlexFourier(DynamicShape):
             *axes, last = axes
             if not kind.inverse:
                 rows, width = (*lead, *self._lengths[:-1]), self._lengths[-1]
-                made = transform_real(g, value, rows, width, dtype)
-                value = g.dft(value, last, onesided=True) if made is None else made
+                transform = transform_real(g, value, rows, width, dtype)
+                value = g.dft(value, last, onesided=True) if transform is None else transform
         invert = partial(_invert_transform, dtype=dtype)
         for axis, size in zip(axes, self._lengths, strict=False):
             value = invert(g, value, axis, size) if kind.inverse else g.dft(value, axis)

@@ -160,21 +160,21 @@ class _Step:
 
     def eliminate_column(self, divisor: Value) -> Value:
         """Return the matrix after the swap of rows, with column k 1 in row k and 0 elsewhere."""
-        g, here = self._g, self._g.ints([self._k])
+        g, index = self._g, self._g.ints([self._k])
         row = g.Div(self._pivot_values, divisor)
         swapped = g.Where(
             g.Equal(g.constant(self._rows), self._pivot_row),
-            g.Gather(self._matrix, here, axis=1),
+            g.Gather(self._matrix, index, axis=1),
             self._matrix,
         )
-        rest = g.Sub(swapped, g.Mul(g.Gather(swapped, here, axis=2), row))
+        rest = g.Sub(swapped, g.Mul(g.Gather(swapped, index, axis=2), row))
         return g.Where(self._rows == self._k, row, rest)
 
     def swap_sign(self) -> Value:
         """Return -1 where two rows are swapped, else 1."""
         g = self._g
-        same = g.Equal(self._pivot_row, g.scalar(self._k, DType.INT64))
-        return g.Where(same, g.scalar(1, _F64), g.scalar(-1, _F64))
+        is_same_row = g.Equal(self._pivot_row, g.scalar(self._k, DType.INT64))
+        return g.Where(is_same_row, g.scalar(1, _F64), g.scalar(-1, _F64))
 
 
 def _solve_equations(g: Builder, left: Value, right: Value, side: int) -> Value:

@@ -179,8 +179,8 @@ class FlexDynamicStitch(Operator):
 
     def check(self) -> None:
         _, (indices, last) = self._rows, self._pairs[-1]
-        for each, data in self._pairs:
-            expect(data, (*each.shape, *last.shape[indices.rank :]), last.dtype)
+        for ids, data in self._pairs:
+            expect(data, (*ids.shape, *last.shape[indices.rank :]), last.dtype)
         expect_type(self.output, (last.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:

@@ -98,10 +98,10 @@ class EmbeddingLookup(DynamicShape, Foldable):
         if data.shape[-1] * bits % _BYTE:  # a row must begin at a byte
             return g.cast(g.Gather(g.constant(data, DType.INT8, name), ids, axis=0), DType.FLOAT32)
         packed = pack_subbyte(data, table.dtype).reshape(*data.shape[:-1], -1)
-        each = g.Gather(g.constant(packed, DType.UINT8, name), ids, axis=0)
+        packed_rows = g.Gather(g.constant(packed, DType.UINT8, name), ids, axis=0)
         elements = unpack_subbyte(np.arange(256, dtype=np.uint8), table.dtype)
         numbers = elements.astype(np.float32).reshape(256, -1)
-        return g.reshape(g.Gather(numbers, g.cast(each, DType.INT32), axis=0), self._shape)
+        return g.reshape(g.Gather(numbers, g.cast(packed_rows, DType.INT32), axis=0), self._shape)
 
     def _scale_rows(self, g: Builder, ids: View, rows: Value) -> Value:
         """Return rows, float32, times their scales."""
@@ -112,9 +112,9 @@ class EmbeddingLookup(DynamicShape, Foldable):
             column = scales.scale.reshape(-1, *(len(output) - 1) * (1,))
             return g.Mul(rows, g.Gather(column, ids, axis=0))
         blocks = [output[0], output[1] // scales.block_size, scales.block_size]
-        each = g.Unsqueeze(g.Gather(scales.stored_scale, ids, axis=0), g.ints([2]))
-        each = g.recast(each, DType[scales.stored_scale.dtype.name.upper()], DType.FLOAT32)
-        return g.reshape(g.Mul(g.reshape(rows, blocks), each), output)
+        scale = g.Unsqueeze(g.Gather(scales.stored_scale, ids, axis=0), g.ints([2]))
+        scale = g.recast(scale, DType[scales.stored_scale.dtype.name.upper()], DType.FLOAT32)
+        return g.reshape(g.Mul(g.reshape(rows, blocks), scale), output)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [inputs[1][inputs[0]]] if self.input(1).dtype is self.output.dtype else None
@@ -171,8 +171,8 @@ class EmbeddingLookupSparse(DynamicShape):
     ) -> Value:
         count, axes = prod(self._sparse), table.rank - 1
         where = self._sum_numbers(g, indices)
-        each = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
-        rows = g.Mul(g.Gather(table, ids, axis=0), each)
+        weight_columns = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
+        rows = g.Mul(g.Gather(table, ids, axis=0), weight_columns)
         total = self._add_rows(g, where, rows, (count, *table.shape[1:]))
         if self.options.combiner != _SUM:
             squares = self.options.combiner == _SQUARES

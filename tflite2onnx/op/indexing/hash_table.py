@@ -36,15 +36,15 @@ class HashtableLookup(AnySizes):
     def emit(
         self, g: Builder, ys: tuple[View, View], wanted: View, keys: View, rows: View
     ) -> tuple[Value, Value]:
-        same = g.cast(g.Equal(g.Unsqueeze(wanted, g.ints([1])), keys), DType.INT32)
-        index = g.ArgMax(same, axis=1, keepdims=0)
-        hits = g.reduce("ReduceMax", same, [1], keepdims=False)
+        matches = g.cast(g.Equal(g.Unsqueeze(wanted, g.ints([1])), keys), DType.INT32)
+        index = g.ArgMax(matches, axis=1, keepdims=0)
+        hits = g.reduce("ReduceMax", matches, [1], keepdims=False)
         dtype = ys[0].dtype
-        found = g.with_compute_type("Gather", dtype, lambda v: g.Gather(v, index, axis=0), rows)
+        gathered = g.with_compute_type("Gather", dtype, lambda v: g.Gather(v, index, axis=0), rows)
         exists = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
         # All bytes of the row of a missing key are 0, whatever the zero point is.
         missing = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)
-        return g.where(exists, found, missing, dtype), g.cast(hits, DType.UINT8)
+        return g.where(exists, gathered, missing, dtype), g.cast(hits, DType.UINT8)
 
 
 class Filling(Operator):

@@ -85,7 +85,7 @@ class LshProjection(Operator):
         """Return the bytes to hash: a row for each seed and a column for each item."""
         unit = min(items.dtype.bits, 32)
         narrow = np.ascontiguousarray(seeds.constant.reshape(-1, 1)).view(f"<u{unit // _BYTE}")
-        columns = [g.constant(each[:, None]) for each in narrow.T.astype(np.uint64)]
+        columns = [g.constant(word[:, None]) for word in narrow.T.astype(np.uint64)]
         split = split_words(g, items.value, items.dtype, unit)
         rows = g.reshape(split, [items.shape[0], self._item * _BYTE // unit])
         columns += [
@@ -210,8 +210,8 @@ def _mix_block(state: _State, key: Key, at: int, factor: UnsignedInt | int, time
 def _hash_weakly(
     key: Key, at: int, a: UnsignedInt, b: UnsignedInt
 ) -> tuple[UnsignedInt, UnsignedInt]:
-    one, two, three, four = (key.fetch(at + place) for place in (0, 8, 16, 24))
-    a = a + one
+    first, two, three, four = (key.fetch(at + place) for place in (0, 8, 16, 24))
+    a = a + first
     b = _rotate_right(b + a + four, 21)
     c = a
     a = a + two + three

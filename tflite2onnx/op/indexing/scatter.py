@@ -39,9 +39,9 @@ class ScatterNd(Movement):
         indices, updates, shape = self.input(0), self.input(1), read_shape(self, 2)
         if indices.rank and is_known(indices.shape[-1]):
             rest = shape[indices.shape[-1] :]
-            for one, other in zip(updates.shape, (*indices.shape[:-1], *rest), strict=False):
+            for size, other in zip(updates.shape, (*indices.shape[:-1], *rest), strict=False):
                 if not isinstance(other, Unknown):
-                    require_equal(one, other, f"{updates.name} must have an update for each index")
+                    require_equal(size, other, f"{updates.name} must have an update for each index")
         return [shape]
 
     def check(self) -> None:

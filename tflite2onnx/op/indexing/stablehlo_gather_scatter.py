@@ -161,7 +161,7 @@ class StablehloGather(_Indexed, DynamicShape):
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         indexed = self._find_indexed_axes("start_index_map")
-        if any(self._sizes[each] > 1 for each in indexed) or not self.input(1).elements:
+        if any(self._sizes[number] > 1 for number in indexed) or not self.input(1).elements:
             return False
         if operand < 0:
             return self._result_axes[axis][0] == "batch"

@@ -98,7 +98,7 @@ class InternalCache(HasInternalState):
         expect_input_count(self, 3)
         name = f"kv_cache/{self._layer}"
         names = f"{name}/keys", f"{name}/values"
-        caches = [Tensor(each, self._shape, DType.FLOAT32) for each in names]
+        caches = [Tensor(cache, self._shape, DType.FLOAT32) for cache in names]
         return [*caches, Tensor(f"{name}/first", (1,), DType.INT64)]
 
     def emit(

@@ -152,8 +152,8 @@ class FullyConnected(DynamicShape):
     def row_size(self) -> int | None:
         x, w = self.input(0), self.input(1)
         plain = self.options.keep_num_dims and x.shape[-1:] == w.shape[1:]
-        same = x.rank == _MATRIX or w.rank > _MATRIX
-        return None if plain or same else self._features
+        is_matrix = x.rank == _MATRIX or w.rank > _MATRIX
+        return None if plain or is_matrix else self._features
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
@@ -378,13 +378,13 @@ class BatchMatMul(AnySizes):
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value | NeedsReshape:
         if self.quantization.accumulates:
             return g.MatMulInteger(a, b, *(_find_uint8_offset(g, x) for x in (a, b)))
-        one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
+        is_single = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
         if a.plan.reading is Reading.DYNAMIC:
-            return self._multiply_rows(g, y, a, b, one=one)
-        if one and a.tensor.dtype is DType.INT16:
+            return self._multiply_rows(g, y, a, b, one=is_single)
+        if is_single and a.tensor.dtype is DType.INT16:
             return self._multiply_16_bits(g, a, b)
         # ONNX Runtime has integer kernels for b if it is one matrix for all batches.
-        return g.MatMul(a, b.reshape(b.shape[-2:]) if one else b)
+        return g.MatMul(a, b.reshape(b.shape[-2:]) if is_single else b)
 
     def _multiply_rows(
         self, g: Builder, y: View, a: View, b: View, *, one: bool

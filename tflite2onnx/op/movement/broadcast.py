@@ -33,8 +33,8 @@ class BroadcastTo(Movement, Foldable):
     def check(self) -> None:
         x, sizes = self.input(0), self.input(1)
         if self.has_data_dependent_shape:
-            if (have := sizes.elements) < x.rank:
-                raise OperatorError(f"{sizes.name} must have {x.rank} elements or more, got {have}")
+            if (size := sizes.elements) < x.rank:
+                raise OperatorError(f"{sizes.name} must have {x.rank} elements or more, got {size}")
             return
         shape = ints(self, 1)
         missing = len(shape) - x.rank

@@ -113,8 +113,8 @@ class Pack(AnySizes, Foldable):
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         parts = [g.unsqueeze(x, [axis], y.dtype) for x in xs]
-        one = len(parts) == 1
-        return parts[0] if one else g.add_with_casts("Concat", y.dtype, *parts, axis=axis)
+        is_single = len(parts) == 1
+        return parts[0] if is_single else g.add_with_casts("Concat", y.dtype, *parts, axis=axis)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.stack(inputs, self._axis)]
@@ -268,10 +268,10 @@ class Split(Movement, Foldable, IndexesAxes):
         sizes = self._compute_sizes(g, parts.size, other)
         merged = reshape_to(g, x.value, parts.merge_sides(g))
         pieces = _split_tensor(g, merged, x.dtype, sizes, count, 1)
-        each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
+        part_sizes = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
             reshape_to(g, part, parts.before, size, parts.after)
-            for part, size in zip(pieces, each, strict=True)
+            for part, size in zip(pieces, part_sizes, strict=True)
         )
 
     def _compute_sizes(self, g: Builder, whole: Value, requested: View) -> Value:

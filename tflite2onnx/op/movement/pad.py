@@ -144,9 +144,9 @@ class MirrorPad(_Padding, Foldable):
         if self.has_data_dependent_shape:
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
-            if (have := max(pads)) > (most := max(size - self._reflects, 0)):
+            if (largest := max(pads)) > (most := max(size - self._reflects, 0)):
                 axis = f"an axis of {size} elements"
-                raise OperatorError(f"padding must be at most {most} along {axis}, got {have}")
+                raise OperatorError(f"padding must be at most {most} along {axis}, got {largest}")
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):

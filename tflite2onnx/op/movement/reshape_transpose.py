@@ -289,20 +289,20 @@ class Reshape(Movement, Foldable):
         return [inputs[0].reshape(self.output.shape)]
 
 
-def _require_elements(one: Dim, other: Dim, message: str, *, computed: bool) -> None:
+def _require_elements(first: Dim, other: Dim, message: str, *, computed: bool) -> None:
     """Require that two numbers of elements are equal; an error leaves common factors out.
 
     If the new shape is computed, sizes that no expression relates are believed: the kernel compares
     them at run time.
     """
-    for whole, part in ((one, other), (other, one)):
+    for whole, part in ((first, other), (other, first)):
         factor = whole.divide_exactly(part) if isinstance(whole, Dimension) else None
         if factor is not None:
             require_equal(factor, 1, message)
             return
-    symbols = [dim.symbol for dim in (one, other) if isinstance(dim, Dimension)]
+    symbols = [dim.symbol for dim in (first, other) if isinstance(dim, Dimension)]
     if not computed or any(symbols):
-        require_equal(one, other, message)
+        require_equal(first, other, message)
 
 
 def _merge_names(source: Axes, target: Axes) -> list[str]:

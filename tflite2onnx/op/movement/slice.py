@@ -405,8 +405,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     ) -> Value:
         entries = [entry for entry in self._find_axis_entries() if entry is not None]
         axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
-        chosen = [entry for entry in entries if entry >= 0]
-        first, last, steps = (take_entries(g, bound, chosen) for bound in bounds)
+        selected = [entry for entry in entries if entry >= 0]
+        first, last, steps = (take_entries(g, bound, selected) for bound in bounds)
         return self._squeeze_and_expand(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
 
     def _slice_static(self, g: Builder, y: View, x: View, value: Value) -> Value:

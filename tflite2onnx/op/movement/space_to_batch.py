@@ -286,8 +286,8 @@ class Blocks(ImageOperator):
             a, b, size = split
             places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
             rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
-        made = g.reshape(rows, y.with_order(last).sizes)
-        return made if y.order == last else g.Transpose(made, perm=[0, 3, 1, 2])
+        swapped = g.reshape(rows, y.with_order(last).sizes)
+        return swapped if y.order == last else g.Transpose(swapped, perm=[0, 3, 1, 2])
 
     def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
@@ -324,7 +324,7 @@ class DepthToSpace(Blocks):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.read_block()
         mode = self.options.get("mode", "DCR")
-        static = all(isinstance(each, int) for each in y.sizes)
+        static = all(isinstance(length, int) for length in y.sizes)
         is_wide = static and y.size("C") >= _WIDE and mode == "DCR" and not g.canonical
         moves_rows = is_wide or self.options.get("channels_last")
         if x.dtype is DType.FLOAT32 and not moves_rows:

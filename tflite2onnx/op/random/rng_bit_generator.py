@@ -36,10 +36,10 @@ class RandomBits(Operator):
         return bool(self.options.algorithm == _THREEFRY)
 
     def check(self) -> None:
-        have, sizes = self.input(0).elements, (2,) if self._is_threefry else (2, 3)
-        if have not in sizes:
+        number, sizes = self.input(0).elements, (2,) if self._is_threefry else (2, 3)
+        if number not in sizes:
             raise OperatorError(
-                f"its state must have {' or '.join(map(str, sizes))} elements, got {have}"
+                f"its state must have {' or '.join(map(str, sizes))} elements, got {number}"
             )
 
     def emit(self, g: Builder, ys: tuple[View, View], state: View) -> tuple[Value, Value]:

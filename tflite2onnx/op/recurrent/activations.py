@@ -35,10 +35,10 @@ class Activation(NamedTuple):
 def list_attributes(activations: Sequence[Activation]) -> dict[str, Any]:
     """Return the attributes of a recurrent node with these activations."""
     names, numbers = [], []
-    for name, *given in activations:
+    for name, *parameters in activations:
         onnx, needed = _ONNX[name]
         names.append(onnx)
-        numbers.append([*(each for each in given if each is not None), *needed])
+        numbers.append([*(parameter for parameter in parameters if parameter is not None), *needed])
     if names in _USUAL:
         return {}
     alpha, beta = ([row[i] for row in numbers if row[i:]] for i in (0, 1))

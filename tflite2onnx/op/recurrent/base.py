@@ -143,10 +143,10 @@ def stack_matrices(
     pairs = zip(matrices, storages, strict=True)
     rows = [encode_constant(read_constant(w), w.dtype, k) for w, k in pairs]
     data = np.ascontiguousarray(arrange(np.concatenate(rows)))
-    sizes = [1] if len(matrices) == 1 and not scales[0].per_axis else [len(each) for each in rows]
+    sizes = [1] if len(matrices) == 1 and not scales[0].per_axis else [len(part) for part in rows]
     numbers = [(f * s.scale, s.zero_point) for f, s in zip(factors, scales, strict=True)]
     scale, zero = (
-        np.concatenate([np.broadcast_to(each, n) for each, n in zip(column, sizes, strict=True)])
+        np.concatenate([np.broadcast_to(part, n) for part, n in zip(column, sizes, strict=True)])
         for column in zip(*numbers, strict=True)
     )
     quantization = Quantization(scale.astype(np.float32), zero, 1)
@@ -294,8 +294,8 @@ class Recurrent(DynamicShape):
         """The activations of the gates, then those within a step; see `activations.py`."""
         function = Activation(self.activation_function)
         usual = Activation("LOGISTIC"), function, function
-        found: Sequence[Activation] = self.options.get("activations", usual)
-        return found
+        listed: Sequence[Activation] = self.options.get("activations", usual)
+        return listed
 
     def frames(self) -> Sequence[Frame]:
         """Return frames that read and write sequences as [time, batch, features]."""

@@ -39,9 +39,9 @@ class Gru(AnySizes):
         self, g: Builder, y: tuple[View, ...], x: View, *parameters: View
     ) -> tuple[Value, ...]:
         *matrices, b, h = parameters
-        tensors = [each.tensor for each in matrices]
+        tensors = [matrix.tensor for matrix in matrices]
         halves = tensors[:_GATES], tensors[_GATES:]
-        w, r = (stack_matrices(g, x.tensor, each, add_direction_axis) for each in halves)
+        w, r = (stack_matrices(g, x.tensor, matrix, add_direction_axis) for matrix in halves)
         sequence, state = g.node_outputs(
             "GRU",
             2,
@@ -57,8 +57,8 @@ class Gru(AnySizes):
         )
         # The node's output has an axis for directions.
         dynamic = len(y[0].tensor.symbols) > 1
-        made = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)
-        return made, g.reshape(state, y[1].sizes)
+        squeezed = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)
+        return squeezed, g.reshape(state, y[1].sizes)
 
 
 class UnidirectionalSequenceGru(Operator):
@@ -100,7 +100,7 @@ class UnidirectionalSequenceGru(Operator):
             [_update_first(biases.constant, bias.constant), np.zeros(3 * units)]
         )
         parts = ((weights[:, :inputs], "weights"), (weights[:, inputs:], "recurrent"))
-        w, r = (g.constant(each[None], name=f"{gates.tensor.name}/{name}") for each, name in parts)
+        w, r = (g.constant(part[None], name=f"{gates.tensor.name}/{name}") for part, name in parts)
         sequence, final = g.node_outputs(
             "GRU",
             2,

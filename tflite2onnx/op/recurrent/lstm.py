@@ -96,7 +96,7 @@ class UnidirectionalLstm(Recurrent):
                 expect_constant(vector, (n,))
             expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
         if x.dtype is DType.INT8:
-            every = [each for gate in cell.gates.values() for each in gate if each is not gate.bias]
+            every = [item for gate in cell.gates.values() for item in gate if item is not gate.bias]
             # Weights that the kernel multiplies by.
             for weights in filter(None, (cell.projection, *every)):
                 expect_symmetric(weights)
@@ -165,8 +165,8 @@ class UnidirectionalLstm(Recurrent):
             rows, last, c = plain.emit_layer(g, x, auxiliary, before, reverse=reverse)
             projection = stack_matrices(g, cell.h, [cell.projection], np.transpose)
             y, last = (
-                g.MatMul(g.Squeeze(each, g.ints([axis])), projection)
-                for each, axis in ((rows, 1), (last, 0))
+                g.MatMul(g.Squeeze(part, g.ints([axis])), projection)
+                for part, axis in ((rows, 1), (last, 0))
             )
             return y, (last, g.Squeeze(c, g.ints([0])))
         h, n = (cell.units, cell.cells)

@@ -450,6 +450,6 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two constant matrices, rounded once."""
-    wide, other = (read_constant(each).astype(np.float64) for each in (a, b))
+    wide, other = (read_constant(matrix).astype(np.float64) for matrix in (a, b))
     data = (wide @ other).astype(np.float32)
     return replace(a, name=f"{a.name}/projected", shape=data.shape, data=data)

@@ -80,8 +80,8 @@ class UnidirectionalRnn(Recurrent):
         shape = (*x.sizes[:-1], units)
         if x.rank == _SEQUENCE and self.activation_function in _ONNX:
             rows = [
-                stack_matrices(g, data, [each], add_direction_axis)
-                for each in (w, *auxiliary_weights)
+                stack_matrices(g, data, [weights_of_gate], add_direction_axis)
+                for weights_of_gate in (w, *auxiliary_weights)
             ]
             y, h = g.node_outputs(
                 "RNN",

@@ -84,7 +84,7 @@ class Normalization(AnySizes):
         while axis > _OUTER and x.sizes[axis - 1] == 1:
             axis -= 1
         shape = x.shape[axis:]
-        along = [-1 if each == x.rank - 1 else 1 for each in x.order[axis:]]
+        along = [-1 if axis_in_order == x.rank - 1 else 1 for axis_in_order in x.order[axis:]]
 
         def spread(view: View | None, missing: float) -> Value:
             if view is not None and view.tensor.elements == prod(shape):

@@ -189,8 +189,8 @@ class StablehloReduceWindow(_Windows):
                 f"integers each, and padding {rank} pairs, got {columns} and {pads}"
             )
         return [
-            Axis(*each)
-            for each in zip(sizes, strides, dilations, bases, pads[::2], pads[1::2], strict=True)
+            Axis(*values)
+            for values in zip(sizes, strides, dilations, bases, pads[::2], pads[1::2], strict=True)
         ]
 
     @property

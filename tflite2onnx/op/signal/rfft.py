@@ -104,9 +104,9 @@ class RealFourier(_Transform, AnySizes):
         if not self.has_data_dependent_shape:
             rows, width = self._lengths
             many = tuple(size for size in (*lead, rows) if size != 1) or (1,)
-            made = transform_real(g, x, many, width, DType.FLOAT32)
-            if made is not None:
-                return g.reshape(made, (*lead, rows, width // 2 + 1, _PAIR))
+            transform = transform_real(g, x, many, width, DType.FLOAT32)
+            if transform is not None:
+                return g.reshape(transform, (*lead, rows, width // 2 + 1, _PAIR))
         rank = len(lead) + 2
         new_axes = [rank] if self.input(0).rank > 2 else [0, rank]
         return g.dft(g.Unsqueeze(x, g.ints(new_axes)), rank - 1, onesided=True)
@@ -117,7 +117,7 @@ class RealFourier(_Transform, AnySizes):
             missing_sizes = g.Sub(g.as_int64_list(lengths), current)
             pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
             return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
-        missing = [want - size for want, size in zip(self._lengths, x.shape[-2:], strict=True)]
+        missing = [length - size for length, size in zip(self._lengths, x.shape[-2:], strict=True)]
         if not any(missing):
             return x.value
         all_pads = [0] * (2 * x.rank - 2) + missing  # negative pads remove elements

@@ -57,9 +57,9 @@ class Signal(Operator):
         """Return an integer option within limits; see `read_integer`."""
         return read_integer(self.options, name, *limits)
 
-    def make_state(self, what: str, shape: Shape, dtype: DType) -> Tensor:
+    def make_state(self, role: str, shape: Shape, dtype: DType) -> Tensor:
         """Return a tensor for `internal_state`, whose initial value is 0."""
-        return Tensor(f"{self.output.name}/{what}", shape, dtype)
+        return Tensor(f"{self.output.name}/{role}", shape, dtype)
 
 
 def emit_maximum(g: Builder, a: Value, b: Value) -> Value:

@@ -467,9 +467,9 @@ class Convolution2DTransposeBias(Convolution):
                 f"{name}"
             )
         x, w = self.sizes(0), self.sizes(1)
-        same = name == "SAME"
+        is_same = name == "SAME"
         crop = [
-            max(0, w[axis] - (x[axis] - 1) % stride - 1) if same else 0
+            max(0, w[axis] - (x[axis] - 1) % stride - 1) if is_same else 0
             for axis, stride in zip("HW", strides, strict=True)
         ]
         return strides, crop

@@ -127,7 +127,7 @@ class LandmarksToMatrix(Operator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         points = g.Slice(g.reshape(x, [-1, 3]), g.ints([0]), g.ints([2]), g.ints([1]))
-        ends, inside = (g.Gather(points, g.ints(each), axis=0) for each in self._points)
+        ends, inside = (g.Gather(points, g.ints(point), axis=0) for point in self._points)
         rotation = self._make_rotation(g, ends)
         # The points are rows, so the product applies the transpose of the rotation, which is its
         # inverse.

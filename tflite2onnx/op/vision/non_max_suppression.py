@@ -183,12 +183,12 @@ def _compute_area(g: Builder, sizes: Value) -> Value:
 
 def _compute_overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
     """Return the intersection over union of each box and one box; 0 if either has no area."""
-    one = Corners(*(g.Gather(each, index) for each in all_boxes))
+    reference = Corners(*(g.Gather(coordinates, index) for coordinates in all_boxes))
     zero = g.scalar(0, DType.FLOAT32)
-    sizes = g.Sub(g.Min(all_boxes.high, one.high), g.Max(all_boxes.low, one.low))
+    sizes = g.Sub(g.Min(all_boxes.high, reference.high), g.Max(all_boxes.low, reference.low))
     shared = _compute_area(g, g.Max(sizes, zero))
-    union = g.Sub(g.Add(one.area, all_boxes.area), shared)
-    areas = g.And(g.Greater(all_boxes.area, zero), g.Greater(one.area, zero))
+    union = g.Sub(g.Add(reference.area, all_boxes.area), shared)
+    areas = g.And(g.Greater(all_boxes.area, zero), g.Greater(reference.area, zero))
     return g.Where(areas, g.Div(shared, union), zero)
 
 

@@ -195,11 +195,11 @@ class ResizeBilinear(Resize):
         """
         shapes = [g.ints([n, h, w, c]) for n, c, h, w in (x.shape, y.shape)]
         (rows,) = g.node_outputs("Reshape", 1, g.Transpose(x, perm=[0, 2, 3, 1]), shapes[0])
-        made = g.Resize(
+        resized = g.Resize(
             rows, None, None, shapes[1], mode="linear", coordinate_transformation_mode=self.mode
         )
-        (made,) = g.node_outputs("Reshape", 1, made, shapes[1])
-        return g.Transpose(made, perm=[0, 3, 1, 2])
+        (resized,) = g.node_outputs("Reshape", 1, resized, shapes[1])
+        return g.Transpose(resized, perm=[0, 3, 1, 2])
 
 
 def _find_distance(size: int, output_size: int, *, align: bool) -> Fraction:
@@ -287,8 +287,8 @@ class ResizeNearest(Resize):
         if x.dtype not in _BYTES or g.canonical or x.tensor.symbols or y.tensor.symbols:
             return self._emit_resize(g, y, x, size, **attributes)
         shape = g.ints([n * c, 1, *y.shape[2:]])
-        made = g.Resize(x.reshape((n * c, 1, *image)), None, None, shape, **attributes)
-        return g.reshape(made, y.sizes)
+        resized = g.Resize(x.reshape((n * c, 1, *image)), None, None, shape, **attributes)
+        return g.reshape(resized, y.sizes)
 
 
 def _gather_axes(g: Builder, indices_by_axis: Mapping[int, Array], value: Value) -> Value:

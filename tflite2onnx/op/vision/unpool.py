@@ -119,11 +119,11 @@ class MaxUnpooling2D(ImageOperator):
         return self.input(1).dtype is DType.FLOAT32
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        (window, same), x = _read_window(self), self.sizes(0)
+        (window, is_same), x = _read_window(self), self.sizes(0)
         axes = list(zip((x["H"], x["W"]), window.kernel, window.strides, strict=True))
         if self._in_windows:
             image = tuple(n * kernel for n, kernel, _ in axes)
-        elif same:
+        elif is_same:
             image = tuple(n * stride for n, _, stride in axes)
         else:
             image = tuple((n - 1) * stride + kernel for n, kernel, stride in axes)

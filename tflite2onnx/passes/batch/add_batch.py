@@ -260,8 +260,8 @@ class Batching:
         changed = {}
         for x in op.present:
             if operator.broadcasts and x in self._places and x.rank < rank:
-                own = self._places[x]
-                kept = Place(own.axis + rank - x.rank, own.outer)
+                place_of_x = self._places[x]
+                kept = Place(place_of_x.axis + rank - x.rank, place_of_x.outer)
                 sample = (1,) * (rank - x.rank) + self._builder.sample_of(x)
                 before, place = self._builder.count_before(x), kept if kept in wide else None
                 changed[x] = self._builder.reshape(x, sample, before, place=place)
@@ -308,10 +308,10 @@ class Batching:
         mixed = operator.find_mixed_axes(index)
         if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
             raise _UnalignedError
-        target, own = Place(same, place.outer), self._builder.sample_of(t)[same]
+        target, shape = Place(same, place.outer), self._builder.sample_of(t)[same]
         # The samples move to an axis of size 1, or the sequence of elements stays the same.
         moves = count_before(self._builder.sample_of(t), target) != self._builder.count_before(t)
-        if own != size or (moves and (size, place.outer) != (1, 1)):
+        if shape != size or (moves and (size, place.outer) != (1, 1)):
             raise _UnalignedError
         return target
 
@@ -321,10 +321,10 @@ class Batching:
         """Return the place at which a shared input is repeated, None if it is not."""
         if axis is None or index in list_shape_inputs(operator):
             return None
-        own = self._builder.find_shape(t)[axis]
-        if operator.broadcasts and own == 1:
+        length = self._builder.find_shape(t)[axis]
+        if operator.broadcasts and length == 1:
             return None
-        if own != size:
+        if length != size:
             raise _UnalignedError
         return Place(axis, place.outer)
 
@@ -376,11 +376,10 @@ class Batching:
 
     def _add_with_leading_axis(self, op: Op) -> None:
         """Add an operator whose operands get a first axis, which has the samples."""
-        given = [t for t in op.present if t in self._places]
+        data = [t for t in op.present if t in self._places]
         vectors = self._list_vectors(op)
         has_axis = all(
-            t not in vectors and self._builder.sample_of(t)[self._places[t].axis] == 1
-            for t in given
+            t not in vectors and self._builder.sample_of(t)[self._places[t].axis] == 1 for t in data
         )
         operator = self._operator_of(op)
         wider = None if has_axis else operator.add_leading_axis()
@@ -428,21 +427,21 @@ class Batching:
         graphs = []
         places = [self._places.get(t) for graph in op.graphs for t in graph.outputs]
         count = len(op.outputs)
-        chosen = [next(filter(None, places[i::count]), None) for i in range(count)]
+        merged = [next(filter(None, places[i::count]), None) for i in range(count)]
         for graph, ops in zip(op.graphs, parts, strict=True):
             with self._builder.open_subgraph() as more:
-                outputs = [self._put_at(t, p) for t, p in zip(graph.outputs, chosen, strict=True)]
+                outputs = [self._put_at(t, p) for t, p in zip(graph.outputs, merged, strict=True)]
             graphs.append(replace(graph, ops=(*ops, *more), outputs=tuple(outputs)))
         self._builder.emit(replace(op, graphs=tuple(graphs)))
-        self._places |= {y: p for y, p in zip(op.outputs, chosen, strict=True) if p}
+        self._places |= {y: p for y, p in zip(op.outputs, merged, strict=True) if p}
 
     def _put_at(self, old: Tensor, place: Place | None) -> Tensor:
         """Return a tensor with its samples at a place; a tensor without samples is repeated."""
         x = self._replaced.get(old, old)
-        own = self._places.get(x)
-        if own == place or not place:
+        place_of_x = self._places.get(x)
+        if place_of_x == place or not place:
             return x
-        if not own:
+        if not place_of_x:
             return self._builder.repeat(x, place)
         if self._builder.sample_of(x)[place.axis] != 1:
             raise OperatorError("the samples of its sub-graphs must be in one axis")
@@ -459,11 +458,11 @@ class Batching:
             with self._builder.open_subgraph() as ops:
                 self._add_ops(body.ops)
                 condition, *following = (self._replaced.get(t, t) for t in body.outputs)
-                found = [self._places.get(t) for t in following]
-                if all(q or not p for p, q in zip(found, places, strict=True)):
+                outer = [self._places.get(t) for t in following]
+                if all(q or not p for p, q in zip(outer, places, strict=True)):
                     outputs = [self._put_at(*pair) for pair in zip(following, places, strict=True)]
                     break
-            places = [p or q for p, q in zip(places, found, strict=True)]
+            places = [p or q for p, q in zip(places, outer, strict=True)]
         if condition in self._places:
             raise OperatorError("its condition must be the same for all samples")
         body = replace(body, ops=tuple(ops), outputs=(condition, *outputs))

@@ -36,18 +36,18 @@ def add_tokens(
     Raises:
         MixedSamplesError: tokens depend on each other in another way than by CACHED_ATTENTION.
     """
-    made = _Tokens(graph, operator_of, caches, scores).make_graph()
-    rows = [t for t in made.inputs if t not in caches]
+    decoder = _Tokens(graph, operator_of, caches, scores).make_graph()
+    rows = [t for t in decoder.inputs if t not in caches]
     for t in rows:
         if t.shape != (1, 1):
             raise MixedSamplesError(f"{t.name} must be one number, got {list(t.shape)}")
-    given = {t: replace(t, shape_signature=(1, -1)) for t in rows}
+    open_rows = {t: replace(t, shape_signature=(1, -1)) for t in rows}
     inner = {t: replace(t, name=f"{t.name}/rows") for t in rows}
-    turned = [make_op("RESHAPE", [given[t], make_list([-1, 1])], inner[t]) for t in rows]
-    ops = (*turned, *(op.with_inputs(inner) for op in made.ops))
-    inputs = tuple(given.get(t, t) for t in made.inputs)
+    turned = [make_op("RESHAPE", [open_rows[t], make_list([-1, 1])], inner[t]) for t in rows]
+    ops = (*turned, *(op.with_inputs(inner) for op in decoder.ops))
+    inputs = tuple(open_rows.get(t, t) for t in decoder.inputs)
     tensors = dict.fromkeys(t for op in ops for t in (*op.present, *op.outputs))
-    return replace(made, inputs=inputs, ops=ops, tensors=(*dict.fromkeys((*inputs, *tensors)),))
+    return replace(decoder, inputs=inputs, ops=ops, tensors=(*dict.fromkeys((*inputs, *tensors)),))
 
 
 class _Tokens(Batching):

@@ -88,18 +88,18 @@ class BatchBuilder:
 
     def list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
         """Yield the places that samples may have in an operator, and the input of each place."""
-        found = [(i, t) for i, t in enumerate(op.inputs) if t and t in self.places]
-        samples = [self.sample_of(t) for _, t in found]
-        own = [self.places[t] for _, t in found]
-        best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
-        first = found[best][0]
-        yield first, own[best]
-        for place in list_places(samples[best], count_before(samples[best], own[best])):
+        pairs = [(i, t) for i, t in enumerate(op.inputs) if t and t in self.places]
+        samples = [self.sample_of(t) for _, t in pairs]
+        places = [self.places[t] for _, t in pairs]
+        best = min(range(len(pairs)), key=lambda i: samples[i][places[i].axis] != 1)
+        first = pairs[best][0]
+        yield first, places[best]
+        for place in list_places(samples[best], count_before(samples[best], places[best])):
             # The samples may be in either of two neighbouring axes.
-            if place != own[best] and place.outer == samples[best][place.axis]:
+            if place != places[best] and place.outer == samples[best][place.axis]:
                 yield first, place
         for axis, size in enumerate(samples[best]):
-            if size == 1 and axis != own[best].axis:
+            if size == 1 and axis != places[best].axis:
                 yield first, Place(axis)
 
     def infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
@@ -180,7 +180,7 @@ class BatchBuilder:
         if middle != 1:
             pair = (SAMPLES, middle) if low == before else (middle, SAMPLES)
             parts, turned = (
-                make_tensor(x, _drop_samples((low, *each, rest))) for each in (pair, pair[::-1])
+                make_tensor(x, _drop_samples((low, *move, rest))) for move in (pair, pair[::-1])
             )
             self.reshape_batch(x, (low, *pair, rest), parts)
             x = self.add("TRANSPOSE", [parts, make_list([0, 2, 1, 3])], turned)

@@ -32,18 +32,18 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     """
     _check_sizes(graph, operator_of)
     fixed = [replace(t, shape_signature=()) for t in graph.inputs]
-    given = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed]
-    ops = count_samples(given[0])
+    declared = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed]
+    ops = count_samples(declared[0])
     (count,), number = ops[-1].outputs, _make_number("sample")
     buffers = [_make_buffer(ops, t, count) for t in graph.outputs]
     inner = [replace(t, name=f"{t.name}/whole") for t in buffers]
     body = Graph("sample", (number, *inner), (), ())
-    body = _make_body(body, graph, given, count)
+    body = _make_body(body, graph, declared, count)
     (first,) = _add(ops, "LESS", [make_list([0]), count], _make_condition())
     ends = [replace(t, name=name) for t, name in zip(buffers, _list_names(graph), strict=True)]
     inputs = (first, make_list([0]), *buffers)
     ops.append(Op("WHILE", 0, inputs, (_make_number("samples"), *ends), graphs=(body,)))
-    return replace(graph, inputs=tuple(given), outputs=tuple(ends), ops=tuple(ops))
+    return replace(graph, inputs=tuple(declared), outputs=tuple(ends), ops=tuple(ops))
 
 
 def _check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
@@ -58,12 +58,12 @@ def _list_names(graph: Graph) -> list[str]:
     return [tensor.name for tensor in graph.outputs]
 
 
-def _make_body(body: Graph, graph: Graph, given: Sequence[Tensor], count: Tensor) -> Graph:
+def _make_body(body: Graph, graph: Graph, declared: Sequence[Tensor], count: Tensor) -> Graph:
     """Return the sub-graph that computes one sample, and writes it into the whole outputs."""
     number, *whole = body.inputs
     ops: list[Op] = []
     (scalar,) = _add(ops, "RESHAPE", [number, make_list([])], Tensor("sample", (), DType.INT32))
-    for old, new in zip(graph.inputs, given, strict=True):
+    for old, new in zip(graph.inputs, declared, strict=True):
         index = number if old.rank == new.rank else scalar
         _add(ops, "GATHER", [new, index], old, axis=0, batch_dims=0)
     # The outputs of all samples keep the names, so the tensors of one sample get other names.

@@ -170,19 +170,19 @@ def _refuse(batch: Batch, error: MixedSamplesError) -> OptionError:
 
 def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
     """Return the graph for a batch, in which sizes are equal that operators require to be equal."""
-    same = dict[Dimension, Dim]()
+    replacements = dict[Dimension, Dim]()
     sizes = dict.fromkeys(list_sizes(graph.inputs, words).values())
     order = {size: i for i, size in enumerate(sizes)}
     while True:
         try:
-            return add_batch(graph, operator_of, words, same)
+            return add_batch(graph, operator_of, words, replacements)
         except MixedSamplesError as error:
             # If these sizes differ, the network does not run for a single sample.
             replaced = find_equal_sizes(error.dims, order, words, broadcasts=error.broadcasts)
             both = (*replaced.keys(), *replaced.values())
-            if replaced.keys() <= same.keys() or any(map(has_samples, both)):
+            if replaced.keys() <= replacements.keys() or any(map(has_samples, both)):
                 raise
-            same |= replaced
+            replacements |= replaced
 
 
 def _fix_inner_sizes(graph: Graph) -> Graph:

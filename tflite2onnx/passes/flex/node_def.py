@@ -31,12 +31,12 @@ def decode(data: bytes) -> dict[str, Any]:
 
 def _read_attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
     """Return the content of an AttrValue; None for kinds that are not read, such as a tensor."""
-    found = None
+    result = None
     for number, content in read_fields(data):
         fields = read_fields(content) if number == _LIST else [(number, content)]
         items = [item for field in fields for item in _list_items(*field)]
-        found = items if number == _LIST else next(iter(items), None)
-    return found
+        result = items if number == _LIST else next(iter(items), None)
+    return result
 
 
 def _list_items(number: int, content: Any) -> list[Any]:  # noqa: ANN401 - as read

@@ -55,7 +55,7 @@ class Same:
             return None
         if len(op.inputs) != (self.inputs or len(op.inputs)):
             return None
-        pairs = (each.partition(":") for each in self.options.split())
+        pairs = (item.partition(":") for item in self.options.split())
         options = {ours or name: attributes[name] for name, _, ours in pairs if name in attributes}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
         # A file may contain an integer in place of a bool.
@@ -66,8 +66,8 @@ class Same:
         table = Options({**fixed, **options, **({"wide_types": True} if self.wide else {})})
         if any(t.dtype in self.stays for t in op.present):
             return [replace(op, options=table)]
-        same = replace(op, code=self.code, custom=self.custom, options=table)
-        return _cast_through(same, self.through or {})
+        renamed = replace(op, code=self.code, custom=self.custom, options=table)
+        return _cast_through(renamed, self.through or {})
 
 
 def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
@@ -143,7 +143,7 @@ def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
     lists = strides, dilations = [
         op.options.get(name, [1] * len(layout)) for name in ("strides", "dilations")
     ]
-    plain = all(len(each) == len(layout) and each[0] == each[-1] == 1 for each in lists)
+    plain = all(len(part) == len(layout) and part[0] == part[-1] == 1 for part in lists)
     if not plain or op.options.get("data_format", layout) != layout or padding == "EXPLICIT":
         raise OperatorError("its window must have one number for each axis of an image")
     return {
@@ -212,10 +212,10 @@ def rewrite_identity_n(op: Op) -> Sequence[Op]:
 
 def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     """Reverse: a bool for each axis selects the axes; TFLite has a list of axes."""
-    x, which = op.operand(0), op.operand(1)
-    if not which.has_data:
+    x, flags = op.operand(0), op.operand(1)
+    if not flags.has_data:
         return None
-    axes = make_int32(f"{which.name}/axes", np.flatnonzero(which.values))
+    axes = make_int32(f"{flags.name}/axes", np.flatnonzero(flags.values))
     return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 

@@ -52,14 +52,14 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
     return graph
 
 
-def _find_wanted_type(tensor: Tensor, chosen: str | Mapping[str, str]) -> DType | None:
+def _find_wanted_type(tensor: Tensor, types: str | Mapping[str, str]) -> DType | None:
     """Return the type that an end gets, None if it is not changed."""
-    name = chosen if isinstance(chosen, str) else chosen.get(tensor.name)
+    name = types if isinstance(types, str) else types.get(tensor.name)
     if not name or tensor.dtype is _TYPES[name] or tensor.is_variable:
         return None
     if tensor.dtype is DType.FLOAT32 or (is_quantized(tensor) and not tensor.per_axis):
         return _TYPES[name]
-    if isinstance(chosen, str):
+    if isinstance(types, str):
         return None
     raise OptionError(
         f"io_type of {tensor.name} must not be given, because the tensor is neither float32 nor"
@@ -119,8 +119,8 @@ def _make_end(old: Tensor, integers: Tensor, dtype: DType) -> Tensor:
         return replace(old, dtype=dtype, quantization=None)
     if integers.dtype not in _INTEGERS or not is_quantized(integers) or integers.per_axis:
         raise _explain_float_end(old, dtype, f"the network quantizes it to {integers.dtype.label}")
-    own = Storage(integers.dtype, integers.quantization)
-    return replace(old, dtype=dtype, quantization=move_zero_point(own, dtype).quantization)
+    storage = Storage(integers.dtype, integers.quantization)
+    return replace(old, dtype=dtype, quantization=move_zero_point(storage, dtype).quantization)
 
 
 def _replace_end(graph: Graph, ends: str, old: Tensor, new: Tensor, inner: Tensor) -> Graph:
@@ -128,7 +128,7 @@ def _replace_end(graph: Graph, ends: str, old: Tensor, new: Tensor, inner: Tenso
 
     `ends` is "inputs" or "outputs". An input that is an output too stays an output of the old type.
     """
-    tensors = tuple(new if each is old else each for each in getattr(graph, ends))
+    tensors = tuple(new if end is old else end for end in getattr(graph, ends))
     graph = graph.replace_tensors({old: inner})
     graph = replace(graph, tensors=(*graph.tensors, new))
     is_input = ends == "inputs"

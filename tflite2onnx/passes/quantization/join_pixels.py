@@ -99,9 +99,9 @@ class _Pieces(NamedTuple):
         return self.width + sum(self.pads) - self.read + 1
 
 
-def _meets_conditions(found: Match) -> bool:
+def _meets_conditions(match: Match) -> bool:
     """Return whether conditions 1 and 2 hold."""
-    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
+    op, x, w = match.last, match.tensors["x"], match.tensors["filters#"]
     y = op.outputs[0]
     if not all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y)):
         return False
@@ -115,9 +115,9 @@ def _meets_conditions(found: Match) -> bool:
     return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
 
 
-def _read_pieces(found: Match) -> list[Op]:
+def _read_pieces(match: Match) -> list[Op]:
     """Return the convolution of pieces between two RESHAPEs; nothing if no piece is faster."""
-    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
+    op, x, w = match.last, match.tensors["x"], match.tensors["filters#"]
     y = op.outputs[0]
     if w.shape[-1] != x.shape[-1]:
         return []
@@ -125,8 +125,8 @@ def _read_pieces(found: Match) -> list[Op]:
     pads = window.make_attributes(x.shape[1:3])["pads"]
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
     several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
-    times = {each: _estimate_time(each, x, w, y) for each in (single, *several)}
-    best = min(several, key=lambda each: times[each])
+    times = {form: _estimate_time(form, x, w, y) for form in (single, *several)}
+    best = min(several, key=lambda form: times[form])
     saved = (times[single] - times[best]) * prod(y.shape[1:3])
     if saved < LEAST_SAVED or times[best] > _LEAST_GAIN * times[single]:
         return []
@@ -172,15 +172,15 @@ def _join_columns(rw: Rewriter, x: Tensor, y: Tensor) -> Tensor:
     return rw.op("RESHAPE", x, output=y, new_shape=sizes, joins_columns=True)
 
 
-def _place_pieces(made: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:
-    """Return the pieces for blocks of `made` pixels; `pad` is the padding on the left."""
-    joined = made * stride
+def _place_pieces(block: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:
+    """Return the pieces for blocks of `block` pixels; `pad` is the padding on the left."""
+    joined = block * stride
     width, blocks, before = (
-        -(-n // m) for n, m in ((x.shape[2], joined), (y.shape[2], made), (pad, joined))
+        -(-n // m) for n, m in ((x.shape[2], joined), (y.shape[2], block), (pad, joined))
     )
-    read = before + ((made - 1) * stride + w.shape[2] - 1 - pad) // joined + 1
+    read = before + ((block - 1) * stride + w.shape[2] - 1 - pad) // joined + 1
     after = max(blocks - 1 + read - width - before, 0)
-    return _Pieces(made, joined, read, before * joined - pad, width, (before, after))
+    return _Pieces(block, joined, read, before * joined - pad, width, (before, after))
 
 
 def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
@@ -189,13 +189,13 @@ def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
     This is the geometric mean over processors with VNNI (twice) and without VNNI.
     """
     outputs, height, _, channels = w.shape
-    made, size = pieces.made * outputs, channels * pieces.joined
-    has_direct_kernel = not (size % 4 or made % 8) and made >= _FILTERS
+    numbers, size = pieces.made * outputs, channels * pieces.joined
+    has_direct_kernel = not (size % 4 or numbers % 8) and numbers >= _FILTERS
     first, second = (
         kernel.pixel
         + kernel.piece * height * pieces.read
-        + kernel.output * made
-        + height * pieces.read * size * -(-made // _FILTERS) * _FILTERS / kernel.products
+        + kernel.output * numbers
+        + height * pieces.read * size * -(-numbers // _FILTERS) * _FILTERS / kernel.products
         for kernel in (_DIRECT if has_direct_kernel else _MATRIX, _NO_VNNI)
     )
     copied = 0
@@ -213,8 +213,8 @@ def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
     shifts = [(0, pieces.offset + pixel * stride) for pixel in range(pieces.made)]
     filters = shift_filters(w, shifts, (height, pieces.read * pieces.joined), _ZEROS[w.dtype])
     shape = (filters.shape[0], height, pieces.read, pieces.joined * channels)
-    made = assemble_constant(f"{w.name}/pieces", replace(filters, shape=shape), w)
-    return repeat_channels(made, w, pieces.made)
+    assembled = assemble_constant(f"{w.name}/pieces", replace(filters, shape=shape), w)
+    return repeat_channels(assembled, w, pieces.made)
 
 
 join_pixels = Rules(

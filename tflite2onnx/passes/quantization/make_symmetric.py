@@ -77,13 +77,13 @@ def make_symmetric(graph: Graph) -> Graph:
 
 def _list_tensors(graph: Graph) -> set[Tensor]:
     """Return the tensors of a graph, without constant weights of products: see `_round_weights`."""
-    found = {tensor for each in graph.walk_graphs() for tensor in each.inputs}
+    tensors = {tensor for inner in graph.walk_graphs() for tensor in inner.inputs}
     for op in graph.walk_ops():
         declared = find_operator(op).quantization
         weights = declared.weights if isinstance(declared, Product) else None
-        found |= {*op.outputs}
-        found |= {t for i, t in enumerate(op.inputs) if t and (i != weights or not t.has_data)}
-    return found
+        tensors |= {*op.outputs}
+        tensors |= {t for i, t in enumerate(op.inputs) if t and (i != weights or not t.has_data)}
+    return tensors
 
 
 def _is_asymmetric(tensor: Tensor) -> bool:
@@ -112,25 +112,27 @@ def _requantize(tensor: Tensor) -> Tensor:
 
     8 bits become int8: uint8 with the zero point 128 is int8 with the zero point 0.
     """
-    own = _find_quantization(tensor)
+    scales = _find_quantization(tensor)
     if _is_symmetric_uint8(tensor):
-        plain = replace(own, zero_point=np.zeros_like(own.zero_point))
+        plain = replace(scales, zero_point=np.zeros_like(scales.zero_point))
         return replace(tensor, dtype=DType.INT8, quantization=plain)
     bounds = np.array(find_integer_range(tensor.dtype))
-    most = np.abs(bounds[:, None] - own.zero_point.reshape(-1)).max(0).reshape(own.scale.shape)
+    most = (
+        np.abs(bounds[:, None] - scales.zero_point.reshape(-1)).max(0).reshape(scales.scale.shape)
+    )
     dtype = DType.INT8 if tensor.dtype in _EIGHT_BITS else tensor.dtype
-    scale = (own.scale * (most / find_integer_range(dtype)[1])).astype(np.float32)
-    new = own.with_scale(scale, np.zeros_like(own.zero_point))
+    scale = (scales.scale * (most / find_integer_range(dtype)[1])).astype(np.float32)
+    new = scales.with_scale(scale, np.zeros_like(scales.zero_point))
     data = None if not tensor.has_data else _round_anew(tensor.values, tensor, new, dtype)
     return replace(tensor, dtype=dtype, quantization=new, data=data)
 
 
 def _is_symmetric_uint8(tensor: Tensor) -> bool:
     """Return whether a computed tensor has the numbers of int8 with the zero point 0."""
-    own = tensor.quantization
-    if not own or tensor.has_data or tensor.dtype is not DType.UINT8:
+    scales = tensor.quantization
+    if not scales or tensor.has_data or tensor.dtype is not DType.UINT8:
         return False
-    return bool((own.zero_point == _MIDDLE).all())
+    return bool((scales.zero_point == _MIDDLE).all())
 
 
 def _round_anew(data: Array, tensor: Tensor, new: Quantization, dtype: DType) -> Array:
@@ -182,11 +184,12 @@ def _dequantize_inputs(
 
 def _limit_input(op: Op, result: Tensor) -> list[Op]:
     """Return QUANTIZE of real numbers that are limited to the range of the file's integers."""
-    x, own = op.operand(0), _find_quantization(result)
+    x, scales = op.operand(0), _find_quantization(result)
     if x.dtype is not DType.FLOAT32 or _is_symmetric_uint8(result):
         return [op]
     low, high = (
-        float((i - own.zero_point[0]) * own.scale[0]) for i in find_integer_range(result.dtype)
+        float((i - scales.zero_point[0]) * scales.scale[0])
+        for i in find_integer_range(result.dtype)
     )
     rw = Rewriter(op)
     if low == 0:
@@ -212,12 +215,12 @@ def _check_numbers(operator: Operator) -> None:
 
 def _implies_relu(operator: Operator, result: Tensor) -> bool:
     """Return whether the range of an operator's integers begins at 0, which implies a RELU."""
-    own, op = result.quantization, operator.op
+    scales, op = result.quantization, operator.op
     fused = op.options.get("fused_activation_function", "")
     has_option = fused == "NONE" or (fused and not operator.fuses_activation)
     computes = isinstance(operator.quantization, (Product, Real))
     lowest, _ = find_integer_range(result.dtype)
-    return has_option and computes and bool(own and own.zero_point[0] == lowest)
+    return has_option and computes and bool(scales and scales.zero_point[0] == lowest)
 
 
 def _append_relu(op: Op, result: Tensor) -> list[Op]:
@@ -256,8 +259,8 @@ def _round_product(
             sums = sums - shifts[0] * sum_weights(weights, axis or 0)
         scale = _multiply_scales(data, weights)
         whole = np.rint(sums / scale).astype(np.int32)
-        own = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
-        inputs[declared.bias] = replace(bias, data=whole, dtype=DType.INT32, quantization=own)
+        scales = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
+        inputs[declared.bias] = replace(bias, data=whole, dtype=DType.INT32, quantization=scales)
     return replace(op, inputs=tuple(inputs))
 
 
@@ -287,9 +290,9 @@ def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
 
 def _find_channels(op: Op, declared: Product, weights: Tensor) -> int | None:
     """Return the axis of weights that has a scale for each channel, None for a single scale."""
-    own = _find_quantization(weights)
-    if own.per_axis:
-        return own.axis
+    scales = _find_quantization(weights)
+    if scales.per_axis:
+        return scales.axis
     if declared.depthwise:
         return weights.rank - 1
     return 0 if op.is_builtin("CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV") else None
@@ -300,11 +303,11 @@ def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array) -> Tenso
 
     A channel keeps its scale, and so its numbers, if its largest magnitude and its bias fit.
     """
-    own = _find_quantization(w)
-    numbers = decode_constant(w.values, own)
+    scales = _find_quantization(w)
+    numbers = decode_constant(w.values, scales)
     others = tuple(i for i in range(w.rank) if i != axis)
     most = np.abs(numbers).max(others, initial=0).reshape(-1).astype(np.float64)
-    scale = np.maximum(most / _LARGEST, own.scale)
+    scale = np.maximum(most / _LARGEST, scales.scale)
     if sums.size:
         least = np.abs(sums) / (_find_quantization(x).scale[0] * _LARGEST_BIAS)
         scale = np.maximum(scale, least if axis is not None else least.max(initial=0))
@@ -313,16 +316,16 @@ def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array) -> Tenso
     return replace(w, dtype=DType.INT8, data=integers, quantization=new)
 
 
-def _keep_sums(integers: Array, numbers: Array, own: Quantization) -> Array:
+def _keep_sums(integers: Array, numbers: Array, scales: Quantization) -> Array:
     """Return integers, some of which are rounded to the other side to keep the sums of channels.
 
     Most data have one sign, so the error of a sum matters more than the errors of single weights.
     """
-    scale, _ = broadcast_parameters(own, make_identity(numbers.ndim))
+    scale, _ = broadcast_parameters(scales, make_identity(numbers.ndim))
     errors = numbers.astype(np.float64) / scale - integers
-    axis, changed = own.axis, integers.copy()
+    axis, changed = scales.axis, integers.copy()
     rows = zip(np.moveaxis(errors, axis, 0), np.moveaxis(changed, axis, 0), strict=True)
-    for error, row in rows if own.per_axis else [(errors, changed)]:
+    for error, row in rows if scales.per_axis else [(errors, changed)]:
         count = round(float(error.sum()))
         sign = np.sign(count)
         nearest = np.argsort(-sign * error, axis=None, kind="stable")[: abs(count)]

@@ -63,7 +63,7 @@ class MovedZeroPoints:
     """The tensors of a graph whose integers stay, without their zero point."""
 
     def __init__(self, graph: Graph) -> None:
-        self._ends = {t for each in graph.walk_graphs() for t in (*each.inputs, *each.outputs)}
+        self._ends = {t for inner in graph.walk_graphs() for t in (*inner.inputs, *inner.outputs)}
         self._is_dynamic = any(t.dynamic_axes - {0} for t in graph.inputs)
         self.tensors = {t: _drop_zero_point(t) for t in self._list_allowed_tensors(graph)}
 
@@ -177,7 +177,7 @@ class MovedZeroPoints:
         rw = Rewriter(op)
         top, left, bottom, right = pads
         table = [(0, 0), (top, bottom), (left, right), (0, 0)]
-        shape = tuple(size + sum(each) for size, each in zip(x.shape, table, strict=True))
+        shape = tuple(size + sum(amounts) for size, amounts in zip(x.shape, table, strict=True))
         output = make_like(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
         paddings = make_int32(f"{op.outputs[0].name}/paddings", np.array(table))
         padded = rw.op("PADV2", x, paddings, zero, output=output)
@@ -220,11 +220,11 @@ def _is_real(op: Op) -> bool:
 
 def sum_weights(weights: Tensor, axis: int) -> Array:
     """Return the sums of the real weights along all axes but one, float64."""
-    own, data = weights.quantization, weights.data
-    assert own is not None  # noqa: S101 - weights of a product of integers
+    scales, data = weights.quantization, weights.data
+    assert scales is not None  # noqa: S101 - weights of a product of integers
     assert data is not None  # noqa: S101 - constants
     others = tuple(i for i in range(data.ndim) if i != axis)
-    sums: Array = data.sum(others, dtype=np.float64) * own.scale.astype(np.float64)
+    sums: Array = data.sum(others, dtype=np.float64) * scales.scale.astype(np.float64)
     return sums
 
 
@@ -247,8 +247,8 @@ def _store_as_int8(tensor: Tensor) -> Quantization:
 
 
 def _drop_zero_point(tensor: Tensor) -> Tensor:
-    own = _store_as_int8(tensor)
-    plain = replace(own, zero_point=np.zeros_like(own.zero_point))
+    storage = _store_as_int8(tensor)
+    plain = replace(storage, zero_point=np.zeros_like(storage.zero_point))
     return replace(tensor, dtype=DType.INT8, quantization=plain)
 
 

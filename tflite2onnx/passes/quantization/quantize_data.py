@@ -56,15 +56,15 @@ class _Quantizer:
     @cached_property
     def _converters(self) -> dict[Op, Convolution]:
         """The converters of convolutions with float data and integer weights."""
-        found = {op: _find_converter(op) for op in self._graph.walk_ops()}
-        return {op: converter for op, converter in found.items() if converter}
+        converters = {op: _find_converter(op) for op in self._graph.walk_ops()}
+        return {op: converter for op, converter in converters.items() if converter}
 
     @cached_property
     def _reads_real_pixels(self) -> bool:
         """Whether the graph has a convolution of single pixels whose data are not rounded."""
         return any(
-            isinstance(each, Conv2D) and each.quantizes_pixels and not self._gains(each)
-            for each in self._converters.values()
+            isinstance(conv, Conv2D) and conv.quantizes_pixels and not self._gains(conv)
+            for conv in self._converters.values()
         )
 
     @cached_property
@@ -75,7 +75,7 @@ class _Quantizer:
     @cached_property
     def _redundant_relus(self) -> set[Tensor]:
         """The outputs of RELU that only products with a scale for each pixel read."""
-        products = {op for op, each in self._converters.items() if self._multiplies_pixels(each)}
+        products = {op for op, conv in self._converters.items() if self._multiplies_pixels(conv)}
         return {
             tensor
             for op in self._graph.walk_ops()
@@ -120,9 +120,9 @@ class _Quantizer:
         if converter is None or "quantizes_data" in op.options:
             return [op]
         if isinstance(converter, TransposeConv) and self._fastest:
-            made = convolve_transposed(op, converter)
-            if made:
-                return made
+            ops = convolve_transposed(op, converter)
+            if ops:
+                return ops
         gains = self._gains(converter)
         if self._multiplies_pixels(converter):
             return [self._multiply_pixels(op)]

@@ -57,8 +57,8 @@ def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Grap
         read = {*lasting, *inner.inputs}
         for op in inner.ops:
             read.update(op.present)
-            found = (t for t in op.outputs if t.is_variable and t not in read)
-            computed.update({t: replace(t, is_variable=False) for t in found})
+            variables = (t for t in op.outputs if t.is_variable and t not in read)
+            computed.update({t: replace(t, is_variable=False) for t in variables})
     return graph.replace_tensors(computed) if computed else graph
 
 
@@ -77,16 +77,16 @@ def compute_once(graph: Graph) -> dict[Tensor, Array]:
         return {}
     outputs = tuple(op.outputs[0] for op in ops)
     folded = fold_operators(densify_constants(replace(graph, ops=ops, outputs=outputs)))
-    found = (
+    results = (
         (variable, result.data if result.has_data else _decode_source(op))
         for op, variable, result in zip(ops, outputs, folded.outputs, strict=True)
     )
-    return {variable: data for variable, data in found if data is not None}
+    return {variable: data for variable, data in results if data is not None}
 
 
 def _decode_source(op: Op) -> Array | None:
     source, target = op.operand(0), op.outputs[0]
     if not source.has_data or not source.quantization:
         return None
-    same = op.is_builtin("DEQUANTIZE") and source.values.shape == target.shape
-    return decode_constant(source.values, source.quantization) if same else None
+    is_direct = op.is_builtin("DEQUANTIZE") and source.values.shape == target.shape
+    return decode_constant(source.values, source.quantization) if is_direct else None

@@ -43,24 +43,24 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     """
     custom = [op for op in graph.walk_ops() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
-    found = {op: _make_internal_state(op, names) for op in custom}
-    states, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
+    memory = {op: _make_internal_state(op, names) for op in custom}
+    states, goes_on = ([t for state in memory.values() for t in state[i]] for i in (0, 1))
     if not (states or goes_on):
         return LiftedMemory(graph)
     outermost = {*graph.ops}
     with collect_errors() as errors:
-        for op in (op for op, each in found.items() if any(each) and op not in outermost):
+        for op in (op for op, state in memory.items() if any(state) and op not in outermost):
             with errors.at(op.place):
                 raise OperatorError(
                     "it has internal state, which is not supported inside a loop or a branch"
                 )
     ops = []
     for op in graph.ops:
-        inputs, outputs = found.get(op, ((), ()))
+        inputs, outputs = memory.get(op, ((), ()))
         ops.append(replace(op, inputs=(*op.inputs, *inputs), outputs=(*op.outputs, *outputs)))
     changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *states, *goes_on))
     # The inputs now include the memory that the file declares as a variable output.
-    variables = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
+    variables = (t for op, state in memory.items() if state[0] for t in op.outputs if t.is_variable)
     changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in variables})
     return LiftedMemory(changed, frozenset(states), frozenset(goes_on))
 

@@ -229,11 +229,11 @@ class _Walk:
         self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
     ) -> Tensor | None:
         """Return the tensor for whether the run goes on after `op`, None if it always does."""
-        here = next((t for t in op.outputs if t in goes_on), None)
-        if not here or not before:
-            return here or before
-        both = replace(here, name=self._names.make_unique(here.name))
-        self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
+        runs_on = next((t for t in op.outputs if t in goes_on), None)
+        if not runs_on or not before:
+            return runs_on or before
+        both = replace(runs_on, name=self._names.make_unique(runs_on.name))
+        self.ops.append(Op("LOGICAL_AND", op.index, (before, runs_on), (both,)))
         return both
 
     def _keep_values_after_end(
@@ -281,9 +281,9 @@ class _Walk:
         inputs = (*graph.inputs, *before_values.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
-    def _make_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
+    def _make_tensor_like(self, variable: Variable, tensor: Tensor, role: str) -> Tensor:
         """Return a new tensor for a variable, named after the variable to keep names short."""
-        name = self._names.make_unique(f"{variable.name or 'variable'}/{what}")
+        name = self._names.make_unique(f"{variable.name or 'variable'}/{role}")
         return replace(tensor, name=name, data=None)
 
     def _make_written_tensor(self, variable: Tensor, op: Op) -> Tensor:
@@ -441,8 +441,8 @@ def _find_initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
     """
     values: dict[Resource, Tensor] = {}
     called: set[int] = set()
-    for each in (graph, *model.graphs):
-        for op in each.ops:
+    for inner in (graph, *model.graphs):
+        for op in inner.ops:
             if not op.is_builtin("CALL_ONCE"):
                 continue
             with as_unsupported(_describe_op(op)):
@@ -451,7 +451,7 @@ def _find_initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
                     called.add(index)
                     assignments = _find_initial_assignments(model, index, values)
                     for resource, value in assignments.items():
-                        if each is graph or resource not in values:
+                        if inner is graph or resource not in values:
                             values[resource] = value
     return values
 

@@ -87,10 +87,10 @@ def _joins_rows(op: Op) -> bool:
     return counts and op.options.get("axis", 0) in (0, -rank)
 
 
-def _set_item(found: Match) -> list[Op]:
+def _set_item(match: Match) -> list[Op]:
     """Return DYNAMIC_UPDATE_SLICE, nothing unless the conditions hold."""
-    op, items, item = found.last, found.tensors["list"], found.tensors["item"]
-    first, last, result = found.tensors["first"], found.tensors["last"], op.outputs[0]
+    op, items, item = match.last, match.tensors["list"], match.tensors["item"]
+    first, last, result = match.tensors["first"], match.tensors["last"], op.outputs[0]
     parts = [*op.present, result]
     if not all(t.dtype is items.dtype and same_scale(t, items) for t in parts):
         return []

@@ -65,8 +65,8 @@ class _List:
         place = axis - len(self.sizes)
         size = known.get(item, item).shape[place]
         places = [(x, axis) for x in inputs for axis in sorted(x.dynamic_axes)]
-        same = (p for p in places if known[p[0]].shape[p[1]] == size)
-        return size if is_known(size) else next(same, evaluate(size))
+        equal_places = (p for p in places if known[p[0]].shape[p[1]] == size)
+        return size if is_known(size) else next(equal_places, evaluate(size))
 
 
 def lower_tensor_lists(graph: Graph) -> Graph:
@@ -86,13 +86,13 @@ def lower_tensor_lists(graph: Graph) -> Graph:
 def _replace_lists(graph: Graph) -> Graph:
     lists = _find_lists(graph)
     known: Known = {}
-    sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
+    sizes = {entry: entry.find_sizes(known, ()) for entry in lists.values()}
     for _ in sizes:  # the item sizes of one list may depend on those of another list
         known = infer_dimensions(_lower_graph(graph, lists, sizes, known))
-        found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
-        if found == sizes:
+        shapes = {entry: entry.find_sizes(known, graph.inputs) for entry in sizes}
+        if shapes == sizes:
             break
-        sizes = found
+        sizes = shapes
     return _lower_graph(graph, lists, sizes, known)
 
 
@@ -116,8 +116,8 @@ def _find_lists(graph: Graph) -> dict[Tensor, _List]:
                 )
         for op in graph.walk_ops():
             with errors.at(op.place):
-                for one, *others in _link_lists(op):
-                    root = _find_root(above, one)
+                for representative, *others in _link_lists(op):
+                    root = _find_root(above, representative)
                     above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
     for op, form in _list_uses(graph.walk_ops()):
@@ -178,9 +178,9 @@ def _describe_list(ops: Sequence[Op]) -> _List:
         raise OperatorError("the items of its list must have one known dtype and rank")
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
     sizes = sizes or [set()] * ranks.pop()
-    if any(len(each) > 1 for each in sizes):
+    if any(len(entry) > 1 for entry in sizes):
         raise OperatorError("the items of its list must have one shape")
-    known = tuple(next(iter(each), None) for each in sizes)
+    known = tuple(next(iter(entry), None) for entry in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
     if any(op.code in MAKERS for op in makers) and None in known and not inputs:
         raise OperatorError("the items of its list must have a known shape")
@@ -202,21 +202,21 @@ def _lower_graph(
     known: Known,
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
-    tensors = {t: _make_tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
+    tensors = {t: _make_tensor(t, entry.dtype, sizes[entry]) for t, entry in lists.items()}
     for op, form in _list_uses(graph.walk_ops()):
         first = find_operand(op, form.lists[0])
-        each = lists[first]
-        tensors |= _reshape_reads(op, form, sizes[each])
+        entry = lists[first]
+        tensors |= _reshape_reads(op, form, sizes[entry])
         if op.code in MAKERS:
             count = _count_items(op, known)
-            tensors[first] = _make_tensor(first, each.dtype, sizes[each], count)
-    of = {tensors[t]: each for t, each in lists.items()}
+            tensors[first] = _make_tensor(first, entry.dtype, sizes[entry], count)
+    of = {tensors[t]: entry for t, entry in lists.items()}
 
     def change(op: Op) -> list[Op]:
         for _, form in _list_uses([op]):
             with errors.at(op.place):
-                each = of[find_operand(op, form.lists[0])]
-                rw = ListRewriter(op, sizes[each], each.single)
+                entry = of[find_operand(op, form.lists[0])]
+                rw = ListRewriter(op, sizes[entry], entry.single)
                 form.rule(rw)
                 return rw.ops
         if op.is_builtin("RESHAPE") and op.outputs[0] in of:

@@ -102,7 +102,7 @@ def _read_archive(data: memoryview) -> Bundle:
         if name in contents:
             raise BundleError(f"file names in the bundle must be unique, got {name!r} twice")
         contents[name] = content
-    models = {name: ModelSource(each) for name, each in contents.items() if is_model(each)}
+    models = {name: ModelSource(item) for name, item in contents.items() if is_model(item)}
     files = {
         name: content
         for name, content in contents.items()

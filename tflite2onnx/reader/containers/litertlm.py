@@ -107,13 +107,13 @@ class _Reader(TableReader):
     """Reads the tables of a header."""
 
     def read_items(self, vector: Vector) -> dict[str, Any]:
-        found = {}
+        items = {}
         for pair in self.read_tables(vector):
             value = pair["value"]
             content = None if value is None else value["value"]
             is_text = isinstance(content, bytes)
-            found[self.read_text(pair["key"])] = self.read_text(content) if is_text else content
-        return found
+            items[self.read_text(pair["key"])] = self.read_text(content) if is_text else content
+        return items
 
 
 def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) -> Section:

@@ -23,17 +23,17 @@ def decode_message(data: bytes, kind: str) -> dict[str, Any]:
     Raises:
         ValueError: the bytes are not a message of this kind.
     """
-    found: dict[str, Any] = {}
+    message: dict[str, Any] = {}
     for number, content in read_fields(data):
         name, inner, repeated = _list_fields(kind).get(number, ("", "", False))
         if not name:
             continue
         values = _decode_field(content, inner, packed=repeated)
         if repeated:
-            found.setdefault(name, []).extend(values)
+            message.setdefault(name, []).extend(values)
         else:
-            found[name] = values[-1]
-    return found
+            message[name] = values[-1]
+    return message
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, Any]]:

@@ -72,10 +72,10 @@ class Decoding:
 
     def __str__(self) -> str:
         ties = len(self.tokens) - self.equal - len(self.wrong)
-        said = f" and {ties} where LiteRT's two best logits tie" if ties else ""
+        tied = f" and {ties} where LiteRT's two best logits tie" if ties else ""
         return (
             f"{' and '.join(self.signatures)}: {self.equal} of {len(self.tokens)} tokens equal"
-            f" LiteRT's{said}; logits differ by at most {self.difference:.1e} of their deviation"
+            f" LiteRT's{tied}; logits differ by at most {self.difference:.1e} of their deviation"
             f" ({self.noise:.1e} between LiteRT's kernels)"
         )
 
@@ -99,27 +99,27 @@ def verify_decoders(
     Models that do not read tokens, but embeddings, and models without caches are left out.
     """
     signatures: dict[str, dict[str, ConvertedModel]] = {}
-    for (model, key), each in converted.items():
+    for (model, key), item in converted.items():
         if key is not None and key.startswith((DECODE, PREFILL)):
-            signatures.setdefault(model, {})[key] = each
+            signatures.setdefault(model, {})[key] = item
     return {
-        model: verify_decoding(models[model], each, prompt=prompt)
-        for model, each in signatures.items()
-        if _reads_tokens(models[model], each)
+        model: verify_decoding(models[model], item, prompt=prompt)
+        for model, item in signatures.items()
+        if _reads_tokens(models[model], item)
     }
 
 
 def _reads_tokens(model: AnySource, converted: Mapping[str, ConvertedModel]) -> bool:
     """Return whether the signatures are those of a language model with caches."""
     prefill = next((key for key in converted if key.startswith(PREFILL)), None)
-    found = {signature.key: signature for signature in read_model(model).signatures}
+    by_name = {signature.key: signature for signature in read_model(model).signatures}
     if prefill is None or DECODE not in converted:
         return False
     known = (*_TOKENS, *_POSITIONS, _MASK)
-    return LOGITS in found[DECODE].outputs and all(
-        name in known or (_CACHE in name and name in found[key].outputs)
+    return LOGITS in by_name[DECODE].outputs and all(
+        name in known or (_CACHE in name and name in by_name[key].outputs)
         for key in (prefill, DECODE)
-        for name in found[key].inputs
+        for name in by_name[key].inputs
     )
 
 
@@ -163,30 +163,30 @@ def verify_decoding(
         )
     pairs: tuple[Sequence[_Signature], ...] = (litert, kernels, converted)
     runs = [_Run(pair, prompt) for pair in pairs]
-    found = [[run.run_step(None) for run in runs]]
-    while len(found) < (STEPS if steps is None else steps):
-        token = int(found[-1][0].argmax())
-        found.append([run.run_step(token) for run in runs])
-    return _compare_logits(keys, prompt, found)
+    results = [[run.run_step(None) for run in runs]]
+    while len(results) < (STEPS if steps is None else steps):
+        token = int(results[-1][0].argmax())
+        results.append([run.run_step(token) for run in runs])
+    return _compare_logits(keys, prompt, results)
 
 
 def _compare_logits(
-    keys: tuple[str, str], prompt: Sequence[int], found: Sequence[Sequence[Array]]
+    keys: tuple[str, str], prompt: Sequence[int], logits: Sequence[Sequence[Array]]
 ) -> Decoding:
     """Compare the logits of each step: LiteRT's, those of its plain kernels, and ONNX Runtime's."""
-    deviation = float(np.std(found[0][0])) or 1.0
-    noise = max(_LEAST_NOISE, *(_measure_distance(a, b) / deviation for a, b, _ in found))
+    deviation = float(np.std(logits[0][0])) or 1.0
+    noise = max(_LEAST_NOISE, *(_measure_distance(a, b) / deviation for a, b, _ in logits))
     wrong = []
-    for i, (want, _, got) in enumerate(found):
-        best = np.sort(want)[-2:]
-        if want.argmax() != got.argmax() and best[1] - best[0] > noise * deviation:
+    for i, (litert, _, got) in enumerate(logits):
+        best = np.sort(litert)[-2:]
+        if litert.argmax() != got.argmax() and best[1] - best[0] > noise * deviation:
             wrong.append(i)
     return Decoding(
         keys,
         tuple(prompt),
-        tuple(int(got.argmax()) for _, _, got in found),
-        tuple(int(want.argmax()) for want, _, _ in found),
-        max(_measure_distance(want, got) / deviation for want, _, got in found),
+        tuple(int(got.argmax()) for _, _, got in logits),
+        tuple(int(litert.argmax()) for litert, _, _ in logits),
+        max(_measure_distance(litert, got) / deviation for litert, _, got in logits),
         noise,
         tuple(wrong),
     )
@@ -204,18 +204,18 @@ class _Run:
         self._decode, self._place, self._last = decode, len(prompt) - 1, prompt[-1]
         length = prefill.shapes[_find_input(prefill, _TOKENS)][0][-1]
         padded = [*prompt[:-1], *[0] * (length - self._place)]
-        made = prefill.compute_outputs(_make_feeds(prefill, padded, 0, {}))
-        self._state = {name: made[name] for name in made if name in decode.shapes}
+        outputs = prefill.compute_outputs(_make_feeds(prefill, padded, 0, {}))
+        self._state = {name: outputs[name] for name in outputs if name in decode.shapes}
 
     def run_step(self, token: int | None) -> Array:
         """Return the logits after a token, None for the last one of the prompt."""
-        given = self._last if token is None else token
-        made = self._decode.compute_outputs(
-            _make_feeds(self._decode, [given], self._place, self._state)
+        last_token = self._last if token is None else token
+        outputs = self._decode.compute_outputs(
+            _make_feeds(self._decode, [last_token], self._place, self._state)
         )
-        self._state = {name: made[name] for name in self._state}
+        self._state = {name: outputs[name] for name in self._state}
         self._place += 1
-        return made[LOGITS].reshape(-1)
+        return outputs[LOGITS].reshape(-1)
 
 
 def _find_input(signature: _Signature, names: Sequence[str]) -> str:
@@ -288,13 +288,13 @@ class _Onnx:
 
     def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return the outputs in TFLite's layout."""
-        given = {
+        arrays = {
             end.name: np.ascontiguousarray(feeds[name].transpose(end.order))
             for name, end in self._inputs.items()
         }
         wanted = [end.name for end in self._outputs.values()]
-        made = run_onnx(self._session, given, wanted)
+        outputs = run_onnx(self._session, arrays, wanted)
         return {
             name: array.transpose(np.argsort(end.order))
-            for (name, end), array in zip(self._outputs.items(), made, strict=True)
+            for (name, end), array in zip(self._outputs.items(), outputs, strict=True)
         }
