@@ -243,8 +243,8 @@ def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[s
     for key in ("inputs", "outputs"):
         old, new = getattr(whole, key), getattr(part, key)
         names[key] = [tensor.name for tensor in new if not tensor.is_variable]
-        known = dict(zip(old, notes.get(key, ()), strict=False))
-        changed[key] = [known.get(tensor, {}) for tensor in new]
+        notes_of = dict(zip(old, notes.get(key, ()), strict=False))
+        changed[key] = [notes_of.get(tensor, {}) for tensor in new]
     facts = {key: value for key, value in changed.items() if key in notes}
     return {"cut": names, "metadata": facts}
 
@@ -280,26 +280,26 @@ def _convert_with_dynamic_axes(
     """
     if options.static and words:
         raise OptionError("static must not be set with the names of dynamic sizes")
-    fixed: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     axes: frozenset[str]
     while not options.static:
         try:
-            opened = name_dynamic_axes(graph, operator_of, fixed, words)
+            opened = name_dynamic_axes(graph, operator_of, reasons, words)
             emitted = _normalise_plan_emit(opened, options, operator_of, planner)
         except (FixedSizeError, UnsupportedOperators) as error:
-            axes = getattr(error, "axes", frozenset()) - fixed.keys()
+            axes = getattr(error, "axes", frozenset()) - reasons.keys()
             # An error has references to all intermediate results, and would keep them in memory.
             problems = getattr(error, "problems", ())
             reason = str(problems[0] if problems else error)
         else:
-            report_fixed_axes(fixed, graph.inputs)
+            report_fixed_axes(reasons, graph.inputs)
             return emitted
         if words and (not axes or axes & words.keys()):
             first = min(axes & words.keys(), default=min(words))
             raise OptionError(f"the size {words[first]} cannot be dynamic because {reason}")
         if not axes:
             break
-        fixed |= dict.fromkeys(sorted(axes), reason)
+        reasons |= dict.fromkeys(sorted(axes), reason)
     # If the error does not depend on sizes, it is raised again here.
     opened = keep_file_sizes(graph, operator_of)
     emitted = _normalise_plan_emit(opened, options, operator_of, planner)
@@ -336,10 +336,10 @@ def _with_opset(
 ) -> Emitted:
     """Emit for the requested opset, or by default for the smallest opset that has all nodes."""
     storage, is_fixed = quantize.plan(operators, options), options.opset is not None
-    version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
+    version, size = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:
         try:
-            budget = ConstantBudget(stored)
+            budget = ConstantBudget(size)
             g = Builder(version, opset_is_fixed=is_fixed, plan=storage, budget=budget)
             emitted = emit(graph, operators, orders, g)
             check(emitted, graph)

@@ -171,9 +171,9 @@ def _join_products(
         return nodes
     joined = join_products(nodes, ends)
     if g.plan.qoperator == "qoperator":
-        stored = {port.tensor: port.value for port in ports}
+        values = {port.tensor: port.value for port in ports}
         with collect_errors() as errors:
-            for op in find_pairs(graph.ops, g.plan, stored, joined):
+            for op in find_pairs(graph.ops, g.plan, values, joined):
                 with errors.at(op.place):
                     raise OperatorError(
                         "ONNX has no QLinear operator for it: quantization must be qoperator-mixed"
@@ -201,11 +201,11 @@ def _emit_bodies(
     g: Builder, operator: Operator, orders: Mapping[int, Order], planned: _Planned
 ) -> list[Body]:
     """Return the sub-graphs of an operator; in the plan their operands follow its operands."""
-    read, written = count(len(operator.op.inputs)), count(len(operator.op.outputs))
+    inputs, written = count(len(operator.op.inputs)), count(len(operator.op.outputs))
     bodies = []
     for graph in operator.op.graphs:
         before = [orders[~i] for _, i in zip(graph.inputs, written, strict=False)]
-        after = [orders[i] for _, i in zip(graph.outputs, read, strict=False)]
+        after = [orders[i] for _, i in zip(graph.outputs, inputs, strict=False)]
         bodies.append(_emit_body(g.make_nested(), graph, before, after, planned))
     return bodies
 
@@ -224,11 +224,11 @@ def _emit_body(
     outputs = [view.value for view in views]
     # ONNX requires that all outputs are different values, and that nodes of this graph compute
     # them.
-    computed = {value for node in g.nodes for value in node.outputs}
+    results = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
-        if value not in computed:
+        if value not in results:
             outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
-        computed.discard(value)
+        results.discard(value)
     ports = _list_ports(g)
     nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     nodes = _join_products(g, graph, nodes, outputs, ports)
@@ -324,12 +324,12 @@ def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: 
     if planned.limits is None:
         return apply_fused_activation(g, activation, value, DType.FLOAT32)
     value = g.Clip(value, *(g.scalar(limit, DType.FLOAT32) for limit in planned.limits))
-    read, written = planned.storage, planned.written
+    source, written = planned.storage, planned.written
     if written is None:
         return value
     # Other readers read the same stored integers with another scale.
-    value = g.Mul(value, g.scalar(read.scale[0] / written.scale[0], DType.FLOAT32))
-    offset = (written.zero_point - read.zero_point) * read.scale[0]
+    value = g.Mul(value, g.scalar(source.scale[0] / written.scale[0], DType.FLOAT32))
+    offset = (written.zero_point - source.zero_point) * source.scale[0]
     return g.Add(value, g.scalar(offset, DType.FLOAT32))
 
 

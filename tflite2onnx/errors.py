@@ -140,9 +140,9 @@ def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
         for first, *more in groups[:_MOST_REASONS]:
             place = f"{first.place.removesuffix(')')}, and {len(more):,} more)"
             yield str(first.with_place(place) if more else first)
-        rest = sum(map(len, groups[_MOST_REASONS:]))
-        if rest:
-            yield f"{code}: {rest:,} more operators, for other reasons"
+        number = sum(map(len, groups[_MOST_REASONS:]))
+        if number:
+            yield f"{code}: {number:,} more operators, for other reasons"
 
 
 class _OperatorErrors:

@@ -160,9 +160,9 @@ class _Choice:
 
     def _follows(self, node: Node, operands: Iterable[Value]) -> bool:
         """Return whether all inputs of an elementwise node may be too large for float16."""
-        computed = {v for v in operands if v.data is None} - self._weights
+        results = {v for v in operands if v.data is None} - self._weights
         elementwise = node.op_type in _ELEMENTWISE | _BOUNDED
-        return elementwise and bool(computed) and self._wide.issuperset(computed)
+        return elementwise and bool(results) and self._wide.issuperset(results)
 
     def _cast_reason(self, node: Node) -> str:
         """Return why a Cast to float32 must stay: it may compute a large number."""
@@ -267,14 +267,14 @@ class _Rewriter:
         self._half[port.value] = value
         return port._replace(value=value, dtype=DType.FLOAT16)
 
-    def _convert_output(self, port: Port, others: Sequence[Port], *, ends: bool) -> Port:
+    def _convert_output(self, port: Port, ports: Sequence[Port], *, ends: bool) -> Port:
         """Return an output that a node computes and that is no other output, as ONNX requires."""
         if port.dtype is not DType.FLOAT32:
             return port
         if not ends:
             return port._replace(value=self._as_single(port.value))
         value = self._as_half(port.value)
-        if value.data is not None or any(value is other.value for other in others):
+        if value.data is not None or any(value is other.value for other in ports):
             value = self._add("Identity", value, port.value, DType.FLOAT16)
         return port._replace(value=value, dtype=DType.FLOAT16)
 

@@ -193,8 +193,8 @@ class Graph:
 
     def read_tensors(self) -> set[Tensor]:
         """Return the tensors that operators read, and the outputs of all graphs."""
-        read = {t for op in self.walk_ops() for t in op.present}
-        return read.union(self.walk_outputs())
+        inputs = {t for op in self.walk_ops() for t in op.present}
+        return inputs.union(self.walk_outputs())
 
     def replace_tensors(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
         """Return the graph with some tensors replaced, in its sub-graphs too."""
@@ -258,19 +258,19 @@ def explain_order(graph: Graph) -> str:
     from the start, and several operators may write to it (see `lift_variables`).
     """
     computed = {t: op for op in graph.ops for t in op.outputs if not t.is_variable}
-    known = dict.fromkeys(graph.inputs, "an input of the model")
-    if len(known) < len(graph.inputs):
+    sources = dict.fromkeys(graph.inputs, "an input of the model")
+    if len(sources) < len(graph.inputs):
         return "its inputs must be different tensors"
     for op in graph.ops:
         for tensor in op.inputs:
-            if tensor in computed and tensor not in known:
+            if tensor in computed and tensor not in sources:
                 return f"{op.place} reads {tensor.name} before {computed[tensor].place} computes it"
         for tensor in op.outputs:
-            taken = known.get(tensor, "" if tensor.data is None else "constant")
+            taken = sources.get(tensor, "" if tensor.data is None else "constant")
             if taken:
                 return f"{op.place} computes {tensor.name}, which is {taken}"
             if tensor in computed:
-                known[tensor] = f"an output of {computed[tensor].place}"
+                sources[tensor] = f"an output of {computed[tensor].place}"
     return ""
 
 

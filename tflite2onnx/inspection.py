@@ -193,29 +193,29 @@ def _list_axes(model: Model) -> tuple[AxisInfo, ...]:
 def find_scheme(graphs: Iterable[Graph]) -> str:
     """Return the quantization of a model in words: the types of its activations and weights."""
     ops = [op for graph in graphs for op in graph.ops if op.code not in _CONVERSIONS]
-    computed = {_find_real_type(t) for op in ops for t in op.outputs if _find_real_type(t)}
+    types = {_find_real_type(t) for op in ops for t in op.outputs if _find_real_type(t)}
     second = [t for op in ops for t in op.inputs[1:2] if t is not None]
     weights = {_find_real_type(t) for t in second if t.has_data and t.rank > 1} - {""}
     narrow = {_find_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
-    if not computed:
+    if not types:
         return "no real numbers"
-    if computed == {"float32"}:
+    if types == {"float32"}:
         integers = sorted(w for w in weights if w not in ("float32", "float16"))
         if integers:
             return f"dynamic range: float32 with {' and '.join(integers)} weights"
         return "float32 with float16 weights" if "float16" in narrow else "float32"
-    name = " and ".join(sorted(computed))
-    if "float32" in computed:
+    name = " and ".join(sorted(types))
+    if "float32" in types:
         return f"mixed: {name}"
     by = ", weights by channel" if any(t.per_axis for t in second) else ""
-    others = sorted(weights - computed - {"float32"})
+    others = sorted(weights - types - {"float32"})
     return f"{name}{f' with {others[0]} weights' if others else ''}{by}"
 
 
 def _find_real_type(tensor: Tensor) -> str:
     """Return the type of floats or of quantized integers, empty for other tensors."""
-    real = tensor.dtype.is_float or is_quantized(tensor)
-    return tensor.dtype.label if real else ""
+    is_real = tensor.dtype.is_float or is_quantized(tensor)
+    return tensor.dtype.label if is_real else ""
 
 
 class _Trial(NamedTuple):
@@ -281,14 +281,14 @@ def _converts(model: Model, ops: Sequence[Op], whole: _Trial) -> tuple[int | Non
     Each operator is also converted alone. The problems of the whole model take precedence, because
     state and control flow cannot be converted alone.
     """
-    alone = [_convert_alone(model, op) for op in _list_distinct_ops(ops)]
-    opsets = [trial.opset or whole.opset for trial in alone]
-    texts = (trial.reasons.values() if trial.reasons else [trial.problem] for trial in alone)
+    trials = [_convert_alone(model, op) for op in _list_distinct_ops(ops)]
+    opsets = [trial.opset or whole.opset for trial in trials]
+    texts = (trial.reasons.values() if trial.reasons else [trial.problem] for trial in trials)
     problems = dict.fromkeys(reason for reasons in texts for reason in reasons if reason)
     if whole.reasons is not None:
         problems = dict.fromkeys(whole.reasons[o.place] for o in ops if o.place in whole.reasons)
-    known = [opset for opset in opsets if opset is not None]
-    return (None if problems else max(known, default=None)), tuple(problems)
+    versions = [opset for opset in opsets if opset is not None]
+    return (None if problems else max(versions, default=None)), tuple(problems)
 
 
 def _convert_alone(model: Model, op: Op) -> _Trial:

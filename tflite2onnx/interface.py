@@ -277,9 +277,9 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     inner = wanted.keys() - {*graph.inputs, *graph.outputs}
     if not inner:
         return graph
-    computed = {t for op in graph.ops for t in op.outputs}
+    results = {t for op in graph.ops for t in op.outputs}
     for tensor in wanted:
-        if tensor in inner - computed:
+        if tensor in inner - results:
             raise LayoutError(f"layout of {tensor.name}: {_explain_missing(tensor, graph)}")
     ops: list[Op] = []
     for op in graph.ops:
@@ -308,20 +308,20 @@ def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor
     before letters of operators; of two operators the first one counts. Tensors without letters are
     left out: a guess from the number of axes would be wrong for most of them.
     """
-    known = dict(given)
+    letters = dict(given)
     frames_of: dict[Tensor, list[_Members]] = {}
     for members, frame in ((_list_members(site, f), f) for site in sites for f in site.frames):
         for tensor, axes in members:
             frames_of.setdefault(tensor, []).append(members)
             if frame.semantic and all(name.isalpha() and len(name) == 1 for name in axes):
-                known.setdefault(tensor, "".join(axes))
-    waiting = deque(known)
+                letters.setdefault(tensor, "".join(axes))
+    waiting = deque(letters)
     while waiting:
         for members in frames_of.get(waiting.popleft(), ()):
-            letters_found = _spread(members, known)
-            known |= letters_found
+            letters_found = _spread(members, letters)
+            letters |= letters_found
             waiting += letters_found
-    return known
+    return letters
 
 
 def _list_members(site: Site, frame: Frame) -> _Members:
@@ -331,17 +331,17 @@ def _list_members(site: Site, frame: Frame) -> _Members:
     return [(tensor, axes) for tensor, axes in members if tensor and len(axes) == tensor.rank]
 
 
-def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]:
+def _spread(members: _Members, letters_of: Mapping[Tensor, str]) -> dict[Tensor, str]:
     """Return letters for the tensors of a frame without letters.
 
     Axes that share a name get no letter, such as two axes that a RESHAPE merges.
     """
-    unknown = [(tensor, axes) for tensor, axes in members if axes and tensor not in known]
+    unknown = [(tensor, axes) for tensor, axes in members if axes and tensor not in letters_of]
     if not unknown:
         return {}
     letters: dict[str, set[str]] = {}
     for tensor, axes in members:
-        for name, letter in zip(axes, known.get(tensor, ""), strict=False):
+        for name, letter in zip(axes, letters_of.get(tensor, ""), strict=False):
             letters.setdefault(name, set()).add(letter)
     named = {name: min(text) for name, text in letters.items() if len(text) == 1}
     spelled = {t: "".join(named.get(name, "") for name in axes) for t, axes in unknown}

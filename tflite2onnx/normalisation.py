@@ -103,8 +103,8 @@ def _choose_fastest_forms(
         fastest = read_caches(fastest, wanted)
     attend = apply_pattern("DYNAMIC_UPDATE_SLICE", "patterns.attention.attend_tokens")
     fastest = attend(fastest)
-    computed = [{t for op in candidate.ops for t in op.outputs} for candidate in (graph, fastest)]
-    lost = computed[0] - computed[1]
+    results = [{t for op in candidate.ops for t in op.outputs} for candidate in (graph, fastest)]
+    lost = results[0] - results[1]
     return graph if any(tensor in lost for tensor in wanted) else fastest
 
 

@@ -174,9 +174,9 @@ class ConversionOptions:
         """Return the options with the target's values for options that are not given."""
         preset, default = TARGETS[self.target], ConversionOptions()
         unset = {n: v for n, v in preset.items() if getattr(self, n) == getattr(default, n)}
-        stored = {**vars(self), **unset}["quantization"]
-        if stored != "qdq":  # another value of `quantization` determines the type of 8-bit values
-            kind = "int8" if stored == "symmetric" else "auto"
+        mode = {**vars(self), **unset}["quantization"]
+        if mode != "qdq":  # another value of `quantization` determines the type of 8-bit values
+            kind = "int8" if mode == "symmetric" else "auto"
             free = (
                 n for n in ("activations", "weights") if n in unset or getattr(self, n) == "auto"
             )
@@ -186,10 +186,10 @@ class ConversionOptions:
 
 def _check_values(options: ConversionOptions) -> None:
     """Raise OptionError unless each option has one of its values."""
-    for name, known in CHOICES.items():
+    for name, allowed in CHOICES.items():
         value = getattr(options, name)
-        if value not in known:
-            raise OptionError(f"{name} must be {join_alternatives(known)}, got {value!r}")
+        if value not in allowed:
+            raise OptionError(f"{name} must be {join_alternatives(allowed)}, got {value!r}")
     for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
         if not isinstance(getattr(options, name), bool):
             raise OptionError(f"{name} must be True or False, got {getattr(options, name)!r}")

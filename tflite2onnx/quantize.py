@@ -119,9 +119,9 @@ class StoragePlan:
 
     def result(self, tensor: Tensor) -> OperandStorage:
         """Return how a sub-graph reads its result, with the reasons."""
-        known = self.tensor(tensor)
-        is_float = self.float_only and known.storage.quantization is not None
-        return known._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
+        storage = self.tensor(tensor)
+        is_float = self.float_only and storage.storage.quantization is not None
+        return storage._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
 
     def find_inner_storage(self, storage: Storage) -> Storage:
         """Return the storage of a value inside an operator, given the storage in the kernel."""
@@ -145,21 +145,21 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     """
     activation_type = options.activations
     uint8 = activation_type == "uint8" or (activation_type == "auto" and _prefers_uint8(operators))
-    stored = options.quantization
+    mode = options.quantization
     common = StoragePlan(
-        stored == "float",
+        mode == "float",
         uint8,
         options.weights,
         options.forms == "canonical",
-        stored == "symmetric",
+        mode == "symmetric",
         # `keeps_data`: data that are quantized at run time have a zero point, or are float.
-        stored in ("float", "symmetric") or options.dynamic_range == "float",
-        stored if stored.startswith("qoperator") else "",
+        mode in ("float", "symmetric") or options.dynamic_range == "float",
+        mode if mode.startswith("qoperator") else "",
         # `finds_processor`: in float16 ONNX Runtime would dequantize adaptive weights in each run.
         options.weights == "adaptive" and not options.float16,
     )
-    every = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
-    tensors = {t: common.tensor(t) for t in every}
+    tensors_used = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
+    tensors = {t: common.tensor(t) for t in tensors_used}
     common = replace(common, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}
@@ -198,8 +198,8 @@ class _Planner:
         # TensorRT's Split, Tile, Resize and ArgMax do not support int8. Sub-graphs pass stored
         # integers on.
         is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
-        every = chosen.float_only or is_portable
-        self.real = _computes_real_numbers(operator, every=every)
+        is_real = chosen.float_only or is_portable
+        self.real = _computes_real_numbers(operator, every=is_real)
         self.dynamic = "" if chosen.keeps_data else quantizes_data(operator)
         # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
         # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
@@ -210,49 +210,54 @@ class _Planner:
         return {i: self._plan_operand(i, t) for i, t in list_operands(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
-        declared, plan, x = self.declared, self.chosen, self.op.inputs[0]
-        real = self.real
-        if isinstance(declared, Real) and operand in declared.multiplies and x is not None:
+        declaration, plan, x = self.declared, self.chosen, self.op.inputs[0]
+        is_real = self.real
+        if isinstance(declaration, Real) and operand in declaration.multiplies and x is not None:
             return plan.find_inner_weights(x, tensor)
-        if isinstance(declared, Real) and operand in declared.moves:
-            real = plan.float_only
-        role = _find_role(declared, operand)
+        if isinstance(declaration, Real) and operand in declaration.moves:
+            is_real = plan.float_only
+        role = _find_role(declaration, operand)
         storage, reason = self._choose_storage(operand, role, tensor)
         # The bias of QLinearConv is int32.
         canonical = (plan.canonical or plan.weights == "float") and not plan.qoperator
-        case = OperandCase(storage, role, real, plan.float_only, self.dynamic, canonical)
+        case = OperandCase(storage, role, is_real, plan.float_only, self.dynamic, canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
 
     def _choose_storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, str]:
         """Return the storage of an operand, and the reason."""
-        declared = self.declared
-        if isinstance(declared, Product) and tensor.data is not None:
-            x, w = self.op.inputs[declared.data], self.op.inputs[declared.weights]
+        declaration = self.declared
+        if isinstance(declaration, Product) and tensor.data is not None:
+            x, w = self.op.inputs[declaration.data], self.op.inputs[declaration.weights]
             if x is not None and w is not None and role == "weights":
                 storage, rule = find_weight_storage(
                     x,
                     w,
                     self.chosen.weights,
-                    folds=declared.folds
+                    folds=declaration.folds
                     or self.dynamic == "rows"
                     or (self.is_nested and not self.dynamic),
-                    depthwise=declared.depthwise,
+                    depthwise=declaration.depthwise,
                     as_integers=self.dynamic == "integers",
                     results=self.op.outputs[0].shape,
-                    units=declared.units,
+                    units=declaration.units,
                 )
                 return storage, rule.why
             if x is not None and w is not None and role == "bias":
                 stored = find_bias_storage(x, w, tensor)
                 if stored is not None:
                     return stored, BIAS.why
-        if isinstance(declared, Real) and declared.folds and tensor.data is not None:
+        if isinstance(declaration, Real) and declaration.folds and tensor.data is not None:
             storage, reason = self._find_tensor_storage(tensor)
             return storage._replace(folds=True), reason
-        if isinstance(declared, Real) and self.real and not self.chosen.float_only and operand >= 0:
-            reads = declared.reads[operand] if operand < len(declared.reads) else None
+        if (
+            isinstance(declaration, Real)
+            and self.real
+            and not self.chosen.float_only
+            and operand >= 0
+        ):
+            reads = declaration.reads[operand] if operand < len(declaration.reads) else None
             if reads is not None:
                 tensor = _with_quantization(tensor, reads)
         return self._find_tensor_storage(tensor)
@@ -269,28 +274,30 @@ class _Planner:
         # Converters omit an activation that the range of the integers implies. Without the limits
         # of this range, the activation would be missing.
         limits = compute_real_bounds(activation, planned.storage, source)
-        declared = self.declared
+        declaration = self.declared
         moves = (
-            operand in declared.moves if isinstance(declared, Real) else isinstance(declared, Moves)
+            operand in declaration.moves
+            if isinstance(declaration, Real)
+            else isinstance(declaration, Moves)
         )
         has_limits = len(source.scale) == 1 and not (moves and activation == "NONE")
         return planned._replace(written=written, limits=limits if has_limits else None)
 
     def _find_written_storage(self, tensor: Tensor) -> Storage | None:
-        declared = self.declared
-        if not isinstance(declared, (Real, Integers)):
+        declaration = self.declared
+        if not isinstance(declaration, (Real, Integers)):
             return None
-        scale = declared.kernel_writes
-        if isinstance(declared, Real) and not self.chosen.float_only:
-            scale = declared.writes or scale
+        scale = declaration.kernel_writes
+        if isinstance(declaration, Real) and not self.chosen.float_only:
+            scale = declaration.writes or scale
         if scale is None or scale.same_as(tensor.quantization):
             return None
         return self._find_tensor_storage(_with_quantization(tensor, scale))[0]
 
     def _find_tensor_storage(self, tensor: Tensor) -> tuple[Storage, str]:
-        known = self.chosen.tensors.get(tensor)
-        if known is not None and not self.chosen.float_only:
-            return known.storage, known.reasons[0]
+        entry = self.chosen.tensors.get(tensor)
+        if entry is not None and not self.chosen.float_only:
+            return entry.storage, entry.reasons[0]
         case = TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8)
         storage, rule = choose(TENSORS, case)
         return storage, rule.why
@@ -302,23 +309,23 @@ def _computes_real_numbers(operator: Declared, *, every: bool) -> bool:
     With `every` an operator on stored integers reads real numbers too, if that gives the same
     result.
     """
-    declared = operator.quantization
-    if isinstance(declared, Real):
-        return every or not declared.tabulates
-    if isinstance(declared, Product) or not reads_integers(operator):
+    declaration = operator.quantization
+    if isinstance(declaration, Real):
+        return every or not declaration.tabulates
+    if isinstance(declaration, Product) or not reads_integers(operator):
         return not reads_integers(operator)
-    if isinstance(declared, Integers) and declared.in_file_types:
+    if isinstance(declaration, Integers) and declaration.in_file_types:
         return False
-    return every and (declared.keeps_scales or has_one_scale(operator.op))
+    return every and (declaration.keeps_scales or has_one_scale(operator.op))
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:
     return replace(tensor, quantization=quantization) if is_quantized(tensor) else tensor
 
 
-def _find_role(declared: Declaration, operand: int) -> str:
+def _find_role(declaration: Declaration, operand: int) -> str:
     """Return "data", "weights" or "bias" for an operand of a product, "" for others."""
-    if not isinstance(declared, Product):
+    if not isinstance(declaration, Product):
         return ""
-    roles = {declared.bias: "bias", declared.weights: "weights", declared.data: "data"}
+    roles = {declaration.bias: "bias", declaration.weights: "weights", declaration.data: "data"}
     return roles.get(operand, "")

@@ -100,10 +100,10 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
         return options
     layouts: dict[str, Sequence[str]] = {}
     for name, cache in signature.inputs.items():
-        after = signature.outputs.get(name, ABSENT)
+        tensor = signature.outputs.get(name, ABSENT)
         is_cache = CACHE.fullmatch(name) and cache.rank == _CACHE_AXES and cache.shape[0] == 1
-        names = {cache.name, after.name}
-        if is_cache and after.shape == cache.shape and cache.dtype is DType.FLOAT32:
+        names = {cache.name, tensor.name}
+        if is_cache and tensor.shape == cache.shape and cache.dtype is DType.FLOAT32:
             layouts |= {} if names & options.layouts.keys() else dict.fromkeys(names, _HEADS_FIRST)
     return replace(options, layouts={**layouts, **options.layouts})
 
@@ -194,17 +194,17 @@ def rename_as_requested(
         OptionError: no input or output has an old name, or two would have the same name.
     """
     ports = (*emitted.inputs, *emitted.outputs)
-    known = [port.name for port in ports]
+    names_now = [port.name for port in ports]
     aliases = {port.tensor.name: port.name for port in reversed(ports)}
     for called in (signature.outputs, signature.inputs) if signature else ():
         aliases |= {key: aliases.get(tensor.name, key) for key, tensor in called.items()}
-    aliases |= {name: name for name in known}
+    aliases |= {name: name for name in names_now}
     for old in names:
         if old not in aliases:
-            hint = suggest_names(old, known, most=3)
+            hint = suggest_names(old, names_now, most=3)
             raise OptionError(f"rename: the model has no input or output {old}{hint}")
     new = {aliases[old]: name for old, name in names.items()}
-    new_names = [new.get(name, name) for name in known]
+    new_names = [new.get(name, name) for name in names_now]
     twice = next((name for name in new_names if new_names.count(name) > 1), None)
     if twice is not None:
         raise OptionError(f"rename: two inputs or outputs would be named {twice}")

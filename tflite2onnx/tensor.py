@@ -167,8 +167,8 @@ class Assembly:
     @property
     def keeps_axes(self) -> bool:
         """Whether the constant has the axes of the copies, which are joined along axis 0."""
-        plain = self.permutation == tuple(range(len(self.permutation)))
-        return plain and self.shape[1:] == tuple(
+        is_plain = self.permutation == tuple(range(len(self.permutation)))
+        return is_plain and self.shape[1:] == tuple(
             size + sum(pad)
             for size, pad in zip(self.source.shape[1:], self.pads[0][1:], strict=True)
         )

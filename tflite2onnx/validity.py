@@ -62,10 +62,10 @@ class _Parameters(NamedTuple):
         """Return a parameter for each of `count` inputs or outputs of a node."""
         if any(parameter.required for parameter in self.each[count:]):
             _refuse(node, f"has too few inputs or outputs: {count}")
-        more = count - len(self.each)
-        if more > 0 and not self.is_repeated:
+        count_missing = count - len(self.each)
+        if count_missing > 0 and not self.is_repeated:
             _refuse(node, f"has too many inputs or outputs: {count}")
-        return self.each[:count] + self.each[-1:] * more
+        return self.each[:count] + self.each[-1:] * count_missing
 
 
 class _Rule(NamedTuple):
@@ -201,10 +201,10 @@ class _Checker:
             actual = bound.get(parameter.constraint) or self._infer_output_type(
                 node, parameter, place
             )
-            declared = self._find_declared_type(value)
-            if actual and declared and actual != declared:
-                _refuse(node, f"computes {actual}, not {declared}")
-            self.known[value] = actual or declared
+            dtype = self._find_declared_type(value)
+            if actual and dtype and actual != dtype:
+                _refuse(node, f"computes {actual}, not {dtype}")
+            self.known[value] = actual or dtype
 
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
         """Return the type of each type constraint of a node, which its inputs determine."""

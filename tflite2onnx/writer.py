@@ -284,11 +284,11 @@ def _describe(
     """Fill in value_info, from the tensors first and by ONNX's shape inference for the rest."""
     outputs = {port.value for port in emitted.outputs}
     inner = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
-    known = {info.name: info for info in _describe_values(inner, names, emitted.types)}
-    if len(known) < len(inner):
-        known |= _infer_types(model, weights, known)
+    infos = {info.name: info for info in _describe_values(inner, names, emitted.types)}
+    if len(infos) < len(inner):
+        infos |= _infer_types(model, weights, infos)
     model.graph.value_info.extend(
-        known[names.name_of(v)] for v in inner if names.name_of(v) in known
+        infos[names.name_of(v)] for v in inner if names.name_of(v) in infos
     )
 
 
@@ -304,12 +304,12 @@ def _infer_types(
     merged = {**known, **{info.name: info for info in whole.output}}
     probe.graph.node.extend(n for n in whole.node if not merged.keys() >= {*n.output})
     nodes = (node for graph in _walk_graphs(probe.graph) for node in graph.node)
-    read = {name for node in nodes for name in (*node.input, *node.output)}
-    probe.graph.input.extend(info for info in whole.input if info.name in read)
-    probe.graph.initializer.extend(header for header in whole.initializer if header.name in read)
-    for h in (h for h in weights if h.name in read):
+    names = {name for node in nodes for name in (*node.input, *node.output)}
+    probe.graph.input.extend(info for info in whole.input if info.name in names)
+    probe.graph.initializer.extend(header for header in whole.initializer if header.name in names)
+    for h in (h for h in weights if h.name in names):
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(info for name, info in merged.items() if name in read)
+    probe.graph.value_info.extend(info for name, info in merged.items() if name in names)
     infos = shape_inference.infer_shapes(probe).graph.value_info
     return {info.name: info for info in infos if info.name not in merged}
 

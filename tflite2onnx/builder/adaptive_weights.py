@@ -52,8 +52,8 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """
     weights = {}
     if g.adaptive:  # without adaptive weights no node needs a change
-        read = {value for node in walk_nodes(nodes) for value in node.inputs}
-        weights = {value: weight for value, weight in g.adaptive.items() if value in read}
+        inputs = {value for node in walk_nodes(nodes) for value in node.inputs}
+        weights = {value: weight for value, weight in g.adaptive.items() if value in inputs}
     for part in _divide(weights):
         branches = {
             "then_branch": _dequantize(g, "int8_weights", part.values(), as_uint8=False),
@@ -88,22 +88,22 @@ def _dequantize(
     inner.types = {}  # ONNX infers these types; they would add 1 % to the file of a small network
     outputs = []
     for integers, storage, order in weights:
-        value, read = integers, storage
+        value, target = integers, storage
         if as_uint8:
             numbers = inner.cast(integers, DType.FLOAT32)
             value = inner.quantize(numbers, _AS_UINT8, make_identity(len(order)))
-            read = move_zero_point(storage, DType.UINT8)
-        outputs.append(inner.dequantize(value, read, order))
+            target = move_zero_point(storage, DType.UINT8)
+        outputs.append(inner.dequantize(value, target, order))
     return Body(name, (), tuple(inner.nodes), tuple(outputs), ())
 
 
 def _compare_products(g: Builder) -> list[Node]:
     """Return nodes that compute whether products of uint8 by int8 are exact."""
     exact = (_DATA.astype(np.int32) - _ZERO_POINT) @ _WEIGHTS.astype(np.int32)
-    data, weights, zero_point, known = map(g.constant, (_DATA, _WEIGHTS, _ZERO_POINT, exact))
+    data, weights, zero_point, expected = map(g.constant, (_DATA, _WEIGHTS, _ZERO_POINT, exact))
     product = g.annotate(Value(), DType.INT32, ())
     g.annotate(g.int8_is_exact, DType.BOOL, ())
     return [
         Node("MatMulInteger", (data, weights, zero_point), (product,), {}),
-        Node("Equal", (product, known), (g.int8_is_exact,), {}),
+        Node("Equal", (product, expected), (g.int8_is_exact,), {}),
     ]

@@ -242,10 +242,10 @@ class Builder(QdqNodes):
 
     def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
         """Return computed integers, one for each TFLite axis, as int64 in an order."""
-        wide = self.recast(numbers, numbers.dtype, DType.INT64)
+        indices = self.recast(numbers, numbers.dtype, DType.INT64)
         if order is None or order == make_identity(len(order)):
-            return wide
-        return self.Gather(wide, self.ints(order), axis=0)
+            return indices
+        return self.Gather(indices, self.ints(order), axis=0)
 
     def define(self, tensor: Tensor, value: Value, order: Order) -> None:
         """Record the value of a tensor in an order; OperatorError if the tensor has a value."""
@@ -271,8 +271,8 @@ class Builder(QdqNodes):
             value = self._fetch(tensor, order, storage, shape)
             if planned.reading not in _DEQUANTIZING:
                 return value
-            read = as_numbers(storage) if planned.reading is Reading.NUMBERS else storage
-            return self._dequantize(value, *_reshape_storage(tensor, order, read, shape))
+            source = as_numbers(storage) if planned.reading is Reading.NUMBERS else storage
+            return self._dequantize(value, *_reshape_storage(tensor, order, source, shape))
 
         return View(tensor, order, planned, letters, make)
 
@@ -306,9 +306,9 @@ class Builder(QdqNodes):
             return
         fill = np.asarray(assembly.fill).astype(assembly.source.dtype)
         source, fill = (encode_constant(x, tensor.dtype, target) for x in (assembly.source, fill))
-        stored = replace(assembly, source=source, fill=int(fill))
-        kept = StoredAssembly(value.data, stored, order, shape)
-        self.assemblies[id(value.data)] = kept
+        copies = replace(assembly, source=source, fill=int(fill))
+        entry = StoredAssembly(value.data, copies, order, shape)
+        self.assemblies[id(value.data)] = entry
 
     def _reorder_constant(self, tensor: Tensor, data: Array, target: Storage) -> Value:
         """Return a transposed constant; float16 weights that are read as float32 are cast."""
@@ -347,9 +347,9 @@ class Builder(QdqNodes):
         """
         if not storage.adapts:
             return self.dequantize(integers, storage, order)
-        real = self.annotate_like(integers, Value(), DType.FLOAT32)
-        self.adaptive[real] = AdaptiveWeight(integers, storage, order)
-        return real
+        result = self.annotate_like(integers, Value(), DType.FLOAT32)
+        self.adaptive[result] = AdaptiveWeight(integers, storage, order)
+        return result
 
     def _dequantize_constant(
         self, tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
@@ -363,8 +363,8 @@ class Builder(QdqNodes):
         # One bias has different scales in different products.
         key = (_make_key(tensor), order, quantization.key, shape)
         if key not in self._real:
-            stored = encode_constant(tensor.data, tensor.dtype, storage)
-            data = decode_constant(stored, quantization).transpose(order)
+            elements = encode_constant(tensor.data, tensor.dtype, storage)
+            data = decode_constant(elements, quantization).transpose(order)
             self._real[key] = self.constant(_reshape_to_sizes(data, shape), name=tensor.name)
         return self._real[key]
 
@@ -387,8 +387,8 @@ class Builder(QdqNodes):
         """Return the same real numbers in another storage."""
         if source.dtype is target.dtype:
             return x
-        real = x if source.quantization is None else self.dequantize(x, source, order)
-        return real if target.quantization is None else self.quantize(real, target, order)
+        numbers = x if source.quantization is None else self.dequantize(x, source, order)
+        return numbers if target.quantization is None else self.quantize(numbers, target, order)
 
 
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan"})
@@ -414,13 +414,13 @@ def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tup
 
     A node that computes a shape, for example, is dead if an attribute gives the shape in ONNX.
     """
-    read: set[Value | None] = set(outputs)
+    inputs: set[Value | None] = set(outputs)
     live = []
     for node in reversed(nodes):
-        if not read.isdisjoint(node.outputs):
+        if not inputs.isdisjoint(node.outputs):
             live.append(node)
             for inner in walk_nodes([node]) if find_bodies(node) else (node,):
-                read.update(inner.inputs, *(body.outputs for body in find_bodies(inner).values()))
+                inputs.update(inner.inputs, *(body.outputs for body in find_bodies(inner).values()))
     return tuple(reversed(live))
 
 
@@ -456,13 +456,13 @@ def _reshape_storage(
         return storage, make_identity(len(shape))
     old_axis = order.index(storage.quantization.axis)
     sizes = [tensor.shape[i] for i in order]
-    fixed = [size for size in shape if isinstance(size, int)]
+    sizes_known = [size for size in shape if isinstance(size, int)]
     axes = [
         i
-        for i, size in enumerate(fixed)
-        if len(fixed) == len(shape)
+        for i, size in enumerate(sizes_known)
+        if len(sizes_known) == len(shape)
         and size == sizes[old_axis]
-        and prod(fixed[:i]) == prod(sizes[:old_axis])
+        and prod(sizes_known[:i]) == prod(sizes[:old_axis])
     ]
     if not axes or storage.quantization.block_size:
         raise OperatorError(

@@ -39,7 +39,7 @@ def merge_equal_nodes(
     """
     merged = dict(known)
     alike: dict[tuple[object, ...], list[Node]] = {}
-    kept = []
+    results = []
     for node in nodes:
         current = _read_merged(node, merged)
         key = (node.op_type, node.domain, current.inputs, len(node.outputs))
@@ -50,8 +50,8 @@ def merge_equal_nodes(
             merged.update(zip(node.outputs, match.outputs, strict=True))
         else:
             others.append(current)
-            kept.append(current)
-    return tuple(kept), merged
+            results.append(current)
+    return tuple(results), merged
 
 
 def _read_merged(node: Node, merged: Merged) -> Node:

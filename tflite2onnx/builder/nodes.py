@@ -194,8 +194,10 @@ class Nodes:
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes <= _POOLED_BYTES and value.dtype not in (None, DType.STRING):
             elements = data.tobytes()  # `data` is small: the key holds a second copy of its bytes
-            known = self.pool.setdefault((value.dtype.label, data.shape, hash(elements)), value)
-            value = known if known.data is not None and known.data.tobytes() == elements else value
+            pooled = self.pool.setdefault((value.dtype.label, data.shape, hash(elements)), value)
+            value = (
+                pooled if pooled.data is not None and pooled.data.tobytes() == elements else value
+            )
         if value.data is data:
             self.budget.spend(data.nbytes)
         return value
@@ -285,10 +287,10 @@ class Nodes:
         self, op_type: str, dtype: DType, emit: Callable[..., Value], *inputs: Operand
     ) -> Value:
         """Return emit(*inputs), all of one type, with casts if the node lacks this type."""
-        computed = self.compute_type(op_type, dtype)
-        if computed is dtype:
+        type_of_node = self.compute_type(op_type, dtype)
+        if type_of_node is dtype:
             return emit(*inputs)
-        return self.cast(emit(*(self.cast(x, computed) for x in inputs)), dtype)
+        return self.cast(emit(*(self.cast(x, type_of_node) for x in inputs)), dtype)
 
     def where(self, condition: Operand, a: Operand, b: Operand, dtype: DType) -> Value:
         """Return elements of a where a condition holds, else of b; both have this type."""
@@ -395,9 +397,9 @@ class Nodes:
         self, x: Operand, shape: Sequence[int | str], like: Operand | None = None
     ) -> Value:
         value = self._make_value(x)
-        known = self.types[value][1] if value in self.types else ()
+        dims = self.types[value][1] if value in self.types else ()
         dynamic = [size for size in shape if isinstance(size, str)]
-        inferred = [s for s in shape if s == -1 or (isinstance(s, str) and s not in known)]
+        inferred = [s for s in shape if s == -1 or (isinstance(s, str) and s not in dims)]
         if not dynamic:
             return self.ints([size for size in shape if isinstance(size, int)])
         if len(inferred) > 1 and like is not None:
@@ -405,12 +407,12 @@ class Nodes:
         if len(inferred) > 1 or 0 in shape:
             names = ", ".join(dynamic)
             raise FixedSizeError(f"Reshape can infer one dynamic size only, got {names}")
-        sizes = [size for size in known if isinstance(size, int)]
-        fixed = math.prod(size for size in shape if isinstance(size, int) and size != -1)
+        sizes = [size for size in dims if isinstance(size, int)]
+        product = math.prod(size for size in shape if isinstance(size, int) and size != -1)
         elements = math.prod(sizes)
-        if value in self.types and len(sizes) == len(known) and elements % fixed:
+        if value in self.types and len(sizes) == len(dims) and elements % product:
             raise OperatorError(
-                f"its operand must have a multiple of {fixed} elements, got {elements}"
+                f"its operand must have a multiple of {product} elements, got {elements}"
             )
         # A size that Reshape infers needs no nodes.
         axis = shape.index((inferred or dynamic)[0])
@@ -421,13 +423,13 @@ class Nodes:
         if not any(isinstance(size, str) for size in sizes):
             return self.ints([size for size in sizes if isinstance(size, int)])
         value = self._make_value(x)
-        known = self.types[value][1] if value in self.types else ()
-        missing = [size for size in sizes if isinstance(size, str) and size not in known]
-        if missing:
-            raise FixedSizeError(f"the dynamic size {missing[0]} must be a size of the input")
+        names = self.types[value][1] if value in self.types else ()
+        unknown = [size for size in sizes if isinstance(size, str) and size not in names]
+        if unknown:
+            raise FixedSizeError(f"the dynamic size {unknown[0]} must be a size of the input")
         shape = self.Shape(value)
         parts = [
-            self.Gather(shape, self.ints([known.index(size)]), axis=0)
+            self.Gather(shape, self.ints([names.index(size)]), axis=0)
             if isinstance(size, str)
             else self.ints([size])
             for size in sizes

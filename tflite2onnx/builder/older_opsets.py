@@ -99,14 +99,14 @@ def _spell_out_clip(node: Node) -> Iterator[Node]:
 
 def _list_integers(node: Node, types: Types) -> list[DType]:
     """Return the types of the inputs that are known to be integers."""
-    known = [_find_dtype(value, types) for value in node.inputs]
-    return [dtype for dtype in known if dtype is not None and dtype.is_integer]
+    types_of_inputs = [_find_dtype(value, types) for value in node.inputs]
+    return [dtype for dtype in types_of_inputs if dtype is not None and dtype.is_integer]
 
 
 def _find_dtype(value: Value | None, types: Types) -> DType | None:
     """Return the element type of a value, None if it is not known."""
-    known = types.get(value) if value is not None else None
-    return known[0] if known is not None else getattr(value, "dtype", None)
+    entry = types.get(value) if value is not None else None
+    return entry[0] if entry is not None else getattr(value, "dtype", None)
 
 
 def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
@@ -118,10 +118,10 @@ def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
     narrow = dtype not in (DType.INT32, DType.INT64)
     a, b = node.inputs
     if narrow:
-        wide = (Value(), Value())
-        for x, y in zip((a, b), wide, strict=True):
+        operands = (Value(), Value())
+        for x, y in zip((a, b), operands, strict=True):
             yield Node("Cast", (x,), (y,), {"to": require_onnx_type(DType.INT32)})
-        a, b = wide
+        a, b = operands
     condition, result = Value(), Value() if narrow else node.outputs[0]
     yield Node(_EXTREMES[node.op_type], (a, b), (condition,), {})
     yield Node("Where", (condition, a, b), (result,), {})
@@ -164,8 +164,8 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
     yield Node("Round", (floats,), (first,), {})
     if zero is not None:
         yield Node("Add", (first, zeros), (second,), {})
-    moved = first if zero is None else second
-    yield Node("Clip", (moved, *limits), (last,), {})
+    difference = first if zero is None else second
+    yield Node("Clip", (difference, *limits), (last,), {})
     yield Node("Cast", (last,), node.outputs, {"to": require_onnx_type(to)})
 
 
@@ -200,8 +200,8 @@ def _check_default(op_type: str, name: str, value: object, opset: int) -> None:
     """Raise NeedsOpset unless an attribute that only newer opsets have has its default."""
     newer, schema = _find_newer(op_type, opset, attribute=name)
     default = schema.attributes[name].default_value
-    known = helper.get_attribute_value(default) if default.type else None
-    if value != (known.decode() if isinstance(known, bytes) else known):
+    default_value = helper.get_attribute_value(default) if default.type else None
+    if value != (default_value.decode() if isinstance(default_value, bytes) else default_value):
         raise NeedsOpset(newer, f"{op_type} with {name}")
 
 
@@ -214,9 +214,9 @@ def _count_axes_from_start(node: Node, types: Types) -> Node:
     if rank is None:
         raise NeedsOpset(NEGATIVE_AXES, f"{node.op_type} over a negative axis")
     rank += len(axes) if node.op_type == "Unsqueeze" else 0
-    changed: dict[str, Any] = {"axes": [axis_number % rank for axis_number in axes]} if axes else {}
-    changed |= {"axis": axis % rank} if axis < 0 else {}
-    return node._replace(attributes={**node.attributes, **changed})
+    added: dict[str, Any] = {"axes": [axis_number % rank for axis_number in axes]} if axes else {}
+    added |= {"axis": axis % rank} if axis < 0 else {}
+    return node._replace(attributes={**node.attributes, **added})
 
 
 def _find_rank(node: Node, types: Types) -> int | None:
@@ -224,8 +224,8 @@ def _find_rank(node: Node, types: Types) -> int | None:
     first = node.inputs[0]
     if first is not None and first.data is not None:
         return first.data.ndim
-    known = types.get(first) if first is not None else None
-    return None if known is None else len(known[1])
+    entry = types.get(first) if first is not None else None
+    return None if entry is None else len(entry[1])
 
 
 def _is_last_axis(node: Node, types: Types) -> bool:
@@ -239,9 +239,9 @@ def _spell_out_softmax(node: Node) -> Iterator[Node]:
     """Yield the nodes of a softmax over another axis than the last."""
     over = {"axes": [node.attributes["axis"]], "keepdims": 1}
     (x,), (y,) = node.inputs, node.outputs
-    most, apart, power, total = (Value() for _ in range(4))
-    yield Node("ReduceMax", (x,), (most,), over)
-    yield Node("Sub", (x, most), (apart,), {})
+    maximum, apart, power, total = (Value() for _ in range(4))
+    yield Node("ReduceMax", (x,), (maximum,), over)
+    yield Node("Sub", (x, maximum), (apart,), {})
     yield Node("Exp", (apart,), (power,), {})
     yield Node("ReduceSum", (power,), (total,), over)
     if node.op_type == "Softmax":

@@ -55,25 +55,25 @@ class QdqNodes(Nodes):
     def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
         """Return the float32 numbers that stored integers in an order stand for."""
         quantization = _expect_quantization(storage)
-        value, wide = self._make_value(x), widen_subbyte(storage.dtype)
-        if wide is not storage.dtype and value is not None and value.data is None:
+        value, dtype = self._make_value(x), widen_subbyte(storage.dtype)
+        if dtype is not storage.dtype and value is not None and value.data is None:
             # ONNX Runtime would fuse this node and an operator into an integer kernel, which it
             # lacks for 4 bits.
-            x, storage = self.cast(x, wide), storage._replace(dtype=wide)
+            x, storage = self.cast(x, dtype), storage._replace(dtype=dtype)
         first = find_first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
-            real = self._emit_scaled(x, quantization, order)
+            numbers = self._emit_scaled(x, quantization, order)
             # OpenVINO would compute the product of numbers that Mul scales with integers. A Clip
             # prevents it.
-            real = self.Clip(real) if storage.hides else real
+            numbers = self.Clip(numbers) if storage.hides else numbers
         else:
-            real = self._emit_qdq("DequantizeLinear", x, storage, order)
-        return self.annotate_like(x, real, DType.FLOAT32)
+            numbers = self._emit_qdq("DequantizeLinear", x, storage, order)
+        return self.annotate_like(x, numbers, DType.FLOAT32)
 
     def quantize(self, x: Operand, storage: Storage, order: Order) -> Value:
         """Return the stored integers that stand for real numbers."""
-        stored = self._emit_qdq("QuantizeLinear", x, storage, order)
-        return self.annotate_like(x, stored, storage.dtype)
+        integers = self._emit_qdq("QuantizeLinear", x, storage, order)
+        return self.annotate_like(x, integers, storage.dtype)
 
     def annotate_like(
         self, x: Operand, result: Value, dtype: DType, axes: slice = slice(None)

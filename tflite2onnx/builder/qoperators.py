@@ -56,9 +56,9 @@ def find_pairs(
     """
     makers = _find_makers(nodes)
     for op in ops:
-        computed = {i for i, t in enumerate(op.inputs) if t is not None and t.data is None}
-        computed |= {~i for i in range(len(op.outputs))}
-        reads = any(plan.operands[op][i].reading is Reading.DEQUANTIZED for i in computed)
+        indices = {i for i, t in enumerate(op.inputs) if t is not None and t.data is None}
+        indices |= {~i for i in range(len(op.outputs))}
+        reads = any(plan.operands[op][i].reading is Reading.DEQUANTIZED for i in indices)
         maker = makers.get(stored.get(op.outputs[0]))
         while maker is not None and maker.op_type in _AFTER:
             maker = makers.get(maker.inputs[0])

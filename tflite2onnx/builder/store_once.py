@@ -44,11 +44,11 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     inputs = (value for node in walk_nodes(nodes) for value in node.inputs)
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
     large = [(value, data) for value, data in constants if data.nbytes > _LEAST]
-    stored = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
+    values = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
     bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
     narrow = any(map(_is_narrow, constants))
     digests = {digest_elements(data) for data in bytes_read if narrow}
-    moved: dict[Value, Value] = {}
+    outputs: dict[Value, Value] = {}
     added = []
     for value, data in large:
         if data.flags.c_contiguous:
@@ -58,14 +58,14 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
         plain = data.transpose(order)
         if not plain.flags.c_contiguous:
             continue
-        source = stored.get(_place(value, plain))
+        source = values.get(_place(value, plain))
         if source is None and _has_bytes(digests, value, plain):
-            source = stored.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
+            source = values.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
         if source is not None:
-            moved[value] = Value(name=value.name)
+            outputs[value] = Value(name=value.name)
             permutation = np.argsort(order).tolist()
-            added.append(Node("Transpose", (source,), (moved[value],), {"perm": permutation}))
-    return (*added, *(_read_made(node, moved) for node in nodes)) if moved else tuple(nodes)
+            added.append(Node("Transpose", (source,), (outputs[value],), {"perm": permutation}))
+    return (*added, *(_read_made(node, outputs) for node in nodes)) if outputs else tuple(nodes)
 
 
 def _place(value: Value, data: Array) -> Hashable:
@@ -78,18 +78,18 @@ def _is_narrow(constant: tuple[Value, Array]) -> bool:
     return dtype is not None and 0 < dtype.bits < _BYTE
 
 
-def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
+def _has_bytes(digests: Collection[bytes], value: Value, data: Array) -> bool:
     """Return whether a uint8 constant has the same bytes as a constant of narrow elements."""
-    if value.dtype is None or not _is_narrow((value, plain)):
+    if value.dtype is None or not _is_narrow((value, data)):
         return False
-    return digest_elements(pack_subbyte(plain, value.dtype)) in digests
+    return digest_elements(pack_subbyte(data, value.dtype)) in digests
 
 
-def _read_made(node: Node, computed: Mapping[Value, Value]) -> Node:
+def _read_made(node: Node, outputs: Mapping[Value, Value]) -> Node:
     """Return a node that reads the computed values, in its nested graphs too."""
-    node = node.with_inputs(computed)
+    node = node.with_inputs(outputs)
     bodies = {
-        key: body._replace(nodes=tuple(_read_made(inner, computed) for inner in body.nodes))
+        key: body._replace(nodes=tuple(_read_made(inner, outputs) for inner in body.nodes))
         for key, body in find_bodies(node).items()
     }
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
@@ -103,50 +103,50 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     inner.types = {}
     adaptive = {weight.integers for weight in g.adaptive.values()}
     assembled: dict[Hashable, Value] = {}
-    read = dict.fromkeys(x for node in walk_nodes(nodes) for x in node.present)
-    constants = [(value, value.data) for value in read if value.data is not None]
-    least = sum(data.nbytes for _, data in constants) * _LEAST_SAVED
+    inputs = dict.fromkeys(x for node in walk_nodes(nodes) for x in node.present)
+    constants = [(value, value.data) for value in inputs if value.data is not None]
+    minimum = sum(data.nbytes for _, data in constants) * _LEAST_SAVED
     for value, elements in constants:
-        stored = g.assemblies.get(id(elements))
-        if stored is None or value.dtype not in _PADDED or not _is_smaller(stored, least):
+        entry = g.assemblies.get(id(elements))
+        if entry is None or value.dtype not in _PADDED or not _is_smaller(entry, minimum):
             continue
         # An adaptive weight may only share memory with adaptive weights, see
         # `make_separate_constant`.
-        key = _identify(stored) if value in adaptive else value
+        key = _identify(entry) if value in adaptive else value
         if key not in assembled:
-            assembled[key] = _assemble(inner, value, stored)
+            assembled[key] = _assemble(inner, value, entry)
         made[value] = assembled[key]
     return (*inner.nodes, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
 
 
-def _is_smaller(stored: StoredAssembly, least: float) -> bool:
-    """Return whether the nodes compute the same elements, and save `least` bytes or more."""
-    data, parts = stored.elements, stored.assembly
-    if data.nbytes - parts.source.nbytes - _NODE * (len(parts.pads) + 2) < least:
+def _is_smaller(entry: StoredAssembly, minimum: float) -> bool:
+    """Return whether the nodes compute the same elements, and save `minimum` bytes or more."""
+    data, parts = entry.elements, entry.assembly
+    if data.nbytes - parts.source.nbytes - _NODE * (len(parts.pads) + 2) < minimum:
         return False
-    return np.array_equal(parts.elements.transpose(stored.order).reshape(data.shape), data)
+    return np.array_equal(parts.elements.transpose(entry.order).reshape(data.shape), data)
 
 
-def _identify(stored: StoredAssembly) -> Hashable:
+def _identify(entry: StoredAssembly) -> Hashable:
     """Return a key that is equal for constants that are made of the same memory in the same way."""
-    made = stored.assembly
+    made = entry.assembly
     memory = find_address(made.source), made.source.shape, made.source.strides, made.source.dtype
-    return memory, made.pads, made.permutation, made.shape, made.fill, stored.order, stored.shape
+    return memory, made.pads, made.permutation, made.shape, made.fill, entry.order, entry.shape
 
 
-def _assemble(g: Builder, value: Value, stored: StoredAssembly) -> Value:
+def _assemble(g: Builder, value: Value, entry: StoredAssembly) -> Value:
     """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller constant."""
-    assembly, dtype = stored.assembly, value.dtype or DType.FLOAT32
+    assembly, dtype = entry.assembly, value.dtype or DType.FLOAT32
     # The copies have the order of the reader, so no Transpose is needed, unless axes are joined.
-    first = stored.order if assembly.keeps_axes else make_identity(assembly.source.ndim)
+    first = entry.order if assembly.keeps_axes else make_identity(assembly.source.ndim)
     source = Value(assembly.source.transpose(first), dtype, value.name)
     fill = g.scalar(assembly.fill, dtype)
     copies = [_pad(g, source, [pads[axis] for axis in first], fill) for pads in assembly.pads]
     result = copies[0] if len(copies) == 1 else g.Concat(*copies, axis=first.index(0))
     if not assembly.keeps_axes:
         result = g.reshape(_transpose(g, result, assembly.permutation), assembly.shape)
-        result = _transpose(g, result, stored.order)
-    return result if stored.shape is None else g.reshape(result, stored.elements.shape)
+        result = _transpose(g, result, entry.order)
+    return result if entry.shape is None else g.reshape(result, entry.elements.shape)
 
 
 def _pad(g: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: Value) -> Value:

@@ -190,9 +190,9 @@ def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
     chosen = {"lengths": "auto", **{key: choice for key, choice in options.items() if choice}}
     if chosen["lengths"] != "auto":
         return bool(chosen["lengths"] == "joined")
-    fixed = chosen.get("static") or TARGETS[chosen.get("target", "onnxruntime")].get("static")
+    is_fixed = chosen.get("static") or TARGETS[chosen.get("target", "onnxruntime")].get("static")
     is_old = chosen.get("opset", _FIRST_OPSET) < _FIRST_OPSET
-    return any(bundle.models) and not (fixed or is_old or chosen.get("batch"))
+    return any(bundle.models) and not (is_fixed or is_old or chosen.get("batch"))
 
 
 def list_parts(

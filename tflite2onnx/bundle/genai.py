@@ -95,8 +95,8 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     if signature is None:
         keys = ", ".join(s.key for s in model.signatures) or "none"
         raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
-    known = (*_TOKENS, *_POSITIONS, *_MASKS)
-    others = [n for n in signature.inputs if n not in known and not CACHE.fullmatch(n)]
+    roles = (*_TOKENS, *_POSITIONS, *_MASKS)
+    others = [n for n in signature.inputs if n not in roles and not CACHE.fullmatch(n)]
     tokens, positions, mask = (
         next((signature.inputs[n] for n in names if n in signature.inputs), None)
         for names in (_TOKENS, _POSITIONS, _MASKS)
@@ -125,9 +125,9 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         for tensor, form in ((cache.source, "past_key_values"), (cache.target, "present")):
             rename[tensor.name] = f"{form}.{cache.layer}.{_KINDS[cache.kind]}"
             layouts[tensor.name] = cache.layout
-    changed = model._replace(graphs=graphs, signatures=signatures)
+    adapted = model._replace(graphs=graphs, signatures=signatures)
     options = {"rename": rename, "layouts": layouts, "signature": _SIGNATURE}
-    return Decoder(name, changed, _SIGNATURE, caches, logits, options)
+    return Decoder(name, adapted, _SIGNATURE, caches, logits, options)
 
 
 def _find_caches(
@@ -184,11 +184,11 @@ def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tup
     ops = [copy_op(near, position, positions, resizes=False)]
     if mask is not None:
         ops += _compute_mask(near, positions, mask)
-    computed = [tensor for op in ops for tensor in op.outputs]
+    results = [tensor for op in ops for tensor in op.outputs]
     inputs = tuple(
         position if t is positions else t for t in graph.inputs if mask is None or t is not mask
     )
-    tensors = (*graph.tensors, position, *(t for t in computed if t not in graph.tensors))
+    tensors = (*graph.tensors, position, *(t for t in results if t not in graph.tensors))
     return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), position
 
 
@@ -303,11 +303,11 @@ def _read_vocabulary(bundle: Bundle) -> Mapping[str, int]:
     """Return the numbers of tokens, by their texts; none without a tokenizer of Hugging Face."""
     raw = bundle.files.get("tokenizer.json")
     try:
-        read = json.loads(bytes(raw)) if raw is not None else {}
-        words = read.get("model", {}).get("vocab", {})
+        vocabulary = json.loads(bytes(raw)) if raw is not None else {}
+        words = vocabulary.get("model", {}).get("vocab", {})
         if isinstance(words, list):  # pairs of a text and its score
             words = {word: number for number, (word, _) in enumerate(words)}
-        added = {token["content"]: token["id"] for token in read.get("added_tokens", ())}
+        added = {token["content"]: token["id"] for token in vocabulary.get("added_tokens", ())}
     except (ValueError, AttributeError, LookupError, TypeError) as error:
         raise BundleError(f"tokenizer.json is damaged ({error})") from error
     return {**words, **added}

@@ -206,7 +206,7 @@ def _ends_with_input(op: Op, axis: int) -> bool:
 
 def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
     """Return a graph with -1 in the entries `free` of constants."""
-    changed: dict[tuple[Tensor, int], Tensor] = {}
+    copies: dict[tuple[Tensor, int], Tensor] = {}
     ops = []
     for index, op in enumerate(graph.ops):
         inputs, options = [*op.inputs], op.options
@@ -214,13 +214,13 @@ def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
             if t is None or (index, i) not in free:
                 continue
             key = t, free[index, i]
-            if key not in changed:
+            if key not in copies:
                 values = t.values.copy()
                 values[key[1]] = -1
-                changed[key] = replace(t, name=f"{t.name}/{key[1]}", data=values)
-            inputs[i] = changed[key]
+                copies[key] = replace(t, name=f"{t.name}/{key[1]}", data=values)
+            inputs[i] = copies[key]
             if "new_shape" in options:
-                shape = tuple(changed[key].values.tolist())
+                shape = tuple(copies[key].values.tolist())
                 options = Options({**options, "new_shape": shape})
         ops.append(replace(op, inputs=tuple(inputs), options=options))
     tensors = dict.fromkeys(t for op in ops for t in (*op.present, *op.outputs))

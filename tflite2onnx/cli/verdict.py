@@ -28,8 +28,8 @@ def print_verdict(model: str, report: Report) -> int:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
-        alone = f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
-        print_error(model, f"the first tensor that differs is that of {place}{alone}")
+        note = f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
+        print_error(model, f"the first tensor that differs is that of {place}{note}")
         if report.storage.get(first.name):
             print_error(model, f"storage of its operands: {report.storage[first.name]}")
     if report.cause:
@@ -106,7 +106,7 @@ def _describe_tensors(report: Report) -> list[str]:
     if report.operators:
         number = count(len(report.operators), "operator")
         lines.append(f"{number}, each on LiteRT's own inputs: {wrong:,} wrong")
-    alone = {operator.name: operator.difference for operator in report.operators}
+    differences = {operator.name: operator.difference for operator in report.operators}
     listed = [operator for operator in comparisons if not verdicts[operator.name].accepts]
     listed.sort(key=lambda operator: verdicts[operator.name] is not Verdict.WRONG)
     rows = [
@@ -114,7 +114,7 @@ def _describe_tensors(report: Report) -> list[str]:
             f"{operator.operator} ({operator.index})",
             operator.name,
             *_format_difference(operator.difference),
-            _format_alone(alone[operator.name]) if operator.name in alone else "",
+            _format_alone(differences[operator.name]) if operator.name in differences else "",
             verdicts[operator.name].value,
         )
         for operator in listed[:_MOST]

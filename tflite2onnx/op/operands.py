@@ -77,11 +77,11 @@ class _Side(NamedTuple):
 
     def expect_count(self, number: int) -> None:
         """Raise OperatorError if there are fewer or more operands than declared."""
-        most = len(self.operands)
-        least = sum({*"?*"}.isdisjoint(operand.marks) for operand in self.operands)
-        if number < least or (number > most and not (self.more or self._repeats)):
-            range_of = f"{least} to " if least < most else ""
-            raise OperatorError(f"it must have {range_of}{count(most, self.kind)}, got {number}")
+        maximum = len(self.operands)
+        minimum = sum({*"?*"}.isdisjoint(operand.marks) for operand in self.operands)
+        if number < minimum or (number > maximum and not (self.more or self._repeats)):
+            range_of = f"{minimum} to " if minimum < maximum else ""
+            raise OperatorError(f"it must have {range_of}{count(maximum, self.kind)}, got {number}")
 
 
 class _Known:
@@ -105,12 +105,12 @@ class _Known:
         shape, found_text = self.find_shape(operand, tensor), tensor.dtype.label
         fits = not types or found_text in types or ("quantized" in types and is_quantized(tensor))
         if not fits or tensor.shape != shape:
-            wanted = found_text if fits else join_alternatives(types)
+            requirement = found_text if fits else join_alternatives(types)
             single = len(types) == 1 and operand.axes not in (None, (_MORE,))
             if tensor.shape != shape or single:
-                wanted += f"[{', '.join(map(str, shape))}]"
+                requirement += f"[{', '.join(map(str, shape))}]"
                 found_text += str(list(tensor.shape))
-            raise OperatorError(f"{tensor.name} must be {wanted}, got {found_text}")
+            raise OperatorError(f"{tensor.name} must be {requirement}, got {found_text}")
         if "#" in operand.marks and tensor.data is None:
             raise OperatorError(f"{tensor.name} must be constant")
 
@@ -142,8 +142,8 @@ def _parse_declaration(text: str) -> tuple[_Side, _Side]:
 
 def _parse_side(kind: str, text: str) -> _Side:
     parts = [part.strip() for part in text.split(",")]
-    more = parts[-1] == _MORE
-    return _Side(kind, tuple(map(_parse_operand, parts[:-1] if more else parts)), more)
+    has_more = parts[-1] == _MORE
+    return _Side(kind, tuple(map(_parse_operand, parts[:-1] if has_more else parts)), has_more)
 
 
 def _parse_operand(text: str) -> Operand:
@@ -151,12 +151,12 @@ def _parse_operand(text: str) -> Operand:
     if match is None:
         raise ValueError(f"an operand must be a type, marks and axes, got {text!r}")
     letter, types, marks, axes = match.groups()
-    listed, wide = (
+    listed, extra = (
         tuple(name for part in names_of_types.split("|") for name in _TYPES.get(part, [part]))
         for names_of_types in types.partition("+")[::2]
     )
     numbers = None if axes is None else [int(n) if n.isdecimal() else n for n in axes.split()]
-    return Operand(letter, listed, wide, marks, None if numbers is None else tuple(numbers))
+    return Operand(letter, listed, extra, marks, None if numbers is None else tuple(numbers))
 
 
 def has_several_outputs(declared: str) -> bool:

@@ -61,10 +61,10 @@ def cut_graph(
     targets = graph.outputs if outputs is None else _find_outputs(model, graph, outputs)
     cut_inputs = () if inputs is None else _find_inputs(model, graph, inputs)
     ops = _select_ops(model, graph, targets, {*cut_inputs})
-    read = {t for op in ops for t in op.inputs} | {*targets}
-    needed = tuple(t for t in graph.inputs if t in read)
+    inputs_read = {t for op in ops for t in op.inputs} | {*targets}
+    needed = tuple(t for t in graph.inputs if t in inputs_read)
     if inputs is not None:
-        _check_inputs(ops, cut_inputs, read, [t for t in needed if not t.is_variable])
+        _check_inputs(ops, cut_inputs, inputs_read, [t for t in needed if not t.is_variable])
         cut_inputs += tuple(t for t in needed if t.is_variable and t not in cut_inputs)
     return replace(graph, inputs=cut_inputs or needed, outputs=targets, ops=ops)
 
@@ -82,9 +82,9 @@ def _find_inputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tens
 
 def _find_outputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
     cut_tensors = _find_tensors(model, graph, names, "outputs")
-    known = {*graph.inputs, *(t for op in graph.ops for t in op.outputs)}
+    tensors = {*graph.inputs, *(t for op in graph.ops for t in op.outputs)}
     for tensor in cut_tensors:
-        if tensor not in known and not tensor.has_data:
+        if tensor not in tensors and not tensor.has_data:
             raise OptionError(f"outputs: no operator computes {tensor.name}")
     return cut_tensors
 
@@ -115,27 +115,27 @@ def _describe_missing(model: Model, graph: Graph, name: str) -> str:
 
 
 def _check_inputs(
-    ops: Iterable[Op], cut_inputs: Sequence[Tensor], read: Collection[Tensor | None],
+    ops: Iterable[Op], cut_inputs: Sequence[Tensor], inputs_read: Collection[Tensor | None],
     needed: Sequence[Tensor],
 ) -> None:  # fmt: skip
     """Raise OptionError unless `cut_inputs` are exactly the inputs that the operators need.
 
     `needed` are the inputs of the uncut graph that the operators read.
     """
-    missing = [t.name for t in needed if t not in cut_inputs]
-    if missing:
+    names = [t.name for t in needed if t not in cut_inputs]
+    if names:
         raise OptionError(
-            f"inputs: the outputs also need {', '.join(missing)}; name every input that is needed,"
+            f"inputs: the outputs also need {', '.join(names)}; name every input that is needed,"
             " or fewer outputs"
         )
     for op in ops:
-        both = [t for t in op.outputs if t in cut_inputs]
-        if both:
+        tensors = [t for t in op.outputs if t in cut_inputs]
+        if tensors:
             raise OptionError(
-                f"inputs: {op.place} computes {both[0].name} and another tensor that the outputs"
+                f"inputs: {op.place} computes {tensors[0].name} and another tensor that the outputs"
                 " need; name both tensors as inputs, or none of them"
             )
-    unread = [t.name for t in cut_inputs if t not in read]
+    unread = [t.name for t in cut_inputs if t not in inputs_read]
     if unread:
         raise OptionError(f"inputs: no output needs {', '.join(unread)}")
 

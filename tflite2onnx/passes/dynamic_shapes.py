@@ -73,8 +73,8 @@ def infer_shapes(graph: Graph, operator_of: OperatorOf = find_operator) -> Graph
     """
     walk = ShapeWalk(graph, operator_of)
     walk.walk()
-    changed = {t: shaped for t, shaped in walk.shapes.items() if shaped.shape != t.shape}
-    return graph.replace_tensors(changed) if changed else graph
+    tensors = {t: shaped for t, shaped in walk.shapes.items() if shaped.shape != t.shape}
+    return graph.replace_tensors(tensors) if tensors else graph
 
 
 def infer_dimensions(graph: Graph) -> Known:
@@ -136,11 +136,11 @@ def _enlarge_sizes(
     A dynamic or unknown size is declared as 1, but no window of a spectrogram fits into a single
     sample, and no reflected padding into a single row.
     """
-    every = {(t, i) for t, i in dynamic if t.shape[i] == 1}
-    inner = {(t, i) for t, i in every if i}
-    if not (every or unknown) or all(is_valid(operator_of(op)) for op in graph.walk_ops()):
+    axes_of_size_1 = {(t, i) for t, i in dynamic if t.shape[i] == 1}
+    inner = {(t, i) for t, i in axes_of_size_1 if i}
+    if not (axes_of_size_1 or unknown) or all(is_valid(operator_of(op)) for op in graph.walk_ops()):
         return graph
-    for places, size in (*((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])):
+    for places, size in (*((inner, size) for size in _ENLARGED), (axes_of_size_1, _ENLARGED[0])):
         shapes = {
             t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
             for t in graph.inputs
@@ -367,8 +367,8 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
     if data_dependent:
         raise UnsupportedOperators(data_dependent[:1])
     if errors:
-        every = {axis for error in errors for axis in error.axes}
-        raise FixedSizeError(errors[0].reason, errors[0].place, every)
+        names = {axis for error in errors for axis in error.axes}
+        raise FixedSizeError(errors[0].reason, errors[0].place, names)
 
 
 def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:

@@ -48,9 +48,9 @@ def fold_hash_tables(model: Model) -> Model:
             if imports and handle in handles and handles[handle] not in tables:
                 room -= sum(t.elements for t in op.present[1:])
                 tables[handles[handle]] = _import_table(op) if room >= 0 else None
-    known = {number: table for number, table in tables.items() if table}
+    tables_known = {number: table for number, table in tables.items() if table}
     graphs = (
-        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _find_table_numbers(graph), known)))
+        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _find_table_numbers(graph), tables_known)))
         for graph in model.graphs
     )
     return model._replace(graphs=tuple(graphs))
@@ -99,11 +99,11 @@ def _list_tensor(like: Tensor, items: Iterable[object]) -> Tensor:
 
 
 def _rewrite_ops(
-    ops: Iterable[Op], handles: Mapping[Tensor, int], known: Mapping[int, _Table]
+    ops: Iterable[Op], handles: Mapping[Tensor, int], tables: Mapping[int, _Table]
 ) -> Iterator[Op]:
     for op in ops:
         number = handles.get(op.operand(0), -1)
-        if op.is_builtin(*READING) and number in known:
-            yield replace(op, inputs=(*known[number], *op.inputs[1:]))
+        if op.is_builtin(*READING) and number in tables:
+            yield replace(op, inputs=(*tables[number], *op.inputs[1:]))
         elif not op.is_builtin(*FILLING):
             yield op

@@ -122,8 +122,8 @@ class _Inliner:
         rw.op("LESS", index, make_int32("number", 0), output=negative)
         highest = make_int32("number", len(branches) - 1)
         rw.op("SELECT_V2", negative, highest, index, output=last)
-        every = range(len(branches))
-        return [*rw.ops, *self._select_branch(op, last, every, branches, op.outputs, place)]
+        indices = range(len(branches))
+        return [*rw.ops, *self._select_branch(op, last, indices, branches, op.outputs, place)]
 
     def _select_branch(
         self,
@@ -242,11 +242,11 @@ class _Inliner:
             raise OperatorError(message)
         return self._graphs[index]
 
-    def _reinterpret(self, rw: Rewriter, source: Tensor, like: Tensor) -> Tensor:
-        """Return a tensor with the same stored elements and the scale of `like`."""
-        if same_scale(source, like):
+    def _reinterpret(self, rw: Rewriter, source: Tensor, reference: Tensor) -> Tensor:
+        """Return a tensor with the same stored elements and the scale of `reference`."""
+        if same_scale(source, reference):
             return source
-        return rw.copy(source, self._copy_tensor(_with_shape(like, source)))
+        return rw.copy(source, self._copy_tensor(_with_shape(reference, source)))
 
     def _add_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy_tensor(Tensor(name, (), dtype))
@@ -292,8 +292,8 @@ def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
     return op.operand(index)
 
 
-def _with_shape(tensor: Tensor, like: Tensor) -> Tensor:
-    return replace(tensor, shape=like.shape, shape_signature=like.shape_signature)
+def _with_shape(tensor: Tensor, reference: Tensor) -> Tensor:
+    return replace(tensor, shape=reference.shape, shape_signature=reference.shape_signature)
 
 
 def _make_control(

@@ -132,14 +132,14 @@ class _PairRewriter(Rewriter):
         """Add the operator with more elements in some list inputs: (input, elements)."""
         self.expect_one_type(0)
         inputs = self.inputs
-        for index, more in extensions:
-            inputs[index] = self._extend_list(inputs[index], more)
+        for index, items in extensions:
+            inputs[index] = self._extend_list(inputs[index], items)
         self.add_changed(inputs=tuple(inputs), outputs=(self.output,))
 
-    def _extend_list(self, tensor: Tensor, more: Sequence[int]) -> Tensor:
+    def _extend_list(self, tensor: Tensor, items: Sequence[int]) -> Tensor:
         expect_rank(tensor, 1)
-        rest = make_constant(f"{tensor.name}/rest", np.asarray(more, tensor.dtype.numpy), tensor)
-        longer = replace(rest, name=f"{tensor.name}/longer", shape=(tensor.elements + len(more),))
+        rest = make_constant(f"{tensor.name}/rest", np.asarray(items, tensor.dtype.numpy), tensor)
+        longer = replace(rest, name=f"{tensor.name}/longer", shape=(tensor.elements + len(items),))
         if not tensor.has_data:
             return self.op("CONCATENATION", tensor, rest, output=replace(longer, data=None))
         return replace(longer, data=np.concatenate([tensor.data, rest.data]))
@@ -176,10 +176,10 @@ def _multiply_pairs(rw: _PairRewriter) -> None:
     c, d = (rw.add_part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
     ac = rw.op("MUL", a, c, output=_make_part(y, "REAL_REAL"))
     bd = rw.op("MUL", b, d, output=_make_part(y, "IMAG_IMAG"))
-    real = rw.op("SUB", ac, bd, output=_make_part(y, "REAL"))
+    real_part = rw.op("SUB", ac, bd, output=_make_part(y, "REAL"))
     ad = rw.op("MUL", a, d, output=_make_part(y, "REAL_IMAG"))
     bc = rw.op("MUL", b, c, output=_make_part(y, "IMAG_REAL"))
-    rw.pack_parts(real, rw.op("ADD", ad, bc, output=_make_part(y, "IMAG")))
+    rw.pack_parts(real_part, rw.op("ADD", ad, bc, output=_make_part(y, "IMAG")))
 
 
 def _cast_pairs(rw: _PairRewriter) -> None:
@@ -262,8 +262,8 @@ def _compute_angle(rw: _PairRewriter) -> None:
 def _select_pairs(rw: _PairRewriter) -> None:
     condition, x, y = rw.inputs
     rw.expect_one_type(1, 2)
-    both = rw.add_last_axis(condition)
-    rw.add_changed(code="SELECT_V2", inputs=(both, x, y), outputs=(rw.output,))
+    conditions = rw.add_last_axis(condition)
+    rw.add_changed(code="SELECT_V2", inputs=(conditions, x, y), outputs=(rw.output,))
 
 
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {

@@ -35,40 +35,40 @@ def densify_constants(graph: Graph) -> Graph:
     Raises:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
-    read = dict.fromkeys(t for op in graph.walk_ops() for t in op.present)
-    sparse = [t for t in read if t.sparsity and t.has_data]
+    tensors = dict.fromkeys(t for op in graph.walk_ops() for t in op.present)
+    sparse = [t for t in tensors if t.sparsity and t.has_data]
     if not sparse and "DENSIFY" not in graph.codes:
         return graph
-    known = {
+    constants = {
         t: replace(t, data=data, sparsity=None)
         for t, data in zip(sparse, densify_all(sparse), strict=True)
     }
 
     def densify_constant(op: Op) -> list[Op]:
-        known_op = op.with_inputs(known)
+        known_op = op.with_inputs(constants)
         source = known_op.operand(0)
         if not op.is_builtin("DENSIFY") or not is_replacement(source, op.outputs, source.dtype):
             return [known_op]
-        known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
+        constants[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
 
-    return graph.rewrite(densify_constant, known)
+    return graph.rewrite(densify_constant, constants)
 
 
 def remove_copies(graph: Graph) -> Graph:
     """Return the graph without RESHAPE to equal sizes, unless a graph returns the result."""
-    outputs, known = {*graph.walk_outputs()}, dict[Tensor, Tensor]()
+    outputs, replacements = {*graph.walk_outputs()}, dict[Tensor, Tensor]()
 
     def keep(op: Op) -> list[Op]:
-        known_op = op.with_inputs(known)
+        known_op = op.with_inputs(replacements)
         x, y = known_op.operand(0), next(iter(op.outputs), ABSENT)
         is_copy = op.is_builtin("RESHAPE") and x.sizes == y.sizes and x.dtype is y.dtype
         if not is_copy or y in outputs or not same_quantization(x.quantization, y.quantization):
             return [known_op]
-        known[y] = x
+        replacements[y] = x
         return []
 
-    return graph.rewrite(keep, known)
+    return graph.rewrite(keep, replacements)
 
 
 _Shaped = dict[tuple[Tensor, Shape], Tensor]
@@ -120,43 +120,43 @@ def keep_axes(graph: Graph) -> Graph:
     flattened tensors and channels-first convolutions the ONNX model would need Transposes. A mean
     of an image that keeps its axes stays in ONNX Runtime's blocked layout.
     """
-    every = list(graph.walk_ops())
-    reshapes = [op for op in every if op.is_builtin("RESHAPE")]
+    ops_of_graph = list(graph.walk_ops())
+    reshapes = [op for op in ops_of_graph if op.is_builtin("RESHAPE")]
     sources = {t: op.operand(0) for op in reshapes for t in op.outputs[:1]}
-    changed: dict[Op, Op] = {}
-    for op in every:
+    ops: dict[Op, Op] = {}
+    for op in ops_of_graph:
         if op.is_builtin("FULLY_CONNECTED") and op.outputs:
-            changed |= _keep_axes_of(op, sources, graph.readers.find_only_reader(op.outputs[0]))
+            ops |= _keep_axes_of(op, sources, graph.readers.find_only_reader(op.outputs[0]))
         elif op.options.get("keep_dims") is False and op.outputs:
-            changed |= _keep_reduced_axes(op, graph.readers.find_only_reader(op.outputs[0]))
-    absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in changed}
-    return graph.rewrite(lambda op: () if op in absorbed else (changed.get(op, op),))
+            ops |= _keep_reduced_axes(op, graph.readers.find_only_reader(op.outputs[0]))
+    absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in ops}
+    return graph.rewrite(lambda op: () if op in absorbed else (ops.get(op, op),))
 
 
-def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor], after: Op) -> dict[Op, Op]:
+def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor], follower: Op) -> dict[Op, Op]:
     """Return the operator with an image's axes, if the operator after it restores them."""
     x, weights = op.operand(0), op.operand(1)
     source = x if x.rank == _IMAGE else sources.get(x, x)
-    if not after.is_builtin("RESHAPE") or source.rank != _IMAGE or weights.rank != _MATRIX:
+    if not follower.is_builtin("RESHAPE") or source.rank != _IMAGE or weights.rank != _MATRIX:
         return {}
-    image = after.outputs[0]
+    image = follower.outputs[0]
     if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same_numbers(source, x):
         return {}
     if source.shape[-1] != weights.shape[1] or not _same_numbers(op.outputs[0], image):
         return {}
-    changed = replace(op, inputs=(source, *op.inputs[1:]), outputs=(image,))
-    return {op: changed.with_options(keep_num_dims=True)}
+    result = replace(op, inputs=(source, *op.inputs[1:]), outputs=(image,))
+    return {op: result.with_options(keep_num_dims=True)}
 
 
-def _keep_reduced_axes(op: Op, after: Op) -> dict[Op, Op]:
+def _keep_reduced_axes(op: Op, follower: Op) -> dict[Op, Op]:
     """Return the reduction with axes of one element, if the operator after it restores them."""
     x, axes = op.operand(0), normalize_axes(op.operand(1).values, max(op.operand(0).rank, 1))
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.sizes))
-    if not axes or not after.is_builtin("RESHAPE") or after.outputs[0].sizes != kept:
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.sizes))
+    if not axes or not follower.is_builtin("RESHAPE") or follower.outputs[0].sizes != shape:
         return {}
-    if not _same_numbers(op.outputs[0], after.outputs[0]):
+    if not _same_numbers(op.outputs[0], follower.outputs[0]):
         return {}
-    return {op: replace(op, outputs=after.outputs).with_options(keep_dims=True)}
+    return {op: replace(op, outputs=follower.outputs).with_options(keep_dims=True)}
 
 
 def absorb_flatten(graph: Graph) -> Graph:
@@ -195,9 +195,9 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
     first = find_features(source.shape, weights.shape[1])
     features = source.shape[first:]
     along = weights.quantization
-    fixed = bool(along and (along.block_size or (along.per_axis and along.axis)))
-    fixed = fixed or max(source.symbols, default=-1) >= first
-    if not 1 < len(features) < source.rank or fixed:
+    is_fixed = bool(along and (along.block_size or (along.per_axis and along.axis)))
+    is_fixed = is_fixed or max(source.symbols, default=-1) >= first
+    if not 1 < len(features) < source.rank or is_fixed:
         return source, ()
     return source, (weights.shape[0], *features)
 
@@ -235,9 +235,9 @@ def find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
             continue
         graphs = []
         for inner in op.graphs:
-            ops, read = find_live_ops(inner)
+            ops, tensors = find_live_ops(inner)
             graphs.append(replace(inner, ops=ops))
-            alive |= read
+            alive |= tensors
         live.append(replace(op, graphs=tuple(graphs)) if graphs else op)
         alive.update(op.present)
     return tuple(reversed(live)), alive

@@ -61,8 +61,8 @@ def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:
     Returns `NO_OP` also if the tensor has several readers.
     """
     op = graph.producers.find(tensor)
-    alone = op.is_builtin(*codes) and graph.readers.find_only_reader(tensor) is not NO_OP
-    return op if alone else NO_OP
+    is_alone = op.is_builtin(*codes) and graph.readers.find_only_reader(tensor) is not NO_OP
+    return op if is_alone else NO_OP
 
 
 def find_images(graph: Graph) -> set[Tensor]:

@@ -61,8 +61,8 @@ def _resize_input(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:
             f"shape of {tensor.name} must have {tensor.rank} sizes, as in {list(tensor.shape)},"
             f" got {list(sizes)}"
         )
-    declared: Shape = tensor.shape or (1,) * len(sizes)
-    pairs = zip(sizes, declared, strict=True)
+    dims: Shape = tensor.shape or (1,) * len(sizes)
+    pairs = zip(sizes, dims, strict=True)
     shape = tuple(size if isinstance(size, int) else known for size, known in pairs)
     signature = tuple(size if isinstance(size, int) else -1 for size in sizes)
     return replace(tensor, shape=shape, shape_signature=signature)

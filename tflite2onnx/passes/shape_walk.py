@@ -189,15 +189,15 @@ class ShapeWalk:
             if not isinstance(size, Unknown):
                 sizes.append(size)
                 continue
-            declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
-            declared = self._example if declared <= 1 else declared
+            size_declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
+            size_declared = self._example if size_declared <= 1 else size_declared
             # If a signature has no dynamic axis, its sizes may be dynamic or fixed.
             signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
-            fixed = signed and axis not in tensor.dynamic_axes
-            if not self._is_open or (fixed and not isinstance(size, DataDependentSize)):
-                named.setdefault(size, declared)
+            is_fixed = signed and axis not in tensor.dynamic_axes
+            if not self._is_open or (is_fixed and not isinstance(size, DataDependentSize)):
+                named.setdefault(size, size_declared)
             else:
-                symbol = Symbol(name_axis(origin, axis), declared, least=0)
+                symbol = Symbol(name_axis(origin, axis), size_declared, least=0)
                 named.setdefault(size, make_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)
@@ -217,13 +217,13 @@ class ShapeWalk:
             pairs = zip(op.graphs, shapes, strict=True)
             walked = replace(op, graphs=tuple(self._walk_subgraph(*pair) for pair in pairs))
             operator = self._operator_of(walked)
-            more = (
+            sizes_found = (
                 {*operator.find_varying_sizes()} if isinstance(operator, RunsSubgraphs) else varying
             )
-            if not self._is_open or more <= varying:
+            if not self._is_open or sizes_found <= varying:
                 return walked
-            varying |= more
-            for graph, i, axis in more:
+            varying |= sizes_found
+            for graph, i, axis in sizes_found:
                 tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
                 symbol = Symbol(name_axis(tensor, axis), evaluate(sizes[axis]), least=0)
                 sizes[axis] = make_dimension(symbol)
@@ -257,12 +257,12 @@ class ShapeWalk:
 
     def _list_elements(self, tensor: Tensor) -> Sequence[Dim | None] | None:
         """Return the elements of a tensor, each None if it is unknown; None if all are unknown."""
-        known = self.known.get(tensor, tensor)
-        if has_dimensions(known.shape) or known.elements > _MOST_ELEMENTS:
+        tensor_known = self.known.get(tensor, tensor)
+        if has_dimensions(tensor_known.shape) or tensor_known.elements > _MOST_ELEMENTS:
             return None
-        if known.has_data:
-            return [as_dim(element) for element in known.values.reshape(-1)]
-        return self._elements.get(tensor, [None] * known.elements)
+        if tensor_known.has_data:
+            return [as_dim(element) for element in tensor_known.values.reshape(-1)]
+        return self._elements.get(tensor, [None] * tensor_known.elements)
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
         """Return the sizes of the output that an input lists; none if a size may be -1."""
@@ -308,8 +308,8 @@ class ShapeWalk:
 
 
 def _is_integer(tensor: Tensor) -> bool:
-    plain = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
-    return plain and not tensor.quantization
+    is_integer = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
+    return is_integer and not tensor.quantization
 
 
 def _reads_dimensions(op: Op) -> bool:

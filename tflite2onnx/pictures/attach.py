@@ -78,24 +78,24 @@ def attach_pictures(
             f"opset must be at least {_OPSET} with preprocess or postprocess, got {network.opset}"
         )
     before = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
-    after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)
+    settings_after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)
     own_inputs, own_outputs = (
         ports[: len(ports) - len(network.initial)] for ports in (network.inputs, network.outputs)
     )
     facts = collect_facts(own_inputs, graph, notes)
-    family = find_family(own_outputs, facts, after or {})
+    family = find_family(own_outputs, facts, settings_after or {})
     inputs, outputs = network.inputs, network.outputs
     parts: dict[str, Emitted] = {NETWORK: network}
     picture: Preprocessing | None = None
     if before is not None:
-        known = dict(zip((t.name for t in graph.inputs), notes.get("inputs", ()), strict=False))
+        notes_of = dict(zip((t.name for t in graph.inputs), notes.get("inputs", ()), strict=False))
         defaults = {} if family is None else family.preprocessing
-        picture = plan_preprocessing(own_inputs, before, known, defaults)
+        picture = plan_preprocessing(own_inputs, before, notes_of, defaults)
         start = _make_preprocessing(network, picture)
         parts = {PREPROCESSING: start, **parts}
         inputs = tuple(start.inputs[0] if p is picture.port else p for p in inputs)
-    if after is not None:
-        plan = plan_postprocessing(family, facts, after, has_picture=before is not None)
+    if settings_after is not None:
+        plan = plan_postprocessing(family, facts, settings_after, has_picture=before is not None)
         size = None if picture is None else parts[PREPROCESSING].outputs[1]
         end = _make_postprocessing(network, plan, picture, size)
         parts[POSTPROCESSING] = end
@@ -142,11 +142,11 @@ def _finish(
     Its values get names that begin with `name`, so that no value of the network gets another name.
     `renamed` replaces values.
     """
-    kept = {port.value for port in (*inputs, *outputs)}
+    values = {port.value for port in (*inputs, *outputs)}
     new = dict(renamed)
 
     def rename(value: Value) -> Value:
-        if value not in kept and value not in new:
+        if value not in values and value not in new:
             new[value] = replace(value, name=f"{name}/{len(new)}")
         return new.get(value, value)
 

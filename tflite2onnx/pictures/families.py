@@ -106,13 +106,13 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
     Raises:
         PictureError: the decoder in `settings` does not fit the outputs.
     """
-    wanted = settings.get("decoder")
+    name = settings.get("decoder")
     for decoder, find in _FINDERS.items():
-        if wanted in (None, decoder) and (family := find(ports, facts, settings)) is not None:
+        if name in (None, decoder) and (family := find(ports, facts, settings)) is not None:
             return family
-    if wanted is not None:
+    if name is not None:
         shapes = ", ".join(str([*port.tensor.sizes]) for port in ports)
-        raise PictureError("postprocess", f"decoder={wanted} does not fit outputs of {shapes}")
+        raise PictureError("postprocess", f"decoder={name} does not fit outputs of {shapes}")
     return None
 
 
@@ -120,9 +120,9 @@ def _choose_limits(
     settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float
 ) -> Limits:
     """Return the user's limits, else the metadata's limits, else the defaults of the family."""
-    known = threshold if facts.threshold is None else facts.threshold
+    limit = threshold if facts.threshold is None else facts.threshold
     return Limits(
-        settings.get("threshold", known), settings.get("iou", iou), settings.get("max", _MOST)
+        settings.get("threshold", limit), settings.get("iou", iou), settings.get("max", _MOST)
     )
 
 
@@ -148,9 +148,9 @@ def _find_operator(
     ports_in_order = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
     threshold = _choose_limits(settings, facts, ssd.OPERATOR_THRESHOLD, ssd.IOU).threshold
     classes = int(ops[0].options.get("num_classes", 0))
-    most = ports_in_order[2].tensor.elements
-    read = partial(ssd.read_detections, threshold=threshold)
-    return Family("detections", {}, ports_in_order, classes, read, most=most)
+    limit = ports_in_order[2].tensor.elements
+    reader = partial(ssd.read_detections, threshold=threshold)
+    return Family("detections", {}, ports_in_order, classes, reader, most=limit)
 
 
 def _find_mediapipe(
@@ -225,19 +225,19 @@ def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any
     if len(ports) != 1 or ports[0].tensor.elements != max(ports[0].tensor.shape, default=0):
         return None
     classes = ports[0].tensor.elements
-    most = min(settings.get("max", _TOP), classes)
+    limit = min(settings.get("max", _TOP), classes)
     how, threshold = settings.get("scores", "none"), settings.get("threshold", facts.threshold)
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
         scores = activate(g, g.Reshape(outputs[0], g.ints([classes])), how)
-        best, places = g.node_outputs("TopK", 2, scores, g.ints([most]), axis=0)
+        best, places = g.node_outputs("TopK", 2, scores, g.ints([limit]), axis=0)
         if threshold is None:
             return Detections(best, best, places)
-        kept = g.Greater(best, g.constant(np.array(threshold, np.float32)))
-        best, places = (g.Compress(x, kept, axis=0) for x in (best, places))
+        is_above = g.Greater(best, g.constant(np.array(threshold, np.float32)))
+        best, places = (g.Compress(x, is_above, axis=0) for x in (best, places))
         return Detections(best, best, places)
 
-    return Family("scores", {}, tuple(ports), classes, decode, most=most, makes_boxes=False)
+    return Family("scores", {}, tuple(ports), classes, decode, most=limit, makes_boxes=False)
 
 
 def activate(g: Nodes, scores: Value, how: str) -> Value:

@@ -53,8 +53,8 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> F
     # The height of the image at full width, and the width at full height, rounded up.
     ratios, divisors = g.ints([height, width]), g.ints([width, height])
     swapped = g.Gather(size, g.ints([1, 0]), axis=0)
-    wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)
-    extent = g.add_with_casts("Max", DType.INT64, size, wanted)
+    size_wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)
+    extent = g.add_with_casts("Max", DType.INT64, size, size_wanted)
     margins = g.Sub(extent, size)
     if fit is Fit.LETTERBOX:
         return Frame(size, extent, g.Div(margins, g.ints([2])))

@@ -85,18 +85,18 @@ def find_detector(
     """
     if len(shapes) != 2 or size is None:
         return None
-    known = DETECTORS
+    detectors = DETECTORS
     if described:
         strides = tuple(described["strides"])
-        rest = {key: described[key] for key in ("interpolated", "boxes", "numbers")}
-        faces = Detector("faces", size[0], strides, **rest, low=-1, threshold=0.5, source="")
-        known = (faces, *DETECTORS)
-    wanted = {tuple(shape) for shape in shapes}
-    for entry in known:
+        settings = {key: described[key] for key in ("interpolated", "boxes", "numbers")}
+        faces = Detector("faces", size[0], strides, **settings, low=-1, threshold=0.5, source="")
+        detectors = (faces, *DETECTORS)
+    shapes_wanted = {tuple(shape) for shape in shapes}
+    for entry in detectors:
         outputs = {(1, entry.boxes, entry.numbers), (1, entry.boxes, 1)}
         if (
             (entry.size, entry.size) == size
-            and wanted == outputs
+            and shapes_wanted == outputs
             and entry.boxes == len(entry.anchors)
         ):
             return entry

@@ -60,19 +60,19 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
     inputs = [end["value"] for end in ends["inputs"]] + [state["name"] for state in states]
     outputs = [end["value"] for end in ends["outputs"]] + [state["output"] for state in states]
     nodes = _list_needed(graph.node, inputs, outputs)
-    read = {name for node in nodes for name in list_reads(node)}
+    names_read = {name for node in nodes for name in list_reads(node)}
     result = onnx.ModelProto()
     result.CopyFrom(model)
     part = result.graph
-    for field, kept in (
+    for field, items in (
         ("node", nodes),
         ("input", [infos[name] for name in inputs]),
         ("output", [infos[name] for name in outputs]),
-        ("initializer", [state for state in graph.initializer if state.name in read]),
+        ("initializer", [state for state in graph.initializer if state.name in names_read]),
         ("value_info", [i for i in graph.value_info if i.name not in {*inputs, *outputs}]),
     ):
         part.ClearField(field)
-        getattr(part, field).extend(kept)
+        getattr(part, field).extend(items)
     _rename_values(part, labels)
     properties |= {INPUTS: json.dumps(ends["inputs"]), OUTPUTS: json.dumps(ends["outputs"])}
     onnx.helper.set_model_props(result, properties)
@@ -81,21 +81,21 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
 
 def _describe(end: Mapping[str, Any]) -> onnx.ValueInfoProto:
     """Return the type and the shape of an input or output of the network."""
-    read = Endpoint.from_dict(end)
-    (dtype,) = (kind for kind in DType if kind.label == read.dtype)
-    return onnx.helper.make_tensor_value_info(end["value"], require_onnx_type(dtype), read.sizes)
+    facts = Endpoint.from_dict(end)
+    (dtype,) = (kind for kind in DType if kind.label == facts.dtype)
+    return onnx.helper.make_tensor_value_info(end["value"], require_onnx_type(dtype), facts.sizes)
 
 
 def _list_needed(
     nodes: Sequence[onnx.NodeProto], inputs: Iterable[str], outputs: Iterable[str]
 ) -> list[onnx.NodeProto]:
     """Return the nodes between inputs and outputs, in sequence."""
-    available, needed, kept = {*inputs}, {*outputs}, []
+    available, needed, nodes_kept = {*inputs}, {*outputs}, []
     for node in reversed(nodes):
         if not (needed - available).isdisjoint(node.output):
-            kept.append(node)
+            nodes_kept.append(node)
             needed.update(list_reads(node))
-    return kept[::-1]
+    return nodes_kept[::-1]
 
 
 def _rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -138,10 +138,10 @@ def _find_normalization(
     port: Port,
     channels: int,
     settings: Mapping[str, Any],
-    known: Mapping[str, Any],
+    notes: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> Normalization | None:
-    sources = (settings, known, defaults)
+    sources = (settings, notes, defaults)
     first = next((source for source in sources if source.get("mean") or source.get("std")), None)
     if first is None:
         if port.dtype.is_integer:

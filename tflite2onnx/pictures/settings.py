@@ -115,17 +115,17 @@ def read_settings(option: str, value: Settings, readers: _Readers) -> dict[str, 
         raise OptionError(
             f"{option} must be True or such as {_write_example(readers)}, got {value!r}"
         )
-    read = {}
+    settings = {}
     for key, setting in value.items():
         if key not in readers:
             hint = suggest_names(key, readers) or f"; known keys are {', '.join(readers)}"
             raise OptionError(f"{option} has no key {key}{hint}")
         reader, form = readers[key]
         try:
-            read[key] = reader(setting)
+            settings[key] = reader(setting)
         except (ValueError, TypeError) as error:
             raise OptionError(f"{option}: {key} must be {form}, got {setting!r}") from error
-    return read
+    return settings
 
 
 def _split_text(option: str, text: str) -> dict[str, str]:

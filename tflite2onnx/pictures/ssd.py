@@ -63,10 +63,10 @@ def read_detections(g: Nodes, outputs: Sequence[Value], threshold: float) -> Det
     scores = g.Reshape(scores, g.ints([-1]))
     places = g.Range(*(g.cast(x, DType.INT64) for x in _emit_range(g, scores)))
     count = g.cast(g.Reshape(number, g.ints([1])), DType.INT64)
-    kept = g.And(g.Less(places, count), g.Greater(scores, g.scalar(threshold, DType.FLOAT32)))
+    is_above = g.And(g.Less(places, count), g.Greater(scores, g.scalar(threshold, DType.FLOAT32)))
     boxes = g.Gather(g.Reshape(boxes, g.ints([-1, _CORNERS])), g.ints([1, 0, 3, 2]), axis=1)
     classes = g.cast(g.Reshape(classes, g.ints([-1])), DType.INT64)
-    return Detections(*(g.Compress(x, kept, axis=0) for x in (boxes, scores, classes)))
+    return Detections(*(g.Compress(x, is_above, axis=0) for x in (boxes, scores, classes)))
 
 
 def _emit_range(g: Nodes, x: Value) -> tuple[Value, Value, Value]:

@@ -84,9 +84,9 @@ def read_ultralytics(files: Mapping[str, bytes]) -> dict[str, Any]:
     text = next((files[name].decode("utf-8", "replace") for name in _FILES if name in files), "{}")
     try:
         # The file is JSON in newer versions, and the text of a Python dictionary in older versions.
-        read = json.loads(text) if '"names"' in text else ast.literal_eval(text)
-        named = {int(number): str(name) for number, name in read.get("names", {}).items()}
-        task = str(read.get("task", ""))
+        content = json.loads(text) if '"names"' in text else ast.literal_eval(text)
+        named = {int(number): str(name) for number, name in content.get("names", {}).items()}
+        task = str(content.get("task", ""))
     except (ValueError, SyntaxError, AttributeError, TypeError, MemoryError, RecursionError):
         return {"task": "", "names": ()}
     names = tuple(named[number] for number in sorted(named))

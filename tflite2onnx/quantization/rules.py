@@ -354,10 +354,10 @@ def find_weight_storage(
         zero = np.broadcast_to(np.int64(0), storage.quantization.zero_point.shape)
         dtype = DType.INT8 if storage.dtype in (DType.UINT8, DType.INT2) else storage.dtype
         # The same object is kept if possible, because a table may share its scales.
-        plain = storage.quantization
-        if plain.zero_point.any():
-            plain = replace(plain, zero_point=zero)
-        signed = Storage(dtype, plain, folds)
+        quantization = storage.quantization
+        if quantization.zero_point.any():
+            quantization = replace(quantization, zero_point=zero)
+        signed = Storage(dtype, quantization, folds)
     data = x.dtype if is_quantized(x) else None
     if as_integers:
         data, storage = DType.UINT8, signed
@@ -378,19 +378,19 @@ def quantizes_data(operator: Declared) -> str:
     multiplied by real weights. "": the data are not rounded, for example if weights have a scale
     for each block, which no integer kernel multiplies exactly.
     """
-    op, declared = operator.op, operator.quantization
-    if not isinstance(declared, Product) or not declared.hybrid:
+    op, declaration = operator.op, operator.quantization
+    if not isinstance(declaration, Product) or not declaration.hybrid:
         return ""
-    x, w = op.inputs[declared.data], op.inputs[declared.weights]
+    x, w = op.inputs[declaration.data], op.inputs[declaration.weights]
     if x is None or w is None or w.data is None or is_quantized(x) or not is_quantized(w):
         return ""
     scales = w.quantization
     if scales is None or scales.block_size:
         return ""
-    if declared.hybrid != "rows":
-        return declared.hybrid
-    has_units = not scales.per_axis or scales.axis == declared.units % w.rank
-    return _choose_rows(x, w, declared.units) if has_units else ""
+    if declaration.hybrid != "rows":
+        return declaration.hybrid
+    has_units = not scales.per_axis or scales.axis == declaration.units % w.rank
+    return _choose_rows(x, w, declaration.units) if has_units else ""
 
 
 def _choose_rows(x: Tensor, weights: Tensor, units: int) -> str:
@@ -408,9 +408,9 @@ def _is_narrow(weights: Tensor) -> bool:
     """Return whether two products of any uint8 data by these int8 weights fit into 16 bits."""
     if weights.dtype is not DType.INT8 or weights.data is None:
         return False
-    most = _LARGEST_EXACT
+    limit = _LARGEST_EXACT
     parts = read_rows(weights.data)
-    return all(p.min(initial=0) >= -most and p.max(initial=0) <= most for p in parts)
+    return all(p.min(initial=0) >= -limit and p.max(initial=0) <= limit for p in parts)
 
 
 def _wraps(storage: Storage, weights: Tensor, units: int, *, depthwise: bool) -> bool:

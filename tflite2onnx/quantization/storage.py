@@ -102,8 +102,8 @@ def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:
     int8 (`find_weight_storage`). numpy holds elements of less than 8 bits in int8 and uint8.
     """
     if target.moved:
-        moved = data.view(np.uint8) ^ np.uint8(128)
-        return np.asarray(moved.view(np.int8) if target.dtype is DType.INT8 else moved)
+        bits = data.view(np.uint8) ^ np.uint8(128)
+        return np.asarray(bits.view(np.int8) if target.dtype is DType.INT8 else bits)
     if dtype is DType.UINT8 and target.dtype is DType.INT8:
         return data.view(np.int8)
     if dtype is DType.INT64 and target.dtype is DType.INT32:
@@ -117,8 +117,8 @@ def decode_constant(data: Array, quantization: Quantization) -> Array:
     exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)
     scale, zero = broadcast_parameters(quantization, make_identity(data.ndim))
     blocks = data.reshape(*scale.shape[:-1], -1) if quantization.block_size else data
-    real: Array = (blocks.astype(exact) - zero.astype(exact)) * scale.astype(exact)
-    return real.astype(np.float32, copy=False).reshape(data.shape)
+    numbers: Array = (blocks.astype(exact) - zero.astype(exact)) * scale.astype(exact)
+    return numbers.astype(np.float32, copy=False).reshape(data.shape)
 
 
 def encode_numbers(numbers: Array, quantization: Quantization, dtype: DType) -> Array:
@@ -185,10 +185,10 @@ def clamp(activation: str, stored: Storage) -> tuple[int, int] | None:
         return None
     low, high = find_integer_range(stored.dtype)
     scale, zero = stored.quantization.scale[0], stored.zero_point
-    least, most = BOUNDS[activation]
+    lower, upper = BOUNDS[activation]
     bounds = (
-        max(low, zero + _round(np.float32(least) / scale)),
-        high if most is None else min(high, zero + _round(np.float32(most) / scale)),
+        max(low, zero + _round(np.float32(lower) / scale)),
+        high if upper is None else min(high, zero + _round(np.float32(upper) / scale)),
     )
     return None if bounds == (low, high) else bounds
 

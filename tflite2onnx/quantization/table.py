@@ -40,25 +40,25 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
     for op, operands in plan.operands.items():
         for tensor, planned in _list_quantized_operands(op, operands):
             known = plan.tensor(tensor) if tensor.data is None else planned
-            stored, read = _describe_in_onnx(tensor, planned, known), planned.reading.value
-            row = rows.get((tensor, stored))
+            text, read = _describe_in_onnx(tensor, planned, known), planned.reading.value
+            row = rows.get((tensor, text))
             if row is None:
                 tflite, place = (
                     describe_storage(find_file_storage(tensor)),
                     f"{op.code} ({op.index})",
                 )
-                row = StorageInfo(tensor.name, place, tflite, stored, read, known.why)
+                row = StorageInfo(tensor.name, place, tflite, text, read, known.why)
             elif read not in row.read:
                 row = replace(row, read=f"{row.read}, {read}")
-            rows[tensor, stored] = row
+            rows[tensor, text] = row
     for tensor in dict.fromkeys(ends):
         end, inside = plan.end(tensor), plan.tensor(tensor)
         if end.storage.dtype is not inside.storage.dtype:
-            tflite, stored = (
+            tflite, text = (
                 describe_storage(find_file_storage(tensor)),
                 describe_storage(end.storage),
             )
-            row = StorageInfo(tensor.name, "", tflite, stored, "input or output", end.why)
+            row = StorageInfo(tensor.name, "", tflite, text, "input or output", end.why)
             rows[tensor, row.read] = row
     return list(rows.values())
 
@@ -79,15 +79,15 @@ def _list_quantized_operands(
     op: Op, operands: Mapping[int, OperandStorage]
 ) -> Iterator[tuple[Tensor, OperandStorage]]:
     for operand, tensor in list_operands(op).items():
-        planned = operands[operand]
-        if planned.storage.quantization is not None or planned.reading is Reading.DYNAMIC:
-            yield tensor, planned
+        reading = operands[operand]
+        if reading.storage.quantization is not None or reading.reading is Reading.DYNAMIC:
+            yield tensor, reading
 
 
-def _describe_in_onnx(tensor: Tensor, planned: OperandStorage, known: OperandStorage) -> str:
+def _describe_in_onnx(tensor: Tensor, reading: OperandStorage, inside: OperandStorage) -> str:
     """Return the storage of an operand in the ONNX file."""
-    is_float = planned.reading is Reading.FLOAT and tensor.data is not None
-    return describe_storage(REAL if is_float else known.storage)
+    is_float = reading.reading is Reading.FLOAT and tensor.data is not None
+    return describe_storage(REAL if is_float else inside.storage)
 
 
 def describe_storage(storage: Storage) -> str:

@@ -50,9 +50,9 @@ def read_flat(raw: memoryview, dtype: DType) -> Array:
         return unpack_subbyte(np.frombuffer(raw, np.uint8), dtype)
     whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
     if dtype is DType.BOOL:
-        stored = np.frombuffer(raw, np.uint8)
+        bytes_read = np.frombuffer(raw, np.uint8)
         # numpy assumes that a bool is the byte 0 or 1, and computes nonsense from other bytes.
-        return stored.view(np.bool_) if stored.max(initial=0) <= 1 else stored != 0
+        return bytes_read.view(np.bool_) if bytes_read.max(initial=0) <= 1 else bytes_read != 0
     return np.frombuffer(raw[:whole], dtype.numpy)
 
 
@@ -83,12 +83,12 @@ def unpack_subbyte(raw: Array, dtype: DType) -> Array:
     def unpack() -> Iterator[Array]:
         for piece in read_pieces(raw):
             fields = np.frombuffer(piece, np.uint8)
-            every = np.empty((fields.size, _BYTE // dtype.bits), kind)
-            rest = _BYTE - dtype.bits
-            for i, shift in enumerate(range(rest, -1, -dtype.bits)):
+            elements_of_bytes = np.empty((fields.size, _BYTE // dtype.bits), kind)
+            shift_back = _BYTE - dtype.bits
+            for i, shift in enumerate(range(shift_back, -1, -dtype.bits)):
                 # A left shift to the highest bits and an arithmetic right shift extend the sign.
-                every[:, i] = (fields << np.uint8(shift)).view(kind) >> rest
-            yield every.reshape(-1).view(np.uint8)
+                elements_of_bytes[:, i] = (fields << np.uint8(shift)).view(kind) >> shift_back
+            yield elements_of_bytes.reshape(-1).view(np.uint8)
 
     return keep_bytes(raw.size * (_BYTE // dtype.bits), unpack, raw).view(kind)
 
@@ -107,10 +107,10 @@ def pack_subbyte(elements: Array, dtype: DType) -> Array:
 
     def pack() -> Iterator[Array]:
         for piece in read_elements(elements):  # the elements of each piece fill whole bytes
-            every = np.frombuffer(piece, np.uint8)
-            raw = np.zeros(-(-every.size // per_byte), np.uint8)
+            octets = np.frombuffer(piece, np.uint8)
+            raw = np.zeros(-(-octets.size // per_byte), np.uint8)
             for i in range(per_byte):
-                fields = every[i::per_byte] & np.uint8(2**dtype.bits - 1)
+                fields = octets[i::per_byte] & np.uint8(2**dtype.bits - 1)
                 raw[: fields.size] |= fields << np.uint8(i * dtype.bits)
             yield raw
 
@@ -124,8 +124,8 @@ def widen_numbers(numbers: Array) -> Array:
         for rows in read_rows(numbers):
             yield rows.astype(np.float32).reshape(-1).view(np.uint8)
 
-    wide = keep_bytes(numbers.size * np.dtype(np.float32).itemsize, widen)
-    return wide.view(np.float32).reshape(numbers.shape)
+    result = keep_bytes(numbers.size * np.dtype(np.float32).itemsize, widen)
+    return result.view(np.float32).reshape(numbers.shape)
 
 
 def _read_strings(raw: memoryview) -> Array:

@@ -67,8 +67,8 @@ class Table(Mapping[str, Any]):
         self._fields = _locate_fields(kind, count, bytes(data[start : start + _SLOT.size * count]))
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - depends on the schema
-        offset, read, default = self._fields[name]
-        return read(self, self.position + offset) if offset else default
+        offset, reader, default = self._fields[name]
+        return reader(self, self.position + offset) if offset else default
 
     def find_offset(self, name: str) -> int | None:
         """Return the position of a field in the bytes, None if the file does not have the field."""

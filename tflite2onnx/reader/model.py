@@ -168,12 +168,12 @@ class _Reader(TableReader):
         reads = [self._read_numbers(op["inputs"]) for op in ops]
         writes = [self._read_numbers(op["outputs"]) for op in ops]
         names = _make_unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
-        computed = {*inputs, *(i for variable in writes for i in variable)}
+        results = {*inputs, *(i for variable in writes for i in variable)}
         # In files from before 2021 no tensor has the field has_rank.
         ranks = [t["has_rank"] for t in tables]
         ranks = ranks if any(ranks) else [True] * len(ranks)
         tensors = tuple(
-            self._read_tensor(tables, i, name, computed=i in computed, has_rank=ranks[i])
+            self._read_tensor(tables, i, name, computed=i in results, has_rank=ranks[i])
             for i, name in enumerate(names)
         )
         # An input may have elements in the file. LiteRT overwrites them.
@@ -195,17 +195,17 @@ class _Reader(TableReader):
     ) -> Op:
         number = table["opcode_index"]
         code, custom, version = expect_item(self._codes, number, f"operator {index}'s code")
-        where = f"a tensor of {code} (operator {index})"
+        place = f"a tensor of {code} (operator {index})"
         raw = self._read_custom_options(table)
         return Op(
             code,
             index,
-            tuple(None if i == -1 else expect_item(tensors, i, where) for i in reads),
-            _pick_tensors(tensors, writes, where),
+            tuple(None if i == -1 else expect_item(tensors, i, place) for i in reads),
+            _pick_tensors(tensors, writes, place),
             Options(_read_map(raw)) if custom else self._read_options(code, table),
             custom,
             raw,
-            _pick_tensors(tensors, self._read_numbers(table["intermediates"]), where),
+            _pick_tensors(tensors, self._read_numbers(table["intermediates"]), place),
             version,
         )
 
@@ -387,9 +387,9 @@ class _Reader(TableReader):
         tensors = expect_item(graphs, index, f"the subgraph of signature {key}").tensors
 
         def read_tensors_by_name(maps: Sequence[Table]) -> dict[str, Tensor]:
-            where = f"a tensor of signature {key}"
+            place = f"a tensor of signature {key}"
             return {
-                self.read_text(m["name"]): expect_item(tensors, m["tensor_index"], where)
+                self.read_text(m["name"]): expect_item(tensors, m["tensor_index"], place)
                 for m in maps
             }
 

@@ -80,19 +80,19 @@ def _compute_positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> 
     steps = [*(inside[a] * blocks.get(a, 1) for a in range(rank)), *(inside[a] for a in blocks)]
     # The number of parents is limited: a level may have as many as it has segments, even if most
     # have no children.
-    most = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
+    limit = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
     positions = np.zeros(1, np.int64)
     for axis in order:
-        positions = _expand_level(positions, levels[axis], sizes[axis], steps[axis], most)
+        positions = _expand_level(positions, levels[axis], sizes[axis], steps[axis], limit)
     if len(positions) != count:
         raise ValueError(f"it must have {len(positions)} values, got {count}")
     return positions
 
 
-def _expand_level(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
+def _expand_level(parents: Array, level: SparseAxis, size: int, step: int, limit: int) -> Array:
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
-        if level.size != size or max(len(parents), 1) * size > most:
+        if level.size != size or max(len(parents), 1) * size > limit:
             raise ValueError(
                 f"a dense level must have the size {size} and fit into the tensor, got {level.size}"
             )

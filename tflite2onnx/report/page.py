@@ -40,7 +40,7 @@ _SMALLEST = 1e-7  # the smallest fraction of the elements for which a bar is vis
 def write_page(facts: Facts) -> str:
     """Return the page as HTML."""
     assets = files("tflite2onnx.report") / "assets"
-    read = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
+    texts = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
     body = "\n".join(
         part
         for part in (
@@ -57,10 +57,10 @@ def write_page(facts: Facts) -> str:
         )
         if part
     )
-    return Template(read["report.html"]).substitute(
+    return Template(texts["report.html"]).substitute(
         title=as_text(f"{facts.name} in ONNX"),
-        style=read["report.css"],
-        script=read["report.js"],
+        style=texts["report.css"],
+        script=texts["report.js"],
         body=body,
     )
 
@@ -192,9 +192,9 @@ def _write_steps(report: Report) -> str:
         return as_section("Differences in steps", as_paragraph(words, "soft"), as_bars(rows))
     decades = Counter(_find_decade(compared.difference.relative) for compared in comparisons)
     words = "How many tensors have which largest difference, relative to their range."
-    most = max(decades.values(), default=1)
+    maximum = max(decades.values(), default=1)
     rows = [
-        (_write_decade(decade), number / most, count(number, "tensor"))
+        (_write_decade(decade), number / maximum, count(number, "tensor"))
         for decade, number in sorted(decades.items())
     ]
     return as_section("Differences", as_paragraph(words, "soft"), as_bars(rows) if rows else "")

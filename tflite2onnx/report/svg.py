@@ -94,15 +94,15 @@ def _draw_line(y: float, label: str, kind: str = "") -> str:
 
 
 def _write_tooltip(
-    compared: TensorComparison, alone: TensorComparison | None, far: Collection[str]
+    compared: TensorComparison, operator: TensorComparison | None, far: Collection[str]
 ) -> list[str]:
     lines = [
         f"{compared.operator}, operator {compared.index}",
         format_difference(compared.difference),
     ]
-    if alone is not None:
-        lines.append(f"alone: {format_difference(alone.difference)}")
-    judged_tensor = compared if alone is None or alone.difference.ok else alone
+    if operator is not None:
+        lines.append(f"alone: {format_difference(operator.difference)}")
+    judged_tensor = compared if operator is None or operator.difference.ok else operator
     if compared.name in far and not judged_tensor.difference.ok:
         lines.append(judged_tensor.difference.complaint)
     return lines

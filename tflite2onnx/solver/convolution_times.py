@@ -89,14 +89,16 @@ def list_terms(
     `filters` are the channels that a filter reads, its height and its width. `pixels` are the
     numbers of pixels of the input and of the output image.
     """
-    read, *window = filters
-    kernel = find_kernel(block, read, tuple(window), depthwise=depthwise)
+    channels, *window = filters
+    kernel = find_kernel(block, channels, tuple(window), depthwise=depthwise)
     width = _round_up(outputs, block)
     if kernel in ("pointwise", "window"):
-        read = _round_up(read, block)
-    loads = 0 if depthwise else read * prod(window) * pixels[1] * -(-width // (_TOGETHER * block))
-    size = (width if depthwise else read) * pixels[0] + width * pixels[1]
-    filters_size = read * prod(window) * width
+        channels = _round_up(channels, block)
+    loads = (
+        0 if depthwise else channels * prod(window) * pixels[1] * -(-width // (_TOGETHER * block))
+    )
+    size = (width if depthwise else channels) * pixels[0] + width * pixels[1]
+    filters_size = channels * prod(window) * width
     return kernel, Terms(filters_size * pixels[1], loads, _FLOAT * size, _FLOAT * filters_size)
 
 

@@ -81,9 +81,9 @@ def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
 def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
     """Return the view of the model that rules read."""
     graphs = [*_walk_graphs(model.graph)]
-    stored = {t.name: t for graph in graphs for t in _list_stored_tensors(graph)}
+    by_name = {t.name: t for graph in graphs for t in _list_stored_tensors(graph)}
     apart = {tensor.name: (tensor, data) for tensor, data in weights}
-    tensors = [*stored.values(), *(tensor for tensor, _ in apart.values())]
+    tensors = [*by_name.values(), *(tensor for tensor, _ in apart.values())]
     infos = [i for g in graphs for i in (*g.input, *g.output, *g.value_info)]
     kinds = {i.name: i.type.tensor_type for i in infos if i.type.HasField("tensor_type")}
     shaped = {name: kind.shape for name, kind in kinds.items() if kind.HasField("shape")}
@@ -100,7 +100,7 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
         | {tensor.name: [*tensor.dims] for tensor in tensors},
         constants={tensor.name for tensor in tensors},
         arrays={name: apart[name][1] for name in zero_points & apart.keys()}
-        | {name: _read_elements(stored[name]) for name in zero_points & stored.keys()},
+        | {name: _read_elements(by_name[name]) for name in zero_points & by_name.keys()},
     )
 
 
@@ -145,8 +145,8 @@ def _find_type_name(number: int) -> str:
     """Return the name of an element type, as in numpy; "string" for strings."""
     if number == TensorProto.STRING:
         return "string"
-    known = number in helper.get_all_tensor_dtypes()
-    return helper.tensor_dtype_to_np_dtype(number).name if known else "unknown"
+    is_known = number in helper.get_all_tensor_dtypes()
+    return helper.tensor_dtype_to_np_dtype(number).name if is_known else "unknown"
 
 
 def _read_size(dimension: onnx.TensorShapeProto.Dimension) -> int | None:

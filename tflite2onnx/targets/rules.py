@@ -253,14 +253,14 @@ class DequantizedInputs(Rule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node that reads integers of another type."""
-        stored = {
+        types = {
             node.outputs[0]: model.types.get(node.inputs[0])
             for node in model.nodes
             if node.operator == "DequantizeLinear"
         }
         for node in model.nodes:
             for place in self.inputs.get(node.operator, ()):
-                value = stored.get(node.inputs[place]) if place < len(node.inputs) else None
+                value = types.get(node.inputs[place]) if place < len(node.inputs) else None
                 if value is not None and value not in self.types:
                     demand = f"type of input {place} before DequantizeLinear must be"
                     message = f"{demand} {_join_words(self.types)}, got {value}"

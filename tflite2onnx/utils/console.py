@@ -26,15 +26,15 @@ def filter_stderr(is_shown: Callable[[bytes], bool]) -> Iterator[None]:
     except OSError:  # the stream is closed
         yield
         return
-    with TemporaryFile() as kept:
-        os.dup2(kept.fileno(), _STDERR)
+    with TemporaryFile() as file:
+        os.dup2(file.fileno(), _STDERR)
         try:
             yield
         finally:
             os.dup2(stderr, _STDERR)
             os.close(stderr)
-            kept.seek(0)
-            os.write(_STDERR, b"".join(line for line in kept if is_shown(line)))
+            file.seek(0)
+            os.write(_STDERR, b"".join(line for line in file if is_shown(line)))
 
 
 class _Handler(Handler):
@@ -107,8 +107,8 @@ def _group_columns(widths: Sequence[int], limit: int, indent: int) -> list[list[
 
 def _format_cells(cells: Sequence[tuple[str, int]], limit: int, indent: int) -> list[str]:
     """Return cells as a line; the last cell is broken at words if it is too wide."""
-    padded = [cell.ljust(width) for cell, width in cells[:-1]]
-    start = "  ".join([" " * indent + padded[0], *padded[1:], ""]) if padded else " " * indent
+    texts = [cell.ljust(width) for cell, width in cells[:-1]]
+    start = "  ".join([" " * indent + texts[0], *texts[1:], ""]) if texts else " " * indent
     line = f"{start}{cells[-1][0]}".rstrip()
     if not line:
         return []

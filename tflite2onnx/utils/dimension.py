@@ -265,8 +265,8 @@ def _make_constant(number: Dim) -> Dimension:
 
 def _make_dimension(terms: Mapping[Factors, int]) -> Dim:
     """Return an integer if there are no symbols, else a Dimension."""
-    kept = {factors: n for factors, n in terms.items() if n}
-    return kept.get((), 0) if kept.keys() <= {()} else Dimension(kept)
+    terms_kept = {factors: n for factors, n in terms.items() if n}
+    return terms_kept.get((), 0) if terms_kept.keys() <= {()} else Dimension(terms_kept)
 
 
 def _list_terms(value: object) -> dict[Factors, int] | None:
@@ -359,8 +359,8 @@ def is_positive(dim: Dim) -> bool:
 
 def is_no_less(dim: Dim, number: int) -> bool:
     """Return whether a dimension is certain to be no less than a number."""
-    least = dim.least if isinstance(dim, Dimension) else dim
-    return least is not None and least >= number
+    minimum = dim.least if isinstance(dim, Dimension) else dim
+    return minimum is not None and minimum >= number
 
 
 def is_equal(one: Dim, other: Dim) -> bool:

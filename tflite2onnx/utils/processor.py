@@ -62,7 +62,7 @@ def list_instructions() -> dict[str, bool | None]:
 def describe_sets(sets: Mapping[str, bool | None]) -> str:
     """Return a text that lists the instruction sets with yes, no or unknown."""
     words = {True: "yes", False: "no", None: "unknown"}
-    return ", ".join(f"{name} {words[known]}" for name, known in sets.items()) or "unknown"
+    return ", ".join(f"{name} {words[value]}" for name, value in sets.items()) or "unknown"
 
 
 def describe_processor() -> str:

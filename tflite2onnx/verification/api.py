@@ -110,19 +110,19 @@ def verify(  # noqa: PLR0913 - options
     several = _split_signatures(opened, model) if not inputs and not images else [opened]
 
     def judge(ends: OpenedModel) -> Report:
-        both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
-        both.check_same()
-        given = both.open_inputs(inputs or {}, images)
+        comparison = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
+        comparison.check_same()
+        given = comparison.open_inputs(inputs or {}, images)
         count = given.count or SAMPLES if samples is None else samples
         ways = [False] * tensors + [True] * per_operator
-        arrays, report, kind = both.report_what_shows(seed, count, given, ways)
+        arrays, report, kind = comparison.report_what_shows(seed, count, given, ways)
         random = f" ({kind.value})" if kind.value else ""
         names = tuple(given.describe_origin(i) or f"seed {seed + i}{random}" for i in range(count))
-        sizes = None if given.count else _compare_other_sizes(both, ends, seed, kind)
+        sizes = None if given.count else _compare_other_sizes(comparison, ends, seed, kind)
         report = replace(report, sample_names=names, other_sizes=sizes)
         if report.ok:
             return report
-        return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
+        return replace(report, right_unoptimized=comparison.is_right_unoptimized(arrays, report))
 
     reports = [judge(ends) for ends in several]
     return next((report for report in reports if not report.ok), reports[0])
@@ -135,11 +135,11 @@ def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
     """
     if len(ends.signatures) <= 1:
         return [ends]
-    source, known, parts = read_model(model), set[int](), []
+    source, indices, parts = read_model(model), set[int](), []
     for key, names in ends.signatures.items():
         index, _ = find_signature(source, key)
-        if index not in known:
-            known.add(index)
+        if index not in indices:
+            indices.add(index)
             tensors = source.graphs[index].inputs
             inputs = [
                 replace(end, tflite_shape=tensor.shape)
@@ -193,12 +193,12 @@ class _Both:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
         # LiteRT may be unable to allocate tensors of the sizes in the file.
-        declared = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
+        shapes_declared = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
         shapes = [end.tflite_shape for end in ends.inputs]
         if ends.batch is not None:
-            shapes = list_sample_shapes(ends.inputs, [*map(len, declared)])
+            shapes = list_sample_shapes(ends.inputs, [*map(len, shapes_declared)])
             ends = ends.with_samples()
-        self._is_resized = declared != shapes
+        self._is_resized = shapes_declared != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
         self._converted, self._ends = converted, ends
@@ -379,8 +379,8 @@ class _Both:
         # LiteRT computes each sample alone. Only tensors whose first axis is the batch are
         # compared. A tensor that is the same for all samples may have a first axis of this size,
         # too.
-        computed = (t for op in self._sample_graph.ops for t in op.outputs)
-        names = {t.name for t in computed if t.shape[:1] == (1,)}
+        tensors = (t for op in self._sample_graph.ops for t in op.outputs)
+        names = {t.name for t in tensors if t.shape[:1] == (1,)}
         candidates = [p for p in places if p.tensor.name in names]
         same_places = [p for p in candidates if p.port.tensor.shape == p.tensor.shape]
         return [p for p in same_places if p.port.tensor.sizes[:1] == (batch,)]
@@ -389,5 +389,5 @@ class _Both:
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:
     """Return a graph for one sample whose tensors have the shapes of a batch of fixed size."""
     size = batch if isinstance(batch, int) else 1
-    computed = (t for op in graph.ops for t in op.outputs if t.shape[:1] == (1,))
-    return graph.replace_tensors({t: replace(t, shape=(size, *t.shape[1:])) for t in computed})
+    tensors = (t for op in graph.ops for t in op.outputs if t.shape[:1] == (1,))
+    return graph.replace_tensors({t: replace(t, shape=(size, *t.shape[1:])) for t in tensors})

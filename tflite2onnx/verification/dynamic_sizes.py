@@ -23,14 +23,16 @@ def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
 
     Names of equal sizes get equal sizes, because LiteRT may need them to be equal.
     """
-    known: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     first: set[str] = set()
     for end in ends.inputs:
-        known |= {name: end.tflite_shape[axis] for axis, name in end.symbols.items()}
+        lengths |= {name: end.tflite_shape[axis] for axis, name in end.symbols.items()}
         first |= {name for axis, name in end.symbols.items() if axis == 0}
-    for names in (known, first if first != set(known) else ()):
+    for names in (lengths, first if first != set(lengths) else ()):
         if names:
-            yield from ({n: s(known[n]) if n in names else known[n] for n in known} for s in STEPS)
+            yield from (
+                {n: s(lengths[n]) if n in names else lengths[n] for n in lengths} for s in STEPS
+            )
 
 
 def resize_ends(ends: OpenedModel, sizes: Mapping[str, int]) -> OpenedModel:

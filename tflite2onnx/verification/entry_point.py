@@ -44,14 +44,14 @@ def embed_external_weights(model: AnySource) -> ModelFile:
     )
     if sum(slice_table["length"] for slice_table in slices) + len(source.data) > _MOST_BYTES:
         raise VerifyError("a model with external weights must be below 2 GB to be verified")
-    stored = StoredBytes(source, root["buffers"], groups, slices)
+    storage = StoredBytes(source, root["buffers"], groups, slices)
     schema = import_runtime("ai_edge_litert.schema_py_generated")
     whole = schema.ModelT.InitFromPackedBuf(bytes(source.data))
     for i, graph in enumerate(whole.subgraphs):
         for j, tensor in enumerate(graph.tensors):
             if tensor.externalBuffer:
                 buffer = schema.BufferT()
-                buffer.data = np.array(stored.read_tensor(root["subgraphs"][i]["tensors"][j]))
+                buffer.data = np.array(storage.read_tensor(root["subgraphs"][i]["tensors"][j]))
                 tensor.buffer, tensor.externalBuffer = len(whole.buffers), 0
                 whole.buffers.append(buffer)
     whole.externalBuffers = whole.externalBufferGroups = None
@@ -126,8 +126,8 @@ def extract_entry_point(
 ) -> ModelFile:
     """Return the part of a model that was converted, with inputs of the converted shapes."""
     entry_point = cut_entry_point(move_signature_first(model, signature), part)
-    declared = [tensor.shape for tensor in read_model(entry_point).graphs[0].inputs]
-    return entry_point if declared == shapes else resize_entry_point(entry_point, shapes)
+    shapes_declared = [tensor.shape for tensor in read_model(entry_point).graphs[0].inputs]
+    return entry_point if shapes_declared == shapes else resize_entry_point(entry_point, shapes)
 
 
 def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:

@@ -76,12 +76,12 @@ def open_inputs(
         VerifyError: an input does not exist or is given twice, a file cannot be read, an array does
             not fit its input, or the inputs have different numbers of samples.
     """
-    known = {detail["name"]: detail for detail in details}
+    by_name = {detail["name"]: detail for detail in details}
     for name in inputs:
-        if name not in known:
-            message = f"the name of an input must be {join_alternatives(list(known))}, got {name}"
+        if name not in by_name:
+            message = f"the name of an input must be {join_alternatives(list(by_name))}, got {name}"
             raise VerifyError(message)
-    samples = {name: list(_split_input(array, known[name])) for name, array in inputs.items()}
+    samples = {name: list(_split_input(array, by_name[name])) for name, array in inputs.items()}
     if pictures:
         target = find_image_input()
         if target.name in inputs:

@@ -199,19 +199,19 @@ class InnerTensors:
             states = (initializer.name for initializer in session.get_overridable_initializers())
             values |= {name: feeds[name] for name in states if name in feeds}
             outputs = run_onnx(session, values, segment.fetches)
-            computed = dict(zip(segment.fetches, outputs, strict=True))
+            results = dict(zip(segment.fetches, outputs, strict=True))
             for called, name in segment.tensors:
                 first, *others = self._places[name]
-                yield first, computed[called]
+                yield first, results[called]
                 compared = (
                     self._read_litert_as_stored(interpreter, first)
                     if self.alone and others
-                    else computed[called]
+                    else results[called]
                 )
                 for place in others:
                     yield place, compared
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
-            live = {n: a for n, a in (*live.items(), *computed.items()) if n in later}
+            live = {n: a for n, a in (*live.items(), *results.items()) if n in later}
 
     def _read_litert_as_stored(self, interpreter: Any, place: Place) -> Array:
         """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
@@ -333,8 +333,8 @@ def as_stored(place: Place, array: Array) -> Array:
 
 def _flip_sign_bit(place: Place, array: Array, source: np.dtype[Any]) -> Array:
     """Convert between int8 and uint8 if the ONNX model stores int8 as uint8, 128 higher."""
-    kept = (place.tensor.dtype, place.port.dtype) == (DType.INT8, DType.UINT8)
-    if not kept or array.dtype != source:
+    is_same = (place.tensor.dtype, place.port.dtype) == (DType.INT8, DType.UINT8)
+    if not is_same or array.dtype != source:
         return array
     other = np.int8 if source == np.uint8 else np.uint8
     return np.asarray((array.view(np.uint8) ^ _SIGN).view(other))

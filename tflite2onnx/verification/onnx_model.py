@@ -205,8 +205,8 @@ def _try_conversions(
     """Yield the conversions that may have produced the file, the likeliest first."""
     opset = next((entry.version for entry in proto.opset_import if not entry.domain), None)
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
-    stored = any(node.op_type in _STORAGE for node in proto.graph.node)
-    kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
+    is_quantized = any(node.op_type in _STORAGE for node in proto.graph.node)
+    kinds.insert(len(kinds) if is_quantized else 0, ("float", "auto", "auto"))
     if ends.quantization == "symmetric":
         kinds = [("symmetric", "auto", "auto")]
     static = not any(end.symbols for end in ends.inputs)

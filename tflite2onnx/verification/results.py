@@ -194,8 +194,8 @@ def _judge(difference: Difference, *, accepted: bool) -> Verdict:
 
 def _to_json(finding: Difference | TensorComparison) -> dict[str, Any]:
     if isinstance(finding, TensorComparison):
-        rest = {k: v for k, v in asdict(finding).items() if k != "difference"}
-        return _to_json(finding.difference) | {k: _convert_to_json(v) for k, v in rest.items()}
+        fields = {k: v for k, v in asdict(finding).items() if k != "difference"}
+        return _to_json(finding.difference) | {k: _convert_to_json(v) for k, v in fields.items()}
     numbers = asdict(finding) | {
         "relative": finding.relative, "ok": finding.ok, "bound": finding.bound
     }  # fmt: skip

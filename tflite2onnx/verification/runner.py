@@ -83,8 +83,8 @@ class Run:
         half = HALF_DECIBELS if is_half else math.inf
         noise = DECIBELS if is_quantized(interpreter) else half
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
-        alone = DECIBELS if ends.quantization == "symmetric" else half
-        self._limits = Limits(part, noise, decibels_alone=alone)
+        bound = DECIBELS if ends.quantization == "symmetric" else half
+        self._limits = Limits(part, noise, decibels_alone=bound)
 
     def compare_samples(
         self, samples: Samples, walks: Sequence[InnerTensors], *, must_show: bool = False
@@ -175,15 +175,15 @@ class Run:
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return the differences of other kernels from plain kernels in outputs and in `within`."""
         # Only a new interpreter sets the states of a network to their initial values.
-        plain, other = (self._open(kind, inner=bool(within)) for kind in (PLAIN_KERNELS, kernels))
+        first, other = (self._open(kind, inner=bool(within)) for kind in (PLAIN_KERNELS, kernels))
         outputs: dict[str, Difference] = {}
         inner: dict[str, TensorComparison] = {}
         for index, arrays in enumerate(samples):
-            litert, onnx = (run_litert(kind, arrays) for kind in (plain, other))
+            litert, onnx = (run_litert(kind, arrays) for kind in (first, other))
             both = (self._as_onnx(kind) for kind in (litert, onnx))
             _keep_worst(outputs, self._compare_outputs(*both), index)
             for place in within:
-                a, b = (read_inner_tensor(kind, place.litert) for kind in (plain, other))
+                a, b = (read_inner_tensor(kind, place.litert) for kind in (first, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
                     _keep_worst(inner, [compare_tensor(place, a, b, self._limits)], index)

@@ -79,14 +79,14 @@ class _Cutter:
         self._reads = [{*list_reads(node)} for node in self._nodes]
         # The indices of the nodes that decode constants. `known` are the names of constants and of
         # decoded constants.
-        known = (self._small.keys() | self._large.keys()) - self._inputs
+        sources = (self._small.keys() | self._large.keys()) - self._inputs
         self._decoders = []
         for i, node in enumerate(self._nodes):
-            if node.op_type in _DECODE and self._reads[i] <= known:
+            if node.op_type in _DECODE and self._reads[i] <= sources:
                 self._decoders.append(i)
-                known |= set(node.output)
+                sources |= set(node.output)
         reads = ((i, name) for i, names in enumerate(self._reads) for name in names)
-        self._last = {name: i for i, name in reads if name not in known}
+        self._last = {name: i for i, name in reads if name not in sources}
 
     def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
@@ -109,11 +109,11 @@ class _Cutter:
         """Return the piece with these nodes."""
         nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
         results = dict.fromkeys(name for node in nodes for name in node.output if name)
-        read = dict.fromkeys(name for node in nodes for name in list_reads(node))
-        constants = [n for n in read if n in self._small or n in self._large]
+        names_read = dict.fromkeys(name for node in nodes for name in list_reads(node))
+        constants = [n for n in names_read if n in self._small or n in self._large]
         seen = [name for name in results if name in self._seen]
         renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
-        fed = [n for n in read if n not in constants and (n not in results or n in renamed)]
+        fed = [n for n in names_read if n not in constants and (n not in results or n in renamed)]
         live = [n for n in results if self._last.get(n, -1) >= end and n not in renamed]
         tensors = tuple((renamed.get(name, name), name) for name in seen)
         fetches = tuple(dict.fromkeys([*(name for name, _ in tensors), *live]))
@@ -145,12 +145,12 @@ class _Cutter:
 
     def _find_decoders(self, start: int, end: int) -> list[NodeProto]:
         """Return the nodes before a piece that decode the constants that the piece reads."""
-        read = {name for names in self._reads[start:end] for name in names}
+        names_read = {name for names in self._reads[start:end] for name in names}
         decoders = []
         for i in reversed([i for i in self._decoders if i < start]):
-            if not read.isdisjoint(self._nodes[i].output):
-                decoders.append(_keep_outputs(self._nodes[i], read))
-                read.update(list_reads(decoders[-1]))
+            if not names_read.isdisjoint(self._nodes[i].output):
+                decoders.append(_keep_outputs(self._nodes[i], names_read))
+                names_read.update(list_reads(decoders[-1]))
         return decoders[::-1]
 
 
@@ -166,20 +166,20 @@ def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
 
 def _keep_outputs(node: NodeProto, names: AbstractSet[str]) -> NodeProto:
     """Return an If with only the named outputs and their nodes; other nodes are not changed."""
-    kept = [i for i, name in enumerate(node.output) if name in names]
-    if node.op_type != "If" or len(kept) == len(node.output):
+    indices = [i for i, name in enumerate(node.output) if name in names]
+    if node.op_type != "If" or len(indices) == len(node.output):
         return node
     copy = NodeProto()
     copy.CopyFrom(node)
-    copy.output[:] = [node.output[i] for i in kept]
+    copy.output[:] = [node.output[i] for i in indices]
     for branch in (attribute.g for attribute in copy.attribute):
-        outputs = [branch.output[i] for i in kept]
-        read, nodes = {output.name for output in outputs}, []
+        outputs = [branch.output[i] for i in indices]
+        names_read, nodes = {output.name for output in outputs}, []
         for inner in reversed(branch.node):
-            if not read.isdisjoint(inner.output):
+            if not names_read.isdisjoint(inner.output):
                 nodes.append(inner)
-                read.update(list_reads(inner))
+                names_read.update(list_reads(inner))
         body = GraphProto(name=branch.name, node=nodes[::-1], output=outputs)
-        body.initializer.extend(item for item in branch.initializer if item.name in read)
+        body.initializer.extend(item for item in branch.initializer if item.name in names_read)
         branch.CopyFrom(body)
     return copy

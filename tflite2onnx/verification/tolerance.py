@@ -195,8 +195,8 @@ def _measure_difference(litert: Array, onnx: Array, zero_point: int) -> tuple[fl
     distance = measure_distances(litert, onnx)
     if litert.dtype.kind == "O":
         return float(distance.max(initial=0)), 1.0, -math.inf if distance.any() else math.inf
-    real = np.abs(litert) if litert.dtype.kind == "c" else litert.astype(np.float64)
-    finite = real[np.isfinite(real)]
+    numbers = np.abs(litert) if litert.dtype.kind == "c" else litert.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
     spread = float(finite.max(initial=0) - finite.min(initial=0))
     return float(distance.max(initial=0)), spread, _compute_snr_db(finite, distance)
 

@@ -127,8 +127,8 @@ def _describe_options() -> dict[str, str]:
     """
     descriptions = re.findall(r"\n {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(convert) or "")
     texts = {name: " ".join(text.split()).removesuffix(".") for name, text in descriptions}
-    every = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
-    texts["target"] = f"{texts.get('target', '')}: {every}"
+    targets = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
+    texts["target"] = f"{texts.get('target', '')}: {targets}"
     return {n: re.sub("`(.*?)`", lambda m: spell_option(m[1]), text) for n, text in texts.items()}
 
 

@@ -117,8 +117,8 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     The planner reads the declared shapes, so wrong shapes are refused here.
     """
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
-        declared = f"{tensor.dtype.label}{list(tensor.shape)}"
-        raise OperatorError(f"{tensor.name} must be {dtype.label}{list(shape)}, got {declared}")
+        text = f"{tensor.dtype.label}{list(tensor.shape)}"
+        raise OperatorError(f"{tensor.name} must be {dtype.label}{list(shape)}, got {text}")
 
 
 def expect_rank(tensor: Tensor, rank: int) -> None:

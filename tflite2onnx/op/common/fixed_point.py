@@ -60,8 +60,8 @@ def compute_slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     with np.errstate(all="ignore"):  # a scale may be 0
         steep = source.scale[0] / target.scale[0]
         flat = steep * np.float32(alpha)
-    least = 2.0**-_BITS
-    if not least <= steep <= _LARGEST_SLOPE or not least <= abs(flat) <= _LARGEST_SLOPE:
+    minimum = 2.0**-_BITS
+    if not minimum <= steep <= _LARGEST_SLOPE or not minimum <= abs(flat) <= _LARGEST_SLOPE:
         return None
     above, below = (np.rint(slope * 2**_BITS) / 2**_BITS for slope in (float(steep), float(flat)))
     # The kernel rounds halves up: positive halves away from 0, negative halves towards 0.
@@ -163,12 +163,12 @@ class _Sums(NamedTuple):
     def _round_sums(self, p: Array, q: Array) -> Iterator[Array]:
         """Yield the results of the float kernel, and of integer kernels for int8 and uint8."""
         (a, b), zeros = (self.a, self.b), self.zeros
-        real = (a - zeros[0]) * p + np.float32(self.sign) * ((b - zeros[1]) * q)
-        yield np.rint(real / self.scale) + zeros[2]
+        numbers = (a - zeros[0]) * p + np.float32(self.sign) * ((b - zeros[1]) * q)
+        yield np.rint(numbers / self.scale) + zeros[2]
         if self.sign > 0:  # ONNX Runtime has an integer kernel for Add, but not for Sub
             for shift in (np.float32(0), np.float32(128))[: 1 + (self.dtype is DType.INT8)]:
-                moved, scales = [zero + shift for zero in zeros], (p / self.scale, q / self.scale)
-                for sums in _add_as_qlinear(a + shift, b + shift, *scales, moved):
+                points, scales = [zero + shift for zero in zeros], (p / self.scale, q / self.scale)
+                for sums in _add_as_qlinear(a + shift, b + shift, *scales, points):
                     yield np.rint(sums) - shift
 
 
@@ -217,8 +217,8 @@ def find_near_multiples(a: Array, b: Array, shift: int, near: int) -> tuple[Arra
     order = np.argsort(b & mask)
     remainders = (b & mask)[order]
     circle = np.concatenate([remainders, remainders + (1 << shift)])
-    least = (-a - near) & mask
-    begin, end = (np.searchsorted(circle, least + distance) for distance in (0, 2 * near))
+    remainder = (-a - near) & mask
+    begin, end = (np.searchsorted(circle, remainder + distance) for distance in (0, 2 * near))
     counts = end - begin
     rows = np.repeat(np.arange(len(a)), counts)
     position = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

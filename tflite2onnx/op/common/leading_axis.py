@@ -29,11 +29,11 @@ class NewAxis(NamedTuple):
 
     def change_op(self, op: Op) -> tuple[Op, Collection[int]] | None:
         """Return the operator with one more axis, and its data inputs, or None."""
-        changed: Op | None = shift_axis_option(op, self.option) if self.option else op
-        if changed and self.axes is not None:
-            changed = shift_axes_input(changed, self.axes)
-        changed = changed and prepend_entries(changed, self.entries or {})
-        return None if changed is None else (changed, self.data or range(len(op.inputs)))
+        result: Op | None = shift_axis_option(op, self.option) if self.option else op
+        if result and self.axes is not None:
+            result = shift_axes_input(result, self.axes)
+        result = result and prepend_entries(result, self.entries or {})
+        return None if result is None else (result, self.data or range(len(op.inputs)))
 
 
 def shift_axis_option(op: Op, name: str = "axis") -> Op:

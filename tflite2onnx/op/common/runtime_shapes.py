@@ -53,8 +53,8 @@ def take_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
 
 def resolve_axis(g: Builder, number: View, count: int) -> Value:
     """Return an axis as a list of one number, 0 ... count - 1; `number` may be negative."""
-    wide = g.cast(number.reshape((1,)), DType.INT64)
-    return g.Mod(wide, g.ints([count]))
+    index = g.cast(number.reshape((1,)), DType.INT64)
+    return g.Mod(index, g.ints([count]))
 
 
 def split_shape(g: Builder, sizes: Value, axis: Value, length: int = 1) -> SplitShape:

@@ -81,8 +81,8 @@ class _Convolution(NamedTuple):
         whole = self.filters[1] in _GROUPS and self.filters[0] // self.groups % _HALF == 0
         if self.groups == 1 or not whole:
             return {}
-        more = self.groups % 2
-        return {value: n + more * n // self.groups for value, n in self.counts.items()}
+        added = self.groups % 2
+        return {value: n + added * n // self.groups for value, n in self.counts.items()}
 
     def estimate(self, read: int) -> float:
         """Return the expected microseconds with this number of input channels."""
@@ -105,28 +105,28 @@ def widen_blocks(
     convolutions = {conv.node.outputs: conv for conv in _find_convolutions(g, nodes)}
     if not any(_HALF in conv.counts.values() or conv.paired for conv in convolutions.values()):
         return nodes, frozenset()
-    channels, fixed = _join_channels(g, nodes, convolutions, ends)
-    pairs, wider = _choose_pairs(convolutions.values(), channels, fixed)
-    wider |= _choose_narrow(convolutions.values(), channels, fixed | wider.keys())
-    more = {
+    channels, unchanged = _join_channels(g, nodes, convolutions, ends)
+    pairs, wider = _choose_pairs(convolutions.values(), channels, unchanged)
+    wider |= _choose_narrow(convolutions.values(), channels, unchanged | wider.keys())
+    added = {
         value: wider.get(channels.find(value), n) - n
         for conv in convolutions.values()
         for value, n in conv.counts.items()
     }
     condition = Value(dtype=DType.BOOL, name="has_blocks_of_16")
-    changed = {
-        outputs: _choose_branch(g, conv, more, condition, paired=outputs in pairs)
+    replaced = {
+        outputs: _choose_branch(g, conv, added, condition, paired=outputs in pairs)
         for outputs, conv in convolutions.items()
-        if outputs in pairs or any(more[value] for value in conv.counts)
+        if outputs in pairs or any(added[value] for value in conv.counts)
     }
-    if not changed:
+    if not replaced:
         return nodes, frozenset()
-    roots = {channels.find(value) for value, n in more.items() if n}
+    roots = {channels.find(value) for value, n in added.items() if n}
     values = frozenset(v for node in nodes for v in node.outputs if channels.find(v) in roots)
     for value in values:
         g.types.pop(value, None)
     test = _find_blocks(g, condition)
-    return (*test, *(changed.get(node.outputs, node) for node in nodes)), values
+    return (*test, *(replaced.get(node.outputs, node) for node in nodes)), values
 
 
 def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_Convolution]:
@@ -214,13 +214,13 @@ def _choose_narrow(
 
 
 def _choose_branch(
-    g: Builder, conv: _Convolution, more: Mapping[Value, int], condition: Value, *, paired: bool
+    g: Builder, conv: _Convolution, added: Mapping[Value, int], condition: Value, *, paired: bool
 ) -> Node:
     """Return an If of a convolution with padded filters, and of the convolution itself."""
     inner = g.make_nested()
     x, w, *biases = conv.node.present
     (y,) = conv.node.outputs
-    groups, read = conv.groups, more[x]
+    groups, read = conv.groups, added[x]
     if paired:
         half, rows = conv.filters[1], np.arange(conv.filters[0])
         own = np.eye(2, dtype=np.float32)[rows * groups // len(rows) % 2]
@@ -228,8 +228,11 @@ def _choose_branch(
         w = inner.Mul(inner.Concat(w, w, axis=1), mask)
         groups, read = -(-groups // 2), 0
     elif conv.is_depthwise:
-        groups, read = groups + more[y], 0
-    padded = [_pad(inner, w, (more[y], read, 0, 0)), *(_pad(inner, b, (more[y],)) for b in biases)]
+        groups, read = groups + added[y], 0
+    padded = [
+        _pad(inner, w, (added[y], read, 0, 0)),
+        *(_pad(inner, b, (added[y],)) for b in biases),
+    ]
     (wide,) = inner.add("Conv", 1, (x, *padded), {**conv.node.attributes, "group": groups})
     other = Value()
     branches = {
@@ -241,9 +244,9 @@ def _choose_branch(
     return Node("If", (condition,), conv.node.outputs, branches)
 
 
-def _pad(inner: Builder, value: Value, more: tuple[int, ...]) -> Value:
+def _pad(inner: Builder, value: Value, amounts: tuple[int, ...]) -> Value:
     """Return a value with zeros behind its elements along each axis."""
-    return inner.Pad(value, inner.ints([0] * len(more) + [*more])) if any(more) else value
+    return inner.Pad(value, inner.ints([0] * len(amounts) + [*amounts])) if any(amounts) else value
 
 
 def _find_blocks(g: Builder, condition: Value) -> Sequence[Node]:

@@ -63,11 +63,11 @@ def as_emit(emit: Callable[..., Value]) -> Emit:
 
 def clip_to_activation(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
-    least, most = (
+    low, high = (
         None if b is None else np.asarray(b).astype(array.dtype)
         for b in BOUNDS.get(name, (None, None))
     )
-    return array if least is None else np.clip(array, least, most)
+    return array if low is None else np.clip(array, low, high)
 
 
 class Elementwise(AnySizes, Foldable):
@@ -111,8 +111,8 @@ class Elementwise(AnySizes, Foldable):
 
     def _find_effective_dtype(self, tensor: Tensor) -> DType:
         # The class's attribute: the property of an instance may compute scales.
-        declared = type(self).quantization
-        in_file_types = isinstance(declared, Integers) and declared.in_file_types
+        declaration = type(self).quantization
+        in_file_types = isinstance(declaration, Integers) and declaration.in_file_types
         return DType.FLOAT32 if is_quantized(tensor) and not in_file_types else tensor.dtype
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
@@ -198,16 +198,16 @@ class Unbounded(Elementwise):
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        stored = y.plan.storage
-        if stored.quantization is None:
+        storage = y.plan.storage
+        if storage.quantization is None:
             return super().emit(g, y, *xs)
-        least, most = (
-            float(stored.quantization.scale[0]) * (bound - stored.zero_point)
-            for bound in find_integer_range(stored.dtype)
+        low, high = (
+            float(storage.quantization.scale[0]) * (bound - storage.zero_point)
+            for bound in find_integer_range(storage.dtype)
         )
         if self.op.code == "LOG":
-            return g.Max(g.Log(g.Relu(xs[0])), g.scalar(least, DType.FLOAT32))
-        return g.Min(super().emit(g, y, *xs), g.scalar(most, DType.FLOAT32))
+            return g.Max(g.Log(g.Relu(xs[0])), g.scalar(low, DType.FLOAT32))
+        return g.Min(super().emit(g, y, *xs), g.scalar(high, DType.FLOAT32))
 
 
 def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
@@ -222,10 +222,10 @@ def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> V
     """Return the remainder of a / b, with the sign of b."""
     if dtype.is_integer:
         return g.Mod(a, b)
-    rest = g.Mod(a, b, fmod=1)
+    remainder = g.Mod(a, b, fmod=1)
     # Sign(rest) replaces rest, because a product of small numbers may underflow to 0.
-    differs = g.Less(g.Mul(g.Sign(rest), b), g.scalar(0, dtype))
-    return g.Where(differs, g.Add(rest, b), rest)
+    differs = g.Less(g.Mul(g.Sign(remainder), b), g.scalar(0, dtype))
+    return g.Where(differs, g.Add(remainder, b), remainder)
 
 
 def _divide_constants(a: Array, b: Array) -> Array | None:

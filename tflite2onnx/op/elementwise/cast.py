@@ -55,8 +55,8 @@ class Cast(Pointwise, Foldable):
             return None
         (x,) = inputs
         if has_dimensions(x):
-            wide = source.is_integer and target.is_integer and target.bits >= _SIZES
-            return [x] if wide else None
+            keeps_bits = source.is_integer and target.is_integer and target.bits >= _SIZES
+            return [x] if keeps_bits else None
         if np.iscomplexobj(x) and (target.is_float or target.is_integer):
             x = x.real
         if x.dtype.kind == "f" and target.is_integer:
@@ -92,9 +92,9 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
 def _saturate_constant(x: Array, target: DType) -> Array:
     """Return the elements that `_saturate_floats` computes from a constant."""
     low, high = find_integer_range(target)
-    wide = x.astype(np.float64)
-    is_below = wide < high + 1
-    clamped = np.maximum(np.where(is_below, wide, 0), low)
+    numbers = x.astype(np.float64)
+    is_below = numbers < high + 1
+    clamped = np.maximum(np.where(is_below, numbers, 0), low)
     return np.where(is_below, clamped.astype(target.numpy), np.array(high, target.numpy))
 
 

@@ -51,8 +51,8 @@ class Quantize(Pointwise):
         expect_input_count(self, 1)
         source, target = self.input(0), self.output
         wide = [tensor for tensor in (source, target) if _find_int32_quantization(tensor)]
-        known = source.dtype is DType.FLOAT32 or is_quantized(source) or source in wide
-        if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
+        is_known = source.dtype is DType.FLOAT32 or is_quantized(source) or source in wide
+        if not is_known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
             raise OperatorError(
                 f"it must convert float32 or quantized integers to quantized integers, "
                 f"got {source.dtype.label} to {target.dtype.label}"
@@ -79,8 +79,8 @@ class Quantize(Pointwise):
         x, y = self.input(0), self.output
         if not are_narrow(x, y):
             return False
-        moved = move_zero_point(Storage(x.dtype, x.quantization), y.dtype)
-        return same_quantization(moved.quantization, y.quantization)
+        storage = move_zero_point(Storage(x.dtype, x.quantization), y.dtype)
+        return same_quantization(storage.quantization, y.quantization)
 
     @property
     def quantization(self) -> Declaration:
@@ -150,10 +150,10 @@ class FakeQuant(Pointwise):
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        least, most = np.float32(self.options.min), np.float32(self.options.max)
+        lower, upper = np.float32(self.options.min), np.float32(self.options.max)
         last = np.float32(2**self.options.num_bits - 1)
-        scale = (most - least) / last
-        zero_point = np.float32(np.floor(float(np.clip(-least / scale, 0, last)) + 0.5))
+        scale = (upper - lower) / last
+        zero_point = np.float32(np.floor(float(np.clip(-lower / scale, 0, last)) + 0.5))
         low, high = (np.asarray((bound - zero_point) * scale) for bound in (np.float32(0), last))
         steps = g.Mul(g.Sub(g.Clip(x, low, high), low), np.asarray(1 / scale))
         # The kernel rounds halves up, and Round does not. In Floor(steps + 0.5) the sum may be

@@ -34,8 +34,8 @@ def _choose_by_dtype(logical: str, other: str) -> Emit:
 
 def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
     # ONNX shifts unsigned integers only. The final Cast drops the high bits, as the kernel does.
-    wide = (g.cast(operand, DType.UINT64) for operand in (x, by))
-    return g.cast(g.BitShift(*wide, direction="LEFT"), dtype)
+    numbers = (g.cast(operand, DType.UINT64) for operand in (x, by))
+    return g.cast(g.BitShift(*numbers, direction="LEFT"), dtype)
 
 
 def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
@@ -51,12 +51,12 @@ def _compute_atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand)
     y, x = (
         operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32) for operand in (y, x)
     )
-    high, wide = g.Abs(y), g.Abs(x)
+    high, width = g.Abs(y), g.Abs(x)
     # The ratio of two zeros becomes 0, and the ratio of two infinities becomes 1.
-    ends = g.Where(g.Equal(wide, g.scalar(0, DType.FLOAT32)), wide, g.scalar(1, DType.FLOAT32))
-    ratio = g.Where(g.Equal(high, wide), ends, g.Div(g.Min(high, wide), g.Max(high, wide)))
+    ends = g.Where(g.Equal(width, g.scalar(0, DType.FLOAT32)), width, g.scalar(1, DType.FLOAT32))
+    ratio = g.Where(g.Equal(high, width), ends, g.Div(g.Min(high, width), g.Max(high, width)))
     angle = g.Atan(ratio)
-    angle = g.Where(g.Greater(high, wide), _subtract_from(g, math.pi / 2, angle), angle)
+    angle = g.Where(g.Greater(high, width), _subtract_from(g, math.pi / 2, angle), angle)
     angle = g.Where(_has_sign(g, x), _subtract_from(g, math.pi, angle), angle)
     angle = g.Where(_has_sign(g, y), g.Neg(angle), angle)
     return angle if dtype is DType.FLOAT32 else g.cast(angle, dtype)

@@ -66,13 +66,13 @@ class FlexCombinedSuppression(DynamicShape):
     ) -> tuple[Value, ...]:
         _, count, box_classes, classes = self._sizes
         per_class, total = self._box_limits
-        _, _, overlap, least = limits
+        _, _, overlap, minimum = limits
         by_class = g.Transpose(scores, perm=[0, 2, 1])
         # If each class has its own boxes, the classes become elements of the batch.
         corners = g.reshape(g.Transpose(boxes, perm=[0, 2, 1, 3]), (-1, count, _CORNERS))
         box_scores = g.reshape(by_class, (-1, classes // box_classes, count))
         selected = g.NonMaxSuppression(
-            corners, box_scores, g.ints([per_class]), overlap.reshape((1,)), least.reshape((1,))
+            corners, box_scores, g.ints([per_class]), overlap.reshape((1,)), minimum.reshape((1,))
         )
         dropped = g.Expand(g.scalar(-np.inf, _F32), g.Shape(box_scores))
         remaining = g.scatter_nd(dropped, selected, g.GatherND(box_scores, selected))

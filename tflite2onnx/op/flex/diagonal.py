@@ -112,11 +112,11 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
                 f"{packed.rank}"
             )
         longest = packed.shape[-1]
-        least = longest - min(high, 0), longest + max(low, 0)
+        length = longest - min(high, 0), longest + max(low, 0)
         sizes_given = (integer(self, 2), integer(self, 3)) if self._is_later else (-1, -1)
         if sizes_given == (-1, -1):
-            return max(least), max(least)
-        return tuple(b if a == -1 else a for a, b in zip(sizes_given, least, strict=True))
+            return max(length), max(length)
+        return tuple(b if a == -1 else a for a, b in zip(sizes_given, length, strict=True))
 
     @property
     def _batch(self) -> int:

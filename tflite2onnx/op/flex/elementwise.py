@@ -76,9 +76,9 @@ def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
     """Return log(1 + x) as x * log(u) / (u - 1), where u is 1 + x rounded."""
     one = g.scalar(1, dtype)
     u = g.Add(x, one)
-    rest = g.Sub(u, one)
-    near = g.Mul(x, g.Div(g.Log(u), rest))
-    is_zero = g.Equal(rest, g.scalar(0, dtype))
+    difference = g.Sub(u, one)
+    near = g.Mul(x, g.Div(g.Log(u), difference))
+    is_zero = g.Equal(difference, g.scalar(0, dtype))
     return g.Where(g.Or(is_zero, g.IsInf(u, detect_negative=0)), x, near)
 
 
@@ -321,16 +321,16 @@ class FlexComparison(Elementwise):
 
 def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
     """Return the shift counts, uint64, clipped to the bits of the type as in TensorFlow."""
-    least, most = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
-    bounded = g.add_with_casts("Min", dtype, g.add_with_casts("Max", dtype, by, least), most)
+    low, high = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
+    bounded = g.add_with_casts("Min", dtype, g.add_with_casts("Max", dtype, by, low), high)
     return g.cast(bounded, DType.UINT64)
 
 
 def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
     # ONNX shifts unsigned integers only. The final cast drops the bits that do not fit into the
     # type.
-    wide, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
-    return g.cast(g.BitShift(wide, places, direction="LEFT"), dtype)
+    bits, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
+    return g.cast(g.BitShift(bits, places, direction="LEFT"), dtype)
 
 
 def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:

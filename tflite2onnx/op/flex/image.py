@@ -254,7 +254,7 @@ class FlexExtractImagePatches(DynamicShape):
 def _patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
     reach = (kernel - 1) * rate + 1
     steps = -(-size // stride) if same else max(-(-(size - reach + 1) // stride), 0)
-    missing = max((steps - 1) * stride + reach - size, 0) if same else 0
+    gap = max((steps - 1) * stride + reach - size, 0) if same else 0
     check_element_count(steps * kernel)
     places = np.arange(steps).reshape(-1, 1) * stride + np.arange(kernel) * rate
-    return _Steps(places, missing // 2, missing - missing // 2)
+    return _Steps(places, gap // 2, gap - gap // 2)

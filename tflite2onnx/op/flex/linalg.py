@@ -167,8 +167,8 @@ class _Step:
             g.Gather(self._matrix, index, axis=1),
             self._matrix,
         )
-        rest = g.Sub(swapped, g.Mul(g.Gather(swapped, index, axis=2), row))
-        return g.Where(self._rows == self._k, row, rest)
+        others = g.Sub(swapped, g.Mul(g.Gather(swapped, index, axis=2), row))
+        return g.Where(self._rows == self._k, row, others)
 
     def swap_sign(self) -> Value:
         """Return -1 where two rows are swapped, else 1."""
@@ -207,12 +207,12 @@ class FlexMatMul(AnySizes):
         return [infer_product(self.input(0).shape, self.input(1).shape, self._transposes)]
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        wide = DType.INT32 if y.dtype is DType.INT16 else y.dtype
+        dtype = DType.INT32 if y.dtype is DType.INT16 else y.dtype
         factors = [
             g.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2]) if turned else x.value
             for x, turned in zip(xs, self._transposes, strict=True)
         ]
-        return g.recast(g.MatMul(*(g.recast(x, y.dtype, wide) for x in factors)), wide, y.dtype)
+        return g.recast(g.MatMul(*(g.recast(x, y.dtype, dtype) for x in factors)), dtype, y.dtype)
 
 
 class FlexEinsum(AnySizes):
@@ -237,9 +237,9 @@ class FlexEinsum(AnySizes):
         sizes: dict[str, Dim] = {}
         for i, term in enumerate(left.split(",")):
             for letter, size in zip(term, self.input(i).shape, strict=False):
-                known = sizes.setdefault(letter, size)
-                message = f"axis {letter} must have one size, got {known} and {size}"
-                require_equal(known, size, message)
+                length = sizes.setdefault(letter, size)
+                message = f"axis {letter} must have one size, got {length} and {size}"
+                require_equal(length, size, message)
         return [[sizes[letter] for letter in result]]
 
     def check(self) -> None:
@@ -256,9 +256,9 @@ class FlexEinsum(AnySizes):
             )
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        wide = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)
-        product = g.Einsum(*(g.recast(x, y.dtype, wide) for x in xs), equation=self._equation)
-        return g.recast(product, wide, y.dtype)
+        dtype = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)
+        product = g.Einsum(*(g.recast(x, y.dtype, dtype) for x in xs), equation=self._equation)
+        return g.recast(product, dtype, y.dtype)
 
 
 class FlexL2Loss(Operator):

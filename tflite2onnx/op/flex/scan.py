@@ -39,8 +39,8 @@ class FlexCumulative(DynamicShape):
         return operand in (0, ~0) and axis != self._axis
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        wide = self.op.code == "FlexCumprod" and x.dtype is DType.FLOAT32
-        dtype = DType.FLOAT64 if wide else x.dtype
+        is_wide = self.op.code == "FlexCumprod" and x.dtype is DType.FLOAT32
+        dtype = DType.FLOAT64 if is_wide else x.dtype
         value, reach = g.recast(x, x.dtype, dtype), 1
         while reach < x.shape[self._axis]:
             value = self._combine(g, value, self._shift_elements(g, value, reach, dtype), dtype)

@@ -46,8 +46,8 @@ class FlexTensorScatter(AnySizes):
 
     def emit(self, g: Builder, y: View, x: View, indices: View, updates: View) -> Value:
         value = g.Neg(updates) if self.op.code == "FlexTensorScatterSub" else updates.value
-        where = g.recast(indices, indices.dtype, DType.INT64)
-        return g.scatter_nd(x, where, value, self.row)
+        vectors = g.recast(indices, indices.dtype, DType.INT64)
+        return g.scatter_nd(x, vectors, value, self.row)
 
 
 class FlexSegments(Segments):
@@ -79,9 +79,9 @@ class FlexSegments(Segments):
         if self.op.code not in ("FlexSegmentMax", "FlexSegmentMean", "FlexSegmentMin"):
             return reduced
         ones = g.Expand(g.scalar(1, DType.INT64), g.Shape(numbers))
-        where = g.Unsqueeze(g.recast(numbers, numbers.dtype, DType.INT64), g.ints([1]))
+        ids = g.Unsqueeze(g.recast(numbers, numbers.dtype, DType.INT64), g.ints([1]))
         rows = g.Slice(g.Shape(reduced), g.ints([0]), g.ints([1]))
-        counts = g.scatter_nd(g.Expand(g.scalar(0, DType.INT64), rows), where, ones, "add")
+        counts = g.scatter_nd(g.Expand(g.scalar(0, DType.INT64), rows), ids, ones, "add")
         counts = g.Unsqueeze(counts, g.ints(range(1, y.rank))) if y.rank > 1 else counts
         if self.op.code == "FlexSegmentMean":
             divisors = g.Max(counts, g.scalar(1, DType.INT64))
@@ -133,14 +133,14 @@ class FlexBincount(AnySizes):
             rows = g.Gather(g.Shape(x), zero, axis=0)
             firsts = g.Mul(g.Range(zero, rows, one), row_size)
             numbers = g.Add(numbers, g.Unsqueeze(firsts, g.ints([1])))
-        where = g.reshape(numbers, [-1, 1])
+        ids = g.reshape(numbers, [-1, 1])
         zeros = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, row_size), [1]))
         if weights.tensor.elements:
             updates = g.reshape(weights, [-1])
         else:
             updates = g.Expand(g.scalar(1, y.dtype), g.reshape(g.Size(x), [1]))
         binary = self.options.get("binary_output", False)
-        counts = g.scatter_nd(zeros, where, updates, None if binary else "add")
+        counts = g.scatter_nd(zeros, ids, updates, None if binary else "add")
         table = g.reshape(counts, [-1, self._size + 1])
         cropped = g.Slice(table, g.ints([0]), g.ints([self._size]), g.ints([1]))
         return cropped if self._by_rows else g.Squeeze(cropped, g.ints([0]))

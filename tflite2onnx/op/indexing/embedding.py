@@ -170,18 +170,18 @@ class EmbeddingLookupSparse(DynamicShape):
         self, g: Builder, y: View, ids: View, indices: View, _: View, weights: View, table: View
     ) -> Value:
         count, axes = prod(self._sparse), table.rank - 1
-        where = self._sum_numbers(g, indices)
+        sums = self._sum_numbers(g, indices)
         weight_columns = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
         rows = g.Mul(g.Gather(table, ids, axis=0), weight_columns)
-        total = self._add_rows(g, where, rows, (count, *table.shape[1:]))
+        total = self._add_rows(g, sums, rows, (count, *table.shape[1:]))
         if self.options.combiner != _SUM:
             squares = self.options.combiner == _SQUARES
             terms = g.Mul(weights, weights) if squares else weights
-            divisor = self._add_rows(g, where, terms, (count,))
+            divisor = self._add_rows(g, sums, terms, (count,))
             divisor = g.Sqrt(divisor) if squares else divisor
             # A sum of no rows is not divided by 0: it stays 0.
             ones = g.Expand(g.scalar(1, DType.FLOAT32), g.Shape(ids))
-            empty = g.Equal(self._add_rows(g, where, ones, (count,)), g.scalar(0, DType.FLOAT32))
+            empty = g.Equal(self._add_rows(g, sums, ones, (count,)), g.scalar(0, DType.FLOAT32))
             divisor = g.Where(empty, g.scalar(1, DType.FLOAT32), divisor)
             total = g.Div(total, g.Unsqueeze(divisor, g.ints(range(1, axes + 1))))
         return g.reshape(total, y.shape)
@@ -197,9 +197,9 @@ class EmbeddingLookupSparse(DynamicShape):
         numbers = g.Mul(g.cast(indices, DType.INT64), factors)
         return g.reduce("ReduceSum", numbers, [1], keepdims=True)
 
-    def _add_rows(self, g: Builder, where: Value, values: Value | View, shape: Shape) -> Value:
+    def _add_rows(self, g: Builder, sums: Value, values: Value | View, shape: Shape) -> Value:
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.ints(shape))
-        return g.scatter_nd(zeros, where, values, "add")
+        return g.scatter_nd(zeros, sums, values, "add")
 
 
 class KmeansEmbeddingLookup(Operator):

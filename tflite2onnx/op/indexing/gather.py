@@ -19,9 +19,9 @@ def _widen_indices(g: Builder, indices: View) -> Value:
     return g.recast(indices, indices.dtype, DType.INT64)
 
 
-def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> Value:
+def _gather_nd(g: Builder, x: View, vectors: Value, batch: int | None = None) -> Value:
     return g.with_compute_type(
-        "GatherND", x.dtype, lambda v: g.GatherND(v, where, batch_dims=batch), x
+        "GatherND", x.dtype, lambda v: g.GatherND(v, vectors, batch_dims=batch), x
     )
 
 
@@ -104,11 +104,11 @@ class Gather(Movement, Foldable, IndexesAxes):
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         if self._batch:
-            where = g.Unsqueeze(_widen_indices(g, indices), g.ints([indices.rank]))
-            return _gather_nd(g, x, where, self._batch)
-        where = indices.value if indices.dtype is DType.INT32 else _widen_indices(g, indices)
+            vectors = g.Unsqueeze(_widen_indices(g, indices), g.ints([indices.rank]))
+            return _gather_nd(g, x, vectors, self._batch)
+        vectors = indices.value if indices.dtype is DType.INT32 else _widen_indices(g, indices)
         axis = x.axis(self._axis)
-        return g.with_compute_type("Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), x)
+        return g.with_compute_type("Gather", x.dtype, lambda v: g.Gather(v, vectors, axis=axis), x)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]

@@ -43,8 +43,8 @@ class HashtableLookup(AnySizes):
         gathered = g.with_compute_type("Gather", dtype, lambda v: g.Gather(v, index, axis=0), rows)
         exists = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
         # All bytes of the row of a missing key are 0, whatever the zero point is.
-        missing = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)
-        return g.where(exists, gathered, missing, dtype), g.cast(hits, DType.UINT8)
+        default = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)
+        return g.where(exists, gathered, default, dtype), g.cast(hits, DType.UINT8)
 
 
 class Filling(Operator):
@@ -104,13 +104,13 @@ class HashtableFind(_Reader):
 
     def check(self) -> None:
         keys = self._find_keys(2)
-        values, wanted, default = (self.input(i) for i in (1, 2, 3))
+        values, sought, default = (self.input(i) for i in (1, 2, 3))
         if {keys.dtype, values.dtype} != {DType.INT64, DType.STRING}:
             raise OperatorError(
                 f"its table must map int64 to string or string to int64, "
                 f"got keys of {keys.dtype.label} and values of {values.dtype.label}"
             )
-        expect_type(wanted, (keys.dtype,))
+        expect_type(sought, (keys.dtype,))
         expect_type(default, (values.dtype,))
         if not default.elements:
             raise OperatorError(f"{default.name} must have at least one element, got none")
@@ -132,7 +132,7 @@ class HashtableFind(_Reader):
         return g.Where(g.Less(index, zero), other, gathered)
 
     def _encode_labels(
-        self, g: Builder, wanted: View, keys: View, values: Array, default: object, dtype: DType
+        self, g: Builder, sought: View, keys: View, values: Array, default: object, dtype: DType
     ) -> Value:
         (key_list, _), (value_list, one) = _LISTS[keys.dtype], _LISTS[dtype]
         attributes = {
@@ -140,7 +140,7 @@ class HashtableFind(_Reader):
             f"values_{value_list}": values.tolist(),
             f"default_{one}": default.item() if isinstance(default, np.generic) else default,
         }
-        return g.node("LabelEncoder", wanted, domain="ai.onnx.ml", **attributes)
+        return g.node("LabelEncoder", sought, domain="ai.onnx.ml", **attributes)
 
 
 def look_up(g: Builder, table: Value | View, x: View) -> Value:
@@ -178,13 +178,13 @@ class Table(Operator):
         if x.dtype is DType.INT8:  # in the kernel, negative numbers are at the end of the table
             return look_up(g, table, x)
         index = g.cast(x, DType.INT32)
-        wide = g.cast(table, DType.INT32)
+        entries = g.cast(table, DType.INT32)
         step = g.scalar(128, DType.INT32)
         # Mod rounds towards minus infinity, so the difference is a multiple of the divisor.
         offset = g.Mod(index, step)
         entry = g.Add(g.Div(g.Sub(index, offset), step), g.scalar(256, DType.INT32))
-        base = g.Gather(wide, entry)
-        following = g.Gather(wide, g.Add(entry, g.scalar(1, DType.INT32)))
+        base = g.Gather(entries, entry)
+        following = g.Gather(entries, g.Add(entry, g.scalar(1, DType.INT32)))
         # The kernel stores a slope in 16 bits, which wrap around.
         slope = g.cast(g.cast(g.Sub(following, base), DType.INT16), DType.INT32)
         rise = g.Add(g.Mul(slope, offset), g.scalar(64, DType.INT32))

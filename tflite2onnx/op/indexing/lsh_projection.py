@@ -117,7 +117,7 @@ class Key(NamedTuple):
 def compute_fingerprint(key: Key) -> UnsignedInt:
     """Return FarmHash's Fingerprint64 (farmhashna::Hash64) of five bytes or more."""
     size = len(key)
-    return next(make for most, make in _HASHES if size <= most)(key, size)
+    return next(make for limit, make in _HASHES if size <= limit)(key, size)
 
 
 def _mix_words(u: UnsignedInt, v: UnsignedInt, factor: UnsignedInt | int) -> UnsignedInt:

@@ -60,14 +60,14 @@ class ScatterNd(Movement):
         expect_indices(indices, shape[:depth])
 
     def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
-        wide = _WIDE.get(y.dtype, y.dtype)
+        dtype = _WIDE.get(y.dtype, y.dtype)
         sizes = g.as_int64_list(shape) if self.has_data_dependent_shape else g.ints(y.shape)
         # The zeros are computed: as a constant, a few bytes of a file could declare a shape of any
         # size.
-        zeros = g.Expand(g.scalar(0, wide), sizes)
-        where = g.cast(indices, DType.INT64)
-        output = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
-        return g.recast(output, wide, y.dtype)
+        zeros = g.Expand(g.scalar(0, dtype), sizes)
+        vectors = g.cast(indices, DType.INT64)
+        output = g.scatter_nd(zeros, vectors, g.recast(updates, y.dtype, dtype), "add")
+        return g.recast(output, dtype, y.dtype)
 
 
 class SparseToDense(Movement, Foldable):
@@ -114,12 +114,12 @@ class SparseToDense(Movement, Foldable):
     def emit(
         self, g: Builder, y: View, indices: View, shape: View, values: View, default: View
     ) -> Value:
-        where = g.reshape(indices, [-1, self._index_shape[1]])
-        where = g.recast(where, indices.dtype, DType.INT64)
+        vectors = g.reshape(indices, [-1, self._index_shape[1]])
+        vectors = g.recast(vectors, indices.dtype, DType.INT64)
         count = g.runtime_shape(indices.sizes[:1], indices) if indices.rank else g.ints([1])
         updates = values.value if values.rank else g.Expand(values, count)
         background = g.Expand(default.reshape(()), g.as_int64_list(shape))
-        return g.scatter_nd(background, where, updates)
+        return g.scatter_nd(background, vectors, updates)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         indices, shape, values, default = inputs
@@ -215,10 +215,10 @@ class Segments(DynamicShape):
         row = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
         if self._is_counted or self.has_data_dependent_shape:
             last = g.reduce("ReduceMax", row, [0], keepdims=True)
-            computed = [g.cast(n.reshape((1,)), DType.INT64) for n in count]
-            end = g.Add(last, g.ints([1])) if self._is_counted else computed[0]
+            sizes = [g.cast(n.reshape((1,)), DType.INT64) for n in count]
+            end = g.Add(last, g.ints([1])) if self._is_counted else sizes[0]
             rows = g.Concat(g.Add(end, g.ints([1])), rest, axis=0)
         into = g.Expand(g.scalar(initial, y.dtype), rows)
-        where = g.Unsqueeze(row, g.ints([numbers.rank]))
-        reduced = g.scatter_nd(into, where, data, reduction)
+        places = g.Unsqueeze(row, g.ints([numbers.rank]))
+        reduced = g.scatter_nd(into, places, data, reduction)
         return g.Slice(reduced, g.ints([0]), end, g.ints([0]))

@@ -175,19 +175,19 @@ class StablehloGather(_Indexed, DynamicShape):
         if len(indexed) == 1 and sizes[indexed[0]] == 1:
             (axis,) = indexed
             if isinstance(vectors, np.ndarray):
-                where: Operand = vectors[..., 0]
+                starts: Operand = vectors[..., 0]
             else:
-                where = g.Squeeze(vectors, g.ints([-1]))
+                starts = g.Squeeze(vectors, g.ints([-1]))
             gathered = g.with_compute_type(
-                "Gather", x.dtype, lambda v: g.Gather(v, where, axis=axis), data
+                "Gather", x.dtype, lambda v: g.Gather(v, starts, axis=axis), data
             )
             rest = [("data", other) for other in range(x.rank)]
             return self._arrange_axes(g, y, gathered, [*rest[:axis], *batches, *rest[axis + 1 :]])
         window = tuple(sizes[axis] for axis in indexed)
-        where = _expand_windows(g, vectors, self._batches, window)
+        starts = _expand_windows(g, vectors, self._batches, window)
         order = _move_to_front(indexed, x.rank)
         source = _transpose_to(g, data, order)
-        gathered = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, where), source)
+        gathered = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, starts), source)
         window_axes = [("data", axis) for axis in indexed] if prod(window) > 1 else []
         rest = [("data", axis) for axis in order[len(indexed) :]]
         return self._arrange_axes(g, y, gathered, [*batches, *window_axes, *rest])
@@ -283,7 +283,7 @@ class StablehloScatter(_Indexed):
         indexed = [x.shape[axis] for axis in self._indexed_axes]
         whole = [x.shape[axis] for axis in order[len(indexed) :]]
         window = tuple(self._sizes[axis] for axis in self._indexed_axes)
-        where, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
+        vectors, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
         ordered = _transpose_to(g, g.recast(x, x.dtype, dtype), order)
         rows = g.reshape(ordered, [prod(indexed), *whole])
         if not is_inside:  # an additional row receives the elements that are dropped
@@ -292,7 +292,7 @@ class StablehloScatter(_Indexed):
         new = self._order_updates(g, g.recast(updates, x.dtype, dtype), order)
         windows = window if prod(window) > 1 else ()
         new = g.reshape(new, [*self._batches, *windows, *whole])
-        output = g.scatter_nd(rows, where, new, reduction)
+        output = g.scatter_nd(rows, vectors, new, reduction)
         if not is_inside:
             bounds = g.ints([0]), g.ints([prod(indexed)]), g.ints([0])
             output = g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), output)
@@ -311,12 +311,12 @@ class StablehloScatter(_Indexed):
     ) -> tuple[Operand, bool]:
         """Return the row of each element, [..., 1], and whether all rows are inside."""
         count = len(self._find_indexed_axes("scatter_dims_to_operand_dims"))
-        more = len(sizes) - count  # every window begins at 0 along the remaining axes
+        count_of_rest = len(sizes) - count  # every window begins at 0 along the remaining axes
         if isinstance(vectors, np.ndarray):
-            vectors = np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, more)])
-        elif more:
+            vectors = np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, count_of_rest)])
+        elif count_of_rest:
             rank = len(self._batches) + 1
-            pads = g.ints([0] * (2 * rank - 1) + [more])
+            pads = g.ints([0] * (2 * rank - 1) + [count_of_rest])
             vectors = g.Pad(vectors, pads, g.scalar(0, DType.INT64))
         places = _expand_windows(g, vectors, self._batches, window)
         bounds = np.array(sizes, np.int64)

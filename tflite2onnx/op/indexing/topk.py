@@ -46,11 +46,11 @@ class TopK(Movement):
         return None if operand else (-1,)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
-        wide, computed = g.compute_type("TopK", x.dtype), self.has_data_dependent_shape
-        source = g.recast(x, x.dtype, wide)
+        dtype, computed = g.compute_type("TopK", x.dtype), self.has_data_dependent_shape
+        source = g.recast(x, x.dtype, dtype)
         count = g.cast(k.reshape((1,)), DType.INT64) if computed else g.ints([self._k])
         values, indices = g.node_outputs("TopK", 2, source, count, axis=x.axis(-1))
-        return g.recast(values, wide, x.dtype), g.recast(indices, DType.INT64, ys[1].dtype)
+        return g.recast(values, dtype, x.dtype), g.recast(indices, DType.INT64, ys[1].dtype)
 
 
 class Arg(Movement):

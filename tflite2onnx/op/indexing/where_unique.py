@@ -45,9 +45,9 @@ class Unique(Movement):
         return [(DataDependentSize(),), self.input(0).shape]
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        wide = g.compute_type("Unique", x.dtype)
-        values, _, indices = g.node_outputs("Unique", 3, g.recast(x, x.dtype, wide), sorted=0)
-        return g.recast(values, wide, x.dtype), g.recast(indices, DType.INT64, ys[1].dtype)
+        dtype = g.compute_type("Unique", x.dtype)
+        values, _, indices = g.node_outputs("Unique", 3, g.recast(x, x.dtype, dtype), sorted=0)
+        return g.recast(values, dtype, x.dtype), g.recast(indices, DType.INT64, ys[1].dtype)
 
 
 class SkipGram(AnySizes):
@@ -102,10 +102,10 @@ class SkipGram(AnySizes):
             has = np.array([len(gram) > place for gram in self._grams])
             steps = np.array([(*gram, *size * (0,))[place] for gram in self._grams], np.int64)
             word = g.Gather(words, g.Add(begin, g.Gather(steps, number)))
-            more = g.StringConcat(g.text(" "), word)
+            suffix = g.StringConcat(g.text(" "), word)
             if not has.all():
-                more = g.Where(g.Gather(has, number), more, g.text(""))
-            grams = g.StringConcat(grams, more)
+                suffix = g.Where(g.Gather(has, number), suffix, g.text(""))
+            grams = g.StringConcat(grams, suffix)
         return grams
 
     def _split_words(self, g: Builder, x: View) -> Value:

@@ -76,5 +76,5 @@ class NumericVerify(Pointwise):
     def check(self) -> None:
         expect_type(self.input(0), (DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16))
 
-    def emit(self, g: Builder, y: View, x: View, real: View) -> Value:
-        return g.Sub(g.recast(x, x.dtype, DType.FLOAT32), real)
+    def emit(self, g: Builder, y: View, x: View, reference: View) -> Value:
+        return g.Sub(g.recast(x, x.dtype, DType.FLOAT32), reference)

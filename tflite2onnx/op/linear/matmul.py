@@ -128,15 +128,15 @@ class FullyConnected(DynamicShape):
             names = ("N", *axis_names(w.rank - 1), "O")
             return [Frame(slots, names, legal=_multiplies_rows_by_columns)]
         names = ("N", "O", *axis_names(w.rank - 1))
-        plain = slots[0] == ("N", "0")
-        return [Frame(slots, names, legal=_has_rows_first if plain else _has_rows_leading)]
+        is_plain = slots[0] == ("N", "0")
+        return [Frame(slots, names, legal=_has_rows_first if is_plain else _has_rows_leading)]
 
     def _find_places(self, rank: int) -> Collection[int]:
         """Return the positions in an image's label that the features may have, besides the last."""
         if rank != _IMAGE or self.input(1).data is None or self._hybrid:
             return ()
-        plain = not self.output.symbols and not is_quantized(self.input(0))
-        return range(rank) if plain else (1,)
+        is_plain = not self.output.symbols and not is_quantized(self.input(0))
+        return range(rank) if is_plain else (1,)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
@@ -151,9 +151,9 @@ class FullyConnected(DynamicShape):
     @property
     def row_size(self) -> int | None:
         x, w = self.input(0), self.input(1)
-        plain = self.options.keep_num_dims and x.shape[-1:] == w.shape[1:]
+        is_plain = self.options.keep_num_dims and x.shape[-1:] == w.shape[1:]
         is_matrix = x.rank == _MATRIX or w.rank > _MATRIX
-        return None if plain or is_matrix else self._features
+        return None if is_plain or is_matrix else self._features
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None

@@ -61,8 +61,8 @@ class RotaryEmbedding(Operator):
             if place is None:
                 tables = [g.Expand(table, g.ints([heads, depth // 2])) for table in tables]
             else:
-                wide = g.recast(place.reshape((1, 1)), DType.INT32, DType.INT64)
-                places = g.Expand(wide, g.ints([1, heads]))
+                position = g.recast(place.reshape((1, 1)), DType.INT32, DType.INT64)
+                places = g.Expand(position, g.ints([1, heads]))
         else:
             # The heads are an axis before the positions, or are joined with the last of three axes.
             shape = (batch, x.shape[1], heads * depth) if rows else x.shape
@@ -223,8 +223,8 @@ class TokenAttention(Operator):
             return _multiply(g, weights, matrices, transB=1)
         single = (1,) * is_long  # each product has a single row
         if places == _TOKENS_FIRST:
-            moved = g.reshape(values, (tokens, heads, *single, depth))
-            return _multiply(g, weights, moved, transBatchB=1)
+            rows = g.reshape(values, (tokens, heads, *single, depth))
+            return _multiply(g, weights, rows, transBatchB=1)
         return g.MatMul(weights, g.reshape(values, (heads, *single, tokens, depth)))
 
 

@@ -30,12 +30,12 @@ class Bitcast(AnySizes, Foldable):
     operands = f"{_TYPES} -> {_TYPES}"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x, wide, narrow = self.input(0), self.input(0).dtype.bits, self.output.dtype.bits
-        if wide >= narrow:
-            return [x.shape + ((wide // narrow,) if wide > narrow else ())]
-        if x.shape[-1:] != (narrow // wide,):
+        x, source_bits, narrow = self.input(0), self.input(0).dtype.bits, self.output.dtype.bits
+        if source_bits >= narrow:
+            return [x.shape + ((source_bits // narrow,) if source_bits > narrow else ())]
+        if x.shape[-1:] != (narrow // source_bits,):
             raise OperatorError(
-                f"the last axis of {x.name} must have {narrow // wide} elements, "
+                f"the last axis of {x.name} must have {narrow // source_bits} elements, "
                 f"got the shape {list(x.shape)}"
             )
         return [x.shape[:-1]]
@@ -71,14 +71,14 @@ def split_words(g: Builder, x: Value, dtype: DType, bits: int) -> Value:
     return g.cast(words, DType.UINT64)
 
 
-def _list_shifts(wide: DType, narrow: DType) -> Array:
-    return np.arange(0, wide.bits, narrow.bits, dtype=np.uint64)
+def _list_shifts(source: DType, narrow: DType) -> Array:
+    return np.arange(0, source.bits, narrow.bits, dtype=np.uint64)
 
 
-def _split_words(g: Builder, words: Value, wide: DType, narrow: DType) -> Value:
+def _split_words(g: Builder, words: Value, dtype: DType, narrow: DType) -> Value:
     """Return the parts of each word, lowest first, as an additional last axis."""
-    column = g.Unsqueeze(g.recast(words, wide, DType.UINT64), g.ints([-1]))
-    return g.cast(g.BitShift(column, _list_shifts(wide, narrow), direction="RIGHT"), narrow)
+    column = g.Unsqueeze(g.recast(words, dtype, DType.UINT64), g.ints([-1]))
+    return g.cast(g.BitShift(column, _list_shifts(dtype, narrow), direction="RIGHT"), narrow)
 
 
 def join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:

@@ -37,22 +37,22 @@ class BroadcastTo(Movement, Foldable):
                 raise OperatorError(f"{sizes.name} must have {x.rank} elements or more, got {size}")
             return
         shape = ints(self, 1)
-        missing = len(shape) - x.rank
-        fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
-        if missing < 0 or not all(old in (1, new) for old, new in fitting):
+        count = len(shape) - x.rank
+        fitting = zip(x.shape, shape[max(count, 0) :], strict=False)
+        if count < 0 or not all(old in (1, new) for old, new in fitting):
             raise OperatorError(f"{x.name} must broadcast to {shape}, got {list(x.shape)}")
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        x, missing = self.input(0), self.output.rank - self.input(0).rank
-        pairs = enumerate(zip(x.shape, self.output.shape[missing:], strict=True))
+        x, count = self.input(0), self.output.rank - self.input(0).rank
+        pairs = enumerate(zip(x.shape, self.output.shape[count:], strict=True))
         return None if operand else [axis for axis, (old, new) in pairs if old != new]
 
     def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
         # The input may have fewer axes than the output.
         if self.input(0).rank != self.output.rank:
             return None
-        changed = prepend_entries(self.op, {1: 1})
-        return None if changed is None else (changed, (0,))
+        op = prepend_entries(self.op, {1: 1})
+        return None if op is None else (op, (0,))
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         x = self.input(0)
@@ -66,10 +66,10 @@ class BroadcastTo(Movement, Foldable):
 
 
 def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
-    known = shape.tensor.is_constant
-    if known and 0 in y.shape:  # ONNX Runtime's Expand returns another shape if a size is 0
+    is_constant = shape.tensor.is_constant
+    if is_constant and 0 in y.shape:  # ONNX Runtime's Expand returns another shape if a size is 0
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
-    sizes = g.ints(y.shape) if known else g.as_int64_list(shape, y.order)
+    sizes = g.ints(y.shape) if is_constant else g.as_int64_list(shape, y.order)
     return g.move("Expand", x.dtype, x, sizes)
 
 
@@ -95,8 +95,8 @@ class BroadcastArgs(Foldable):
 
 
 def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
-    missing = count - x.shape[0]
-    return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
+    length = count - x.shape[0]
+    return g.Concat(np.ones(length, x.dtype.numpy), x, axis=0) if length else x.value
 
 
 class Fill(Movement, Foldable):

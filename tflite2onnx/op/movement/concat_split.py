@@ -246,8 +246,8 @@ class Split(Movement, Foldable, IndexesAxes):
         return copy_op(self.op, self.input(self._data), self.output)
 
     def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 0 if self.op.code == "SPLIT" else 2)
-        return None if changed is None else (changed, (self._data,))
+        op = shift_axes_input(self.op, 0 if self.op.code == "SPLIT" else 2)
+        return None if op is None else (op, (self._data,))
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]

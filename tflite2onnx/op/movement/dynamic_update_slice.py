@@ -67,16 +67,16 @@ class DynamicUpdateSlice(Movement, Foldable):
         if not axes:
             return update.value
         parts = emit_sizes(g, update)
-        where = self._clamp_starts(g, x, parts, starts), parts
+        place = self._clamp_starts(g, x, parts, starts), parts
         grid = self._list_coordinates(x, axes)
         if grid is not None:
-            first = take_entries(g, where[0], x.order[: len(grid.shape) - 1])
+            first = take_entries(g, place[0], x.order[: len(grid.shape) - 1])
             places = _add_offsets(g, g.constant(grid), first)
             return g.with_compute_type(
                 "ScatterND", x.dtype, lambda a, b: g.scatter_nd(a, places, b), x, update
             )
         return g.with_compute_type(
-            "Slice", x.dtype, lambda a, b: self._replace_part(g, a, b, x, axes, where), x, update
+            "Slice", x.dtype, lambda a, b: self._replace_part(g, a, b, x, axes, place), x, update
         )
 
     def _list_coordinates(self, x: View, axes: Sequence[int]) -> Array | None:
@@ -95,15 +95,15 @@ class DynamicUpdateSlice(Movement, Foldable):
 
     def _clamp_starts(self, g: Builder, x: View, parts: Value, starts: View) -> Value:
         """Return the clamped start indices, one for each TFLite axis, int64."""
-        fixed = parts.data is not None and not x.tensor.symbols
-        if starts.tensor.data is not None and fixed:
+        is_fixed = parts.data is not None and not x.tensor.symbols
+        if starts.tensor.data is not None and is_fixed:
             return g.ints(np.clip(starts.ints, 0, self._max_starts).tolist())
-        wide = g.recast(starts, starts.dtype, DType.INT64)
+        indices = g.recast(starts, starts.dtype, DType.INT64)
         zero = g.scalar(0, DType.INT64)
-        largest = g.ints(self._max_starts) if fixed else g.Sub(emit_sizes(g, x), parts)
+        largest = g.ints(self._max_starts) if is_fixed else g.Sub(emit_sizes(g, x), parts)
         if starts.dtype is DType.INT32:  # ONNX Runtime's Max and Min compare 32 bits of int64
-            return g.Min(g.Max(wide, zero), largest)
-        return g.clamp_int64(wide, zero, largest)
+            return g.Min(g.Max(indices, zero), largest)
+        return g.clamp_int64(indices, zero, largest)
 
     def _replace_part(
         self,
@@ -112,22 +112,22 @@ class DynamicUpdateSlice(Movement, Foldable):
         update: Value,
         x: View,
         axes: Sequence[int],
-        where: tuple[Value, Value],
+        place: tuple[Value, Value],
     ) -> Value:
         """Return a value in which the update replaces a part; it is smaller along `axes` only.
 
-        `where` has the start indices and the sizes of the update, of all axes.
+        `place` has the start indices and the sizes of the update, of all axes.
 
         Along the first axis, the elements before and after the update are kept. The slice between
         them is replaced by recursion over the other axes.
         """
         axis, *rest = axes
         axes_input = g.ints([x.axis(axis)])
-        first, part = (_take_entry(g, numbers, axis) for numbers in where)
+        first, part = (_take_entry(g, numbers, axis) for numbers in place)
         last = _add_offsets(g, first, part)
         if rest:
-            old = g.Slice(value, first, last, axes_input)
-            update = self._replace_part(g, old, update, x, rest, where)
+            middle = g.Slice(value, first, last, axes_input)
+            update = self._replace_part(g, middle, update, x, rest, place)
         before = g.Slice(value, g.ints([0]), first, axes_input)
         size = self.input(0).sizes[axis]
         end = np.iinfo(np.int64).max if isinstance(size, str) else size

@@ -144,9 +144,9 @@ class MirrorPad(_Padding, Foldable):
         if self.has_data_dependent_shape:
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
-            if (largest := max(pads)) > (most := max(size - self._reflects, 0)):
+            if (largest := max(pads)) > (limit := max(size - self._reflects, 0)):
                 axis = f"an axis of {size} elements"
-                raise OperatorError(f"padding must be at most {most} along {axis}, got {largest}")
+                raise OperatorError(f"padding must be at most {limit} along {axis}, got {largest}")
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):
@@ -228,8 +228,8 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
         raise OperatorError(
             f"its output must have at most {MOST_COMPUTED:,} elements, got {prod(whole):,}"
         )
-    padded = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
-    merged = g.reshape(padded, whole)
+    grown = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
+    merged = g.reshape(grown, whole)
     pairs = zip(x.shape, steps, strict=True)
     last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
     return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
@@ -239,10 +239,10 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     inner = g.ints(range(1, 2 * x.rank, 2))
     grow = [size for step in steps for size in (0, step - 1)]
     pads = g.ints([0] * len(grow) + grow)
-    padded = g.with_compute_type(
+    grown = g.with_compute_type(
         "Pad", x.dtype, lambda v, c: g.Pad(g.Unsqueeze(v, inner), pads, c), x, fill.reshape(())
     )
-    merged = reshape_to(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
+    merged = reshape_to(g, grown, g.Mul(g.Shape(x), g.ints(steps)))
     last = g.ints([1 - step if step > 1 else AXIS_END for step in steps])
     return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
 

@@ -240,23 +240,23 @@ class Reshape(Movement, Foldable):
         )
         if shape.count(-1) > 1:
             raise OperatorError(message)
-        known = prod(size for size in shape if size != -1)
+        product = prod(size for size in shape if size != -1)
         is_dynamic = x.symbols or not is_known(x.elements)
-        if is_dynamic and -1 not in shape and evaluate(x.elements) != evaluate(known):
+        if is_dynamic and -1 not in shape and evaluate(x.elements) != evaluate(product):
             return [shape]  # the kernel compares the number of elements at run time
-        rest = x.elements // known if known != 0 else 0
+        rest = x.elements // product if product != 0 else 0
         resolved = [rest if size == -1 else size for size in shape]
         if is_known(x.elements) or -1 not in shape:  # the kernel divides at run time
-            computed = has_dimensions(shape) and len(self.op.inputs) > 1
-            computed |= not is_known(x.elements) and not depends_on_inputs(x.elements)
-            _require_elements(prod(resolved), x.elements, message, computed=computed)
+            is_computed = has_dimensions(shape) and len(self.op.inputs) > 1
+            is_computed |= not is_known(x.elements) and not depends_on_inputs(x.elements)
+            _require_elements(prod(resolved), x.elements, message, computed=is_computed)
         return [resolved]
 
     def _infer_computed_shape(self) -> OutputShape:
         """Return unknown sizes: `Unknown` if the declared sizes fit the number of elements."""
         y, elements = self.output, self.input(0).elements
-        known = prod(size for axis, size in enumerate(y.shape) if axis not in y.dynamic_axes)
-        fits = is_known(elements) and y.dynamic_axes and known and elements % known == 0
+        product = prod(size for axis, size in enumerate(y.shape) if axis not in y.dynamic_axes)
+        fits = is_known(elements) and y.dynamic_axes and product and elements % product == 0
         kind = Unknown if fits or not is_known(elements) else DataDependentSize
         return [kind() for _ in range(self._dynamic_rank)]
 
@@ -353,13 +353,13 @@ class Transpose(Movement, Foldable):
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
         if not self.has_data_dependent_shape or not x.rank:
             return x.value
-        old, order = emit_sizes(g, x), g.as_int64_list(permutation)
-        new = g.Gather(old, order, axis=0)
+        sizes, order = emit_sizes(g, x), g.as_int64_list(permutation)
+        new = g.Gather(sizes, order, axis=0)
         # The flat index of each output element becomes its indices, then the flat index of its
         # source in x.
         number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
         indices = g.Mod(g.Div(number, _compute_strides(g, new, x.rank)), new)
-        strides = g.Gather(_compute_strides(g, old, x.rank), order, axis=0)
+        strides = g.Gather(_compute_strides(g, sizes, x.rank), order, axis=0)
         source = g.reduce("ReduceSum", g.Mul(indices, strides), [1], keepdims=False)
         flat = g.reshape(x, [-1])
         return reshape_to(g, g.move("Gather", x.dtype, flat, source, axis=0), new)

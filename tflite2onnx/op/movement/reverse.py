@@ -94,9 +94,9 @@ class ReverseSequence(Movement):
         x, lengths, (time, batch) = self.input(0), self.input(1), self._axes
         expect(lengths, (x.shape[batch],), lengths.dtype)
         data = lengths.data
-        most = np.inf if time in x.symbols else x.shape[time]
-        if data is not None and ((data < 0) | (data > most)).any():
-            raise OperatorError(f"its lengths must be between 0 and {most}, got {data.tolist()}")
+        limit = np.inf if time in x.symbols else x.shape[time]
+        if data is not None and ((data < 0) | (data > limit)).any():
+            raise OperatorError(f"its lengths must be between 0 and {limit}, got {data.tolist()}")
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

@@ -355,8 +355,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         masks = {name: self.options[name] << 1 for name in self.options if name.endswith("_mask")}
         masks |= {name: masks[name] | 1 for name in ("begin_mask", "end_mask")}
         wider = replace(self.op, options=Options({**self.options, **masks}))
-        changed = prepend_entries(wider, {1: 0, 2: 0, 3: 1})
-        return None if changed is None else (changed, (0,))
+        op = prepend_entries(wider, {1: 0, 2: 0, 3: 1})
+        return None if op is None else (op, (0,))
 
     def keep_axis(self, axis: int) -> Op | None:
         old = [entry for entry in self._find_axis_entries() if entry is not None]
@@ -369,8 +369,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         masks["shrink_axis_mask"] &= ~bit
         numbers = np.where(np.arange(steps.elements) == entry, 1, steps.data)
         whole = replace(steps, data=numbers.astype(steps.dtype.numpy))
-        kept = [part.axis for part in self._parts if not part.shrinks or part.axis == axis]
-        y, place = self.output, kept.index(axis)
+        axes = [part.axis for part in self._parts if not part.shrinks or part.axis == axis]
+        y, place = self.output, axes.index(axis)
         if shrinks:
             y = replace(y, shape=(*y.shape[:place], 1, *y.shape[place:]))
         inputs = (*self.op.inputs[:3], whole)

@@ -35,8 +35,8 @@ class _Batches(Movement):
     tflite = "... -> ..."
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        computed = operand or self.has_data_dependent_shape
-        return None if computed else range(1, self.input(0).rank - 1)
+        is_computed = operand or self.has_data_dependent_shape
+        return None if is_computed else range(1, self.input(0).rank - 1)
 
     @property
     def _measures(self) -> bool:
@@ -146,10 +146,10 @@ class SpaceToBatch(_Batches):
     def _sizes(self) -> Shape:
         """The batch of the image, the number of blocks along each spatial axis, the channels."""
         block, pairs = self._block, zip(self.input(0).shape, self._edges, strict=True)
-        padded = [size + sum(pads) for size, pads in pairs]
-        if prod(size for size in padded if is_known(size)) > MOST_COMPUTED:
-            raise OperatorError(f"the padded sizes must have at most 2**62 elements, got {padded}")
-        return tuple(self._divide_sizes(padded, block))
+        sizes = [size + sum(pads) for size, pads in pairs]
+        if prod(size for size in sizes if is_known(size)) > MOST_COMPUTED:
+            raise OperatorError(f"the padded sizes must have at most 2**62 elements, got {sizes}")
+        return tuple(self._divide_sizes(sizes, block))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:
@@ -175,8 +175,8 @@ class SpaceToBatch(_Batches):
         return _reorder_parts(g, self._pad_edges(g, x, g.ints([*begins, *ends])), old, new, y.shape)
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
-        stored = g.Gather(edges, g.ints(x.order), axis=0)
-        pads = g.reshape(g.Transpose(stored, perm=[1, 0]), [2 * x.rank])
+        amounts = g.Gather(edges, g.ints(x.order), axis=0)
+        pads = g.reshape(g.Transpose(amounts, perm=[1, 0]), [2 * x.rank])
         whole = g.Add(emit_sizes(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
         counts = g.Div(whole, block)
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
@@ -184,8 +184,8 @@ class SpaceToBatch(_Batches):
         unknown = (0,) * x.rank
         old = _split_blocks(x.order, unknown, unknown)
         new = _move_blocks_to_front(y.order, unknown, unknown)
-        padded = self._pad_edges(g, x, pads)
-        return _reorder_dynamic_parts(g, padded, old, new, counts, block, shape)
+        image = self._pad_edges(g, x, pads)
+        return _reorder_dynamic_parts(g, image, old, new, counts, block, shape)
 
     def _pad_edges(self, g: Builder, x: View, pads: Value) -> Value:
         return g.pad(x.dtype, x, pads, g.scalar(x.storage.zero_point, x.dtype))
@@ -247,8 +247,8 @@ class BatchToSpace(_Batches):
         whole, unknown = g.Mul(counts, block), (0,) * x.rank
         old = _move_blocks_to_front(x.order, unknown, unknown)
         new = _split_blocks(y.order, unknown, unknown)
-        stored = g.Gather(whole, g.ints(y.order), axis=0)
-        merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
+        pads = g.Gather(whole, g.ints(y.order), axis=0)
+        merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, pads)
         first, cropped = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cropped)
         return g.move("Slice", x.dtype, merged, first, last, axes)

@@ -68,9 +68,9 @@ class RandomBits(Operator):
             pairs = g.reshape(bits, [output.tensor.elements, 2])
             bits = join_words(g, pairs, DType.UINT32, DType.UINT64)
         unsigned = DType.UINT32 if per_element == 1 else DType.UINT64
-        kept = [read_state_word(index).value for index in range(2, state.shape[0])]
+        parts = [read_state_word(index).value for index in range(2, state.shape[0])]
         after = g.Concat(
-            read_state_word(0).value, (read_state_word(1) + blocks).value, *kept, axis=0
+            read_state_word(0).value, (read_state_word(1) + blocks).value, *parts, axis=0
         )
         return after, g.reshape(g.recast(bits, unsigned, output.dtype), output.shape)
 

@@ -95,8 +95,8 @@ def _check_scales(
 def _expect_scale(tensor: Tensor, scale: float, zero_point: int) -> None:
     scales = tensor.quantization
     if scales is None or (scales.scale[0], scales.zero_point[0]) != (scale, zero_point):
-        wanted = f"the scale {scale} and the zero point {zero_point}"
-        raise OperatorError(f"{tensor.name} must have {wanted}")
+        requirement = f"the scale {scale} and the zero point {zero_point}"
+        raise OperatorError(f"{tensor.name} must have {requirement}")
 
 
 def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:

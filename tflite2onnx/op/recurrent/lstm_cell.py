@@ -168,15 +168,15 @@ class Cell:
         used = (p, *matrices.values())
         floats = all(t.dtype is DType.FLOAT32 and t.rank == _MATRIX for t in used)
         zero = first.data is not None and not first.data.any()
-        more = len(ORDER) * self.cells**2 - (len(self.gates) + 1) * self.cells * self.units
-        if not (floats and zero) or more > _STEP:
+        extra = len(ORDER) * self.cells**2 - (len(self.gates) + 1) * self.cells * self.units
+        if not (floats and zero) or extra > _STEP:
             return None
         gates = {
             letter: gate._replace(recurrent=_multiply(gate.recurrent, p))
             for letter, gate in self.gates.items()
         }
-        plain = replace(self, gates=gates, projection=None)
-        return plain if plain.is_onnx else None
+        cell_before = replace(self, gates=gates, projection=None)
+        return cell_before if cell_before.is_onnx else None
 
     @property
     def clips_behind_steps(self) -> bool:
@@ -442,14 +442,14 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
         return -limit, limit
     quantization = _read_quantization(tensor)
     scale, zero = quantization.scale[0], int(quantization.zero_point[0])
-    most = int(min(np.float32(limit) / scale, find_integer_range(tensor.dtype)[1]))
-    if most <= 0:
+    bound = int(min(np.float32(limit) / scale, find_integer_range(tensor.dtype)[1]))
+    if bound <= 0:
         return None
-    return (-most - zero) * float(scale), (most - zero) * float(scale)
+    return (-bound - zero) * float(scale), (bound - zero) * float(scale)
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two constant matrices, rounded once."""
-    wide, other = (read_constant(matrix).astype(np.float64) for matrix in (a, b))
-    data = (wide @ other).astype(np.float32)
+    left_factor, other = (read_constant(matrix).astype(np.float64) for matrix in (a, b))
+    data = (left_factor @ other).astype(np.float32)
     return replace(a, name=f"{a.name}/projected", shape=data.shape, data=data)

@@ -55,8 +55,8 @@ class Normalization(AnySizes):
         left = [x.order[i] for i in range(x.rank) if i not in reduced]
         if self._is_layer(g, x, reduced):
             return self._normalize_layer(g, x, reduced[0], scale, bias)
-        fixed = x.rank - 1 not in x.tensor.symbols and x.tensor.shape[-1] <= _MOST
-        if x.rank > _IMAGE and left == [0, x.rank - 1] and x.order[1] == left[1] and fixed:
+        is_fixed = x.rank - 1 not in x.tensor.symbols and x.tensor.shape[-1] <= _MOST
+        if x.rank > _IMAGE and left == [0, x.rank - 1] and x.order[1] == left[1] and is_fixed:
             weights = [_make_vector(g, scale, x, 1), _make_vector(g, bias, x, 0)]
             return g.InstanceNormalization(x, *weights, epsilon=float(self.options.epsilon))
         return self._spell_out(g, x, reduced, scale, bias)
@@ -64,17 +64,17 @@ class Normalization(AnySizes):
     def _is_layer(self, g: Builder, x: View, reduced: list[int]) -> bool:
         """Return whether LayerNormalization computes it: the axes are the last in memory."""
         sizes = x.sizes[reduced[0] :]
-        fixed = [size for size in sizes if isinstance(size, int)]
+        numbers = [size for size in sizes if isinstance(size, int)]
         is_last = reduced == [*range(x.rank - len(reduced), x.rank)]
-        small = len(fixed) == len(sizes) and prod(fixed) <= _MOST
+        small = len(numbers) == len(sizes) and prod(numbers) <= _MOST
         has_opset = g.opset >= find_first_opset("LayerNormalization")
         return has_opset and is_last and small and self._normalizes_channels
 
     @property
     def _normalizes_channels(self) -> bool:
         """Whether scale and bias are missing, or vary along an axis that is normalized."""
-        plain = all(t is None for t in self.op.inputs[1:])
-        return plain or self.input(0).rank - 1 in self.options.axes
+        has_none = all(t is None for t in self.op.inputs[1:])
+        return has_none or self.input(0).rank - 1 in self.options.axes
 
     def _normalize_layer(
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
@@ -86,10 +86,10 @@ class Normalization(AnySizes):
         shape = x.shape[axis:]
         along = [-1 if axis_in_order == x.rank - 1 else 1 for axis_in_order in x.order[axis:]]
 
-        def spread(view: View | None, missing: float) -> Value:
+        def spread(view: View | None, default: float) -> Value:
             if view is not None and view.tensor.elements == prod(shape):
                 return view.reshape(shape)
-            data = np.full(1, missing, np.float32) if view is None else view.constant
+            data = np.full(1, default, np.float32) if view is None else view.constant
             whole = data.astype(np.float32).reshape(along)
             return g.constant(np.ascontiguousarray(np.broadcast_to(whole, shape)))
 
@@ -116,11 +116,11 @@ def _scale_and_shift(
     return x if bias is None else g.Add(x, bias.reshape(sizes))
 
 
-def _make_vector(g: Builder, view: View | None, x: View, missing: float) -> Value:
+def _make_vector(g: Builder, view: View | None, x: View, default: float) -> Value:
     """Return a scale or a bias, [C]; if it is missing, a constant."""
     if view is not None:
         return view.value
-    return g.constant(np.full(x.tensor.shape[-1], missing, np.float32))
+    return g.constant(np.full(x.tensor.shape[-1], default, np.float32))
 
 
 class RmsNormalization(DynamicShape):
@@ -173,8 +173,8 @@ class GroupNormalization(ImageOperator):
     ) -> Value:
         # ONNX Runtime has no kernel for GroupNormalization: it runs 29 nodes instead.
         groups = self.options.groups
-        fixed = x.tensor.symbols.keys() <= {0}
-        rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if fixed else -1)
+        is_fixed = x.tensor.symbols.keys() <= {0}
+        rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if is_fixed else -1)
         one, zero = (g.constant(np.full(groups, n, np.float32)) for n in (1, 0))
         epsilon = float(self.options.epsilon)
         instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)

@@ -103,14 +103,14 @@ class Reduction(DynamicShape, Foldable):
             if not self.output.has_rank:
                 raise OperatorError(f"the number of axes of {self.output.name} must be known")
             return self.output.rank
-        least, most = rank - min(rank, count), rank - min(rank, count, 1)
+        low, high = rank - min(rank, count), rank - min(rank, count, 1)
         if not self.output.has_rank:
-            return least
-        if least < most and not least <= self.output.rank <= most:
+            return low
+        if low < high and not low <= self.output.rank <= high:
             raise OperatorError(
-                f"{self.output.name} must have {least} to {most} axes, got {self.output.rank}"
+                f"{self.output.name} must have {low} to {high} axes, got {self.output.rank}"
             )
-        return most if least == most else self.output.rank
+        return high if low == high else self.output.rank
 
     def check(self) -> None:
         x = self.input(0)
@@ -119,8 +119,8 @@ class Reduction(DynamicShape, Foldable):
         if not is_real and x.dtype.label not in types:
             raise OperatorError(f"{x.name} must be {join_alternatives(types)}, got {x.dtype.label}")
         expect_type(self.output, (x.dtype,))
-        stored = not is_quantized(x) or isinstance(self.quantization, Integers)
-        is_product = x.dtype.is_integer and stored and self.op.code == "REDUCE_PROD"
+        is_stored = not is_quantized(x) or isinstance(self.quantization, Integers)
+        is_product = x.dtype.is_integer and is_stored and self.op.code == "REDUCE_PROD"
         if is_product and self.has_data_dependent_shape:
             raise OperatorError(
                 f"{self.input(1).name}, the axes, must be constant for products of {x.dtype.label}"
@@ -263,8 +263,8 @@ class Reduction(DynamicShape, Foldable):
         The product wraps around as in the kernel. ONNX Runtime's ReduceProd multiplies in float64,
         so it neither wraps around nor keeps all bits of int64.
         """
-        wide = x.dtype if x.dtype is DType.INT64 else DType.INT32
-        value = x.value if x.dtype is wide else g.cast(x, wide)
+        dtype = x.dtype if x.dtype is DType.INT64 else DType.INT32
+        value = x.value if x.dtype is dtype else g.cast(x, dtype)
         for axis in axes:
             size = x.shape[axis]
             while size > 1:
@@ -275,7 +275,7 @@ class Reduction(DynamicShape, Foldable):
                 value = g.Concat(value, *rest, axis=axis) if rest else value
                 size = half + odd
         value = value if self.options.keep_dims else g.reshape(value, y.sizes)
-        return value if x.dtype is wide else g.cast(value, x.dtype)
+        return value if x.dtype is dtype else g.cast(value, x.dtype)
 
 
 # Operators whose kernels for integers differ from their ONNX nodes.

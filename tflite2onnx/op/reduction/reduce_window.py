@@ -102,9 +102,9 @@ class _Windows(AnySizes):
         axes = x.reorder(self._axes)
         dilated = dilate_axes(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
-        padded = pad_axes(g, dilated, x.dtype, low, high, first.reshape(()))
+        image = pad_axes(g, dilated, x.dtype, low, high, first.reshape(()))
         node, dtype = self._choose_node_and_type(x.dtype)
-        value = g.recast(padded, x.dtype, dtype)
+        value = g.recast(image, x.dtype, dtype)
         for index, axis in enumerate(axes):
             value = _reduce_axis(g, value, node, axis, index, dtype)
         if not self._is_neutral(first, node):

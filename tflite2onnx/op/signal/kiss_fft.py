@@ -72,10 +72,10 @@ class Fixed(NamedTuple):
         """Return products with fractions; see `_round_product`."""
         return self._round_product(self.g.Mul(x, by), more)
 
-    def _round_product(self, x: Value, more: Array | None = None) -> Value:
-        """Return products, rounded half up; `more` is added in place of a half."""
+    def _round_product(self, x: Value, offset: Array | None = None) -> Value:
+        """Return products, rounded half up; `offset` is added in place of a half."""
         half = np.array(1 << (self.point - 1), np.int64)
-        return self.shift_right(self.g.Add(x, half if more is None else more), self.point)
+        return self.shift_right(self.g.Add(x, half if offset is None else offset), self.point)
 
     def divide_by(self, x: Value, by: int) -> Value:
         """Return x divided by an integer, computed as a product with a fraction."""
@@ -139,8 +139,8 @@ class Complex(NamedTuple):
         if part in _ROUNDED:
             first, fractions, last = _ROUNDED[part]
             value = self.fixed.wrap_to_type(g.MatMul(value, _split_complex(first)))
-            by, more = self._split_factors(part, fractions, circle)
-            value = self.fixed.multiply_fraction(value, by, more)
+            by, offset = self._split_factors(part, fractions, circle)
+            value = self.fixed.multiply_fraction(value, by, offset)
         else:
             last = _FOURTHS[part].conj() if self.inverse else _FOURTHS[part]
         value = self.fixed.wrap_to_type(g.MatMul(value, _split_complex(last)))

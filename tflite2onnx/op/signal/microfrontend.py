@@ -131,11 +131,11 @@ class AudioMicrofrontend(Operator):
         used_bits = count_bits(g, largest, _SAMPLE)
         shift = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used_bits)
         power = g.Gather(list_powers(_SAMPLE), g.Unsqueeze(shift, g.ints([1])))
-        fixed = Fixed(g, DType.INT16)
-        scaled = fixed.wrap_to_type(g.Mul(frames, power))
+        arithmetic = Fixed(g, DType.INT16)
+        scaled = arithmetic.wrap_to_type(g.Mul(frames, power))
         if s.length > s.size:
             scaled = g.Pad(scaled, g.ints([0, 0, 0, s.length - s.size]))
-        parts = Real(fixed, s.length).transform(scaled)
+        parts = Real(arithmetic, s.length).transform(scaled)
         return g.reduce("ReduceSum", g.Mul(parts, parts), [2], keepdims=False), power
 
     def _subtract_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
@@ -311,5 +311,5 @@ def _compute_gain(settings: Settings, x: int) -> int:
 
 def compute_gain_shift(settings: Settings) -> int:
     """Return the right shift after a product with a gain; OperatorError if it is negative."""
-    least = settings.correction + SNR_BITS
-    return settings.read_integer("gain_bits", least, WORD - 1) - least
+    shift = settings.correction + SNR_BITS
+    return settings.read_integer("gain_bits", shift, WORD - 1) - shift

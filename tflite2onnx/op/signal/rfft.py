@@ -117,10 +117,10 @@ class RealFourier(_Transform, AnySizes):
             missing_sizes = g.Sub(g.as_int64_list(lengths), current)
             pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
             return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
-        missing = [length - size for length, size in zip(self._lengths, x.shape[-2:], strict=True)]
-        if not any(missing):
+        gaps = [length - size for length, size in zip(self._lengths, x.shape[-2:], strict=True)]
+        if not any(gaps):
             return x.value
-        all_pads = [0] * (2 * x.rank - 2) + missing  # negative pads remove elements
+        all_pads = [0] * (2 * x.rank - 2) + gaps  # negative pads remove elements
         return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
 
 
@@ -143,10 +143,10 @@ class InverseRealFourier(_Transform):
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         height, width = self._lengths
         half = width // 2 + 1
-        missing = [height - x.shape[-3], half - x.shape[-2]]
+        gaps = [height - x.shape[-3], half - x.shape[-2]]
         value = g.reshape(x, (-1, *x.shape[-3:]))
-        if any(missing):
-            value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *missing, 0]))
+        if any(gaps):
+            value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *gaps, 0]))
         columns = g.dft(value, 1, inverse=True) if height > 1 else value
         rows = g.reshape(columns, (-1, half * _PAIR))
         return g.reshape(g.MatMul(rows, make_synthesis_matrix(width).astype(np.float32)), y.shape)

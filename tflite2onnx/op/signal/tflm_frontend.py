@@ -36,8 +36,8 @@ class SignalWindow(Signal):
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
         shifted = shift_right(g, product, self.read_option("shift"))
-        least, most = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
-        return g.cast(g.clamp_int64(shifted, least, most), DType.INT16)
+        low, high = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
+        return g.cast(g.clamp_int64(shifted, low, high), DType.INT16)
 
 
 class SignalFftAutoScale(Signal):
@@ -50,13 +50,13 @@ class SignalFftAutoScale(Signal):
     operands = "int16 [size] -> int16 [size], int32 [1*]"
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        wide = g.cast(x, DType.INT64)
-        largest = g.reduce("ReduceMax", g.Abs(wide), [0], keepdims=True)
+        samples = g.cast(x, DType.INT64)
+        largest = g.reduce("ReduceMax", g.Abs(samples), [0], keepdims=True)
         free_bits = g.Sub(g.scalar(15, DType.INT64), count_bits(g, largest, 16))
         is_silent = g.Equal(largest, g.scalar(0, DType.INT64))
         zero = g.scalar(0, DType.INT64)
         bits = g.Where(is_silent, zero, emit_maximum(g, free_bits, zero))
-        scaled = g.Mul(wide, g.Gather(list_powers(16), bits))
+        scaled = g.Mul(samples, g.Gather(list_powers(16), bits))
         return g.cast(scaled, DType.INT16), g.reshape(g.cast(bits, DType.INT32), ys[1].shape)
 
 
@@ -173,8 +173,8 @@ class SignalFilterBankLog(Signal):
         correction = g.scalar(1 << self.read_option("input_correction_bits"), DType.INT64)
         scaled = wrap_to_word(g, g.Mul(g.cast(x, DType.INT64), correction))
         logarithms = emit_logarithm(g, scaled, self._scale)
-        most = g.scalar((1 << 15) - 1, DType.INT64)
-        return g.cast(emit_minimum(g, logarithms, most), DType.INT16)
+        limit = g.scalar((1 << 15) - 1, DType.INT64)
+        return g.cast(emit_minimum(g, logarithms, limit), DType.INT16)
 
 
 class SignalPcan(Signal):

@@ -182,15 +182,15 @@ class SignalStacker(_Stream):
         channels, frames, right, step = self._sizes
         if frames == 1:
             return x.value, _make_true(g, ys[1])
-        past, missing = memory
+        past, count = memory
         zero, one, first_count, period = (
             g.constant(np.array([n], np.int32)) for n in (0, 1, right + 1, step)
         )
-        first = g.Equal(missing, zero)
+        first = g.Equal(count, zero)
         places = np.arange(channels * (frames - 1)) % channels
         previous = g.where(first, g.Gather(x, places, axis=0), past, DType.INT16)
         stack = g.Concat(previous, x, axis=0)
-        remaining = g.Sub(g.Where(first, first_count, missing), one)
+        remaining = g.Sub(g.Where(first, first_count, count), one)
         complete = g.Equal(remaining, zero)
         next_past = _split_samples(g, stack, channels)[1]
         flag = g.reshape(complete, ys[1].shape)
@@ -240,10 +240,10 @@ class SignalOverlapAdd(_Stream):
         step, streams = self._step, x.tensor.elements // (count * size)
         steps = -(-size // step)
         total = count + steps - 1
-        wide = DType.INT32 if x.dtype is DType.INT16 else x.dtype
-        frames = _pad_samples(g, g.recast(x, x.dtype, wide), (streams * count, size), steps * step)
+        dtype = DType.INT32 if x.dtype is DType.INT16 else x.dtype
+        frames = _pad_samples(g, g.recast(x, x.dtype, dtype), (streams * count, size), steps * step)
         parts = g.reshape(frames, (streams, count, steps, step))
-        past = g.recast(memory[0], x.dtype, wide)
+        past = g.recast(memory[0], x.dtype, dtype)
         stream = _pad_samples(g, past, (streams, size - step), total * step)
         stream = g.reshape(stream, (streams, total, step))
         by_frame = count <= steps
@@ -251,8 +251,8 @@ class SignalOverlapAdd(_Stream):
         for index in range(count) if by_frame else reversed(range(steps)):
             part = g.Gather(parts, g.scalar(index, DType.INT64), axis=axis)
             part = g.Pad(part, g.ints([0, index, 0, 0, total - length - index, 0]))
-            stream = self._saturate_int16(g, g.Add(stream, part), wide)
-        stream = g.reshape(g.recast(stream, wide, x.dtype), (streams, total * step))
+            stream = self._saturate_int16(g, g.Add(stream, part), dtype)
+        stream = g.reshape(g.recast(stream, dtype, x.dtype), (streams, total * step))
         output, remainder = _split_samples(g, stream, count * step)
         next_past = g.Slice(remainder, g.ints([0]), g.ints([size - step]), g.ints([1]))
         return g.reshape(output, ys[0].shape), g.reshape(next_past, ys[1].shape)
@@ -400,9 +400,9 @@ def _split_samples(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
 
 def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:
     """Return samples [streams, samples] padded with zeros at the end."""
-    missing = size - shape[1]
+    count = size - shape[1]
     flat = g.reshape(x, shape)
-    return g.Pad(flat, g.ints([0, 0, 0, missing])) if missing else flat
+    return g.Pad(flat, g.ints([0, 0, 0, count])) if count else flat
 
 
 def _make_true(g: Builder, y: View) -> Value:

@@ -81,8 +81,8 @@ class Convolution(ImageOperator):
         if not self._quantized:
             return frames
         names = tuple(self.read_letters(data))
-        kept = [frame for frame in frames if data not in frame.slots]
-        return [*kept, Frame({data: names}, names, legal=_is_image)]
+        others = [frame for frame in frames if data not in frame.slots]
+        return [*others, Frame({data: names}, names, legal=_is_image)]
 
     def read_window(self) -> Window:
         """Return the window, which has the size of a filter."""
@@ -102,8 +102,8 @@ class Convolution(ImageOperator):
         """Whether LiteRT's kernel quantizes the float data, and multiplies integers."""
         data, weights, _ = self.product.operands
         scales = self.input(weights).quantization
-        plain = scales is not None and not scales.block_size
-        return plain and is_hybrid(self.input(data), self.input(weights))
+        has_scales = scales is not None and not scales.block_size
+        return has_scales and is_hybrid(self.input(data), self.input(weights))
 
     @property
     def has_zero_points(self) -> bool:
@@ -116,11 +116,11 @@ class Convolution(ImageOperator):
             return x
         rows = self._quantize(g, x, x.value)
         first = make_channels_first(x.rank)
-        moved = tuple(x.order.index(axis) for axis in first)
-        if moved != make_identity(x.rank):
+        permutation = tuple(x.order.index(axis) for axis in first)
+        if permutation != make_identity(x.rank):
             # If a Transpose is behind DequantizeLinear, ONNX Runtime inserts another QDQ pair.
-            turned = g.Transpose(rows.integers, perm=moved)
-            sizes = tuple(x.sizes[i] for i in moved)
+            turned = g.Transpose(rows.integers, perm=permutation)
+            sizes = tuple(x.sizes[i] for i in permutation)
             rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))
         return rows.dequantize(g)
 
@@ -179,8 +179,8 @@ class Conv2D(Convolution):
         groups = x.size("C") // w.size("I")
         if self._quantized == "integers":
             return self._multiply_integers(g, y, x, w, b)
-        stored = x.with_order(make_channels_first(x.rank)) if self._quantized else x
-        image, window = self.read_window().place(g, stored, self.round_data(g, x))
+        view = x.with_order(make_channels_first(x.rank)) if self._quantized else x
+        image, window = self.read_window().place(g, view, self.round_data(g, x))
         return g.Conv(image, w, b, group=groups, **window)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -204,12 +204,12 @@ class Conv2D(Convolution):
         if x.sizes[0] == 1:
             rows = self._quantize(g, x, x.value)
             zero = rows.zero_point or g.scalar(0, DType.UINT8)
-            padded = window.pad(g, rows.integers, image, zero)
+            framed = window.pad(g, rows.integers, image, zero)
         else:  # Each image has its own zero point, so the pads are real zeros.
             filled = window.pad(g, x.value, image, g.scalar(0, DType.FLOAT32))
             rows = self._quantize(g, x, g.annotate(filled, DType.FLOAT32, (x.sizes[0], *size)))
-            padded = rows.integers
-        windows = window.gather(g, padded, size, y.tensor.shape[1:3])
+            framed = rows.integers
+        windows = window.gather(g, framed, size, y.tensor.shape[1:3])
         columns = w.with_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
         images = replace(rows, integers=windows)
         bias = None if b is None or self.options.get("adds_no_bias") else b.value
@@ -238,8 +238,8 @@ class Conv2D(Convolution):
         filters, x = self.sizes(1), self.sizes(0)
         window = (filters["H"], filters["W"], self.options.stride_h, self.options.stride_w)
         is_matrix = set(window) == {1} and x["C"] == filters["I"]
-        padded = any(self.options.get("pads", ()))
-        return self._is_delegated and is_matrix and not padded
+        is_padded = any(self.options.get("pads", ()))
+        return self._is_delegated and is_matrix and not is_padded
 
     @property
     def gains_from_integers(self) -> bool:
@@ -333,9 +333,9 @@ class TransposedConvolution(Convolution):
         input.
         """
         y, image = self.output, self.input(2).shape[1:-1]
-        fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)
+        is_fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)
         try:
-            return fixed and self.read_window().count_steps(y.shape[1:-1]) == tuple(image)
+            return is_fixed and self.read_window().count_steps(y.shape[1:-1]) == tuple(image)
         except OperatorError:  # the window does not fit into the image
             return False
 
@@ -391,11 +391,11 @@ class TransposedConvolution(Convolution):
         size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
         excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
         none, two = (g.scalar(number, DType.INT64) for number in (0, 2))
-        missing = g.Max(g.Neg(excess), none)
-        padded = g.Pad(whole, g.Concat(zeros, missing, axis=0))
+        pads = g.Max(g.Neg(excess), none)
+        image = g.Pad(whole, g.Concat(zeros, pads, axis=0))
         first = g.Div(g.Max(excess, none), two)
         axes = g.ints(range(2, x.rank))
-        cropped = g.Slice(padded, first, g.Add(first, size), axes)
+        cropped = g.Slice(image, first, g.Add(first, size), axes)
         return cropped if b is None else g.Add(cropped, b.reshape((b.shape[0], *[1] * count)))
 
 

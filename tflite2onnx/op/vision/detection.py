@@ -82,8 +82,8 @@ class DetectionPostProcess(DynamicShape):
 
     @cached_property
     def _most_per_class(self) -> int:
-        most = int(self.options.get("detections_per_class", _PER_CLASS))
-        return min(most, self._sizes[0])
+        limit = int(self.options.get("detections_per_class", _PER_CLASS))
+        return min(limit, self._sizes[0])
 
     def _read_number(self, name: str) -> np.float32:
         return np.float32(self.options.get(name, 0))
@@ -101,8 +101,8 @@ class DetectionPostProcess(DynamicShape):
             require_equal(scores[0], 1, f"{self.input(1).name} must be a batch of 1")
             require_equal(anchors[1], _CORNERS, f"{self.input(2).name} must have the axes [n, 4]")
         # Regular suppression finds fewer boxes, but its outputs have the same size.
-        most, classes = self._sizes
-        capacity = most * classes
+        limit, classes = self._sizes
+        capacity = limit * classes
         return [(1, capacity, _CORNERS), (1, capacity), (1, capacity), (1,)]
 
     def check(self) -> None:
@@ -112,8 +112,8 @@ class DetectionPostProcess(DynamicShape):
             raise OperatorError(
                 f"nms_iou_threshold must be greater than 0 and at most 1, got {threshold}"
             )
-        if self._classwise and (most := self._most_per_class) < 1:
-            raise OperatorError(f"detections_per_class must be positive, got {most}")
+        if self._classwise and (limit := self._most_per_class) < 1:
+            raise OperatorError(f"detections_per_class must be positive, got {limit}")
 
     def _check_operands(self) -> None:
         boxes, scores, anchors = (self.input(i) for i in range(3))
@@ -195,46 +195,46 @@ class DetectionPostProcess(DynamicShape):
             value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))
         return g.node_outputs("Split", 2, g.cast(value, DType.FLOAT64), g.ints([2, 2]), axis=axis)
 
-    def _suppress_boxes(self, g: Builder, corners: Value, scores: Value, most: int) -> Value:
+    def _suppress_boxes(self, g: Builder, corners: Value, scores: Value, limit: int) -> Value:
         """Return (0, class, box) of all selected boxes, int64 [m, 3].
 
-        The boxes are ordered by class, then by decreasing score, with at most `most` per class.
+        The boxes are ordered by class, then by decreasing score, with at most `limit` per class.
         """
         below = np.nextafter(self._read_number("nms_score_threshold"), np.float32(-np.inf))
         overlap = self._read_number("nms_iou_threshold")
         thresholds = (g.constant(np.array([t], np.float32)) for t in (overlap, below))
-        return g.NonMaxSuppression(corners, scores, g.ints([most]), *thresholds)
+        return g.NonMaxSuppression(corners, scores, g.ints([limit]), *thresholds)
 
     def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _Detections:
         """Select boxes per class, and report the best boxes of all classes."""
-        most, classes = self._sizes
-        capacity = most * classes
+        limit, classes = self._sizes
+        capacity = limit * classes
         selected = self._suppress_boxes(g, corners, scores, self._most_per_class)
         best_scores = g.GatherND(scores, selected)
         # TopK needs at least k elements, and there may be fewer boxes.
         lowest = g.scalar(-np.inf, DType.FLOAT32)
-        padded = g.Pad(best_scores, g.ints([0, capacity]), lowest)
-        values, places = g.node_outputs("TopK", 2, padded, g.ints([capacity]), axis=0)
+        scores_padded = g.Pad(best_scores, g.ints([0, capacity]), lowest)
+        values, places = g.node_outputs("TopK", 2, scores_padded, g.ints([capacity]), axis=0)
         best = g.Gather(g.Pad(selected, g.ints([0, 0, capacity, 0])), places)
         _, class_indices, boxes = g.node_outputs("Split", 3, best, g.ints([1, 1, 1]), axis=1)
-        count = g.Min(g.Shape(best_scores), g.ints([most]))
+        count = g.Min(g.Shape(best_scores), g.ints([limit]))
         slots = np.arange(capacity).reshape(capacity, 1)
         return _Detections(boxes, class_indices, g.Unsqueeze(values, g.ints([1])), count, slots)
 
     def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _Detections:
         """Select boxes by their best class, and report several classes of each box."""
-        most, reported = self._sizes
+        limit, reported = self._sizes
         classes = min(reported, self._classes)
         best_scores = g.reduce("ReduceMax", scores, [1], keepdims=True)
-        selected = self._suppress_boxes(g, corners, best_scores, most)
+        selected = self._suppress_boxes(g, corners, best_scores, limit)
         boxes = g.Slice(selected, g.ints([2]), g.ints([3]), g.ints([1]))
         count = g.Slice(g.Shape(boxes), g.ints([0]), g.ints([1]))
-        boxes = g.Slice(g.Pad(boxes, g.ints([0, 0, most, 0])), g.ints([0]), g.ints([most]))
-        box_scores = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, most])
+        boxes = g.Slice(g.Pad(boxes, g.ints([0, 0, limit, 0])), g.ints([0]), g.ints([limit]))
+        box_scores = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, limit])
         rows = g.Transpose(box_scores, perm=[1, 0])
         top_classes = g.node_outputs("TopK", 2, rows, g.ints([classes]), axis=1)
         if reported > classes:
             pads = g.ints([0, 0, 0, reported - classes])
             top_classes = tuple(g.Pad(v, pads) for v in top_classes)
-        slots = np.where(np.arange(reported) < classes, np.arange(most).reshape(most, 1), most)
+        slots = np.where(np.arange(reported) < classes, np.arange(limit).reshape(limit, 1), limit)
         return _Detections(boxes, top_classes[1], top_classes[0], count, slots)

@@ -64,8 +64,8 @@ class TransformLandmarks(Operator):
         if self._values_per_landmark > min(_DIMENSIONS):
             points, depth = g.node_outputs("Split", 2, points, g.ints([2, 1]), axis=1)
             rest = [depth]
-        moved = g.Gemm(points, turn, shift, transB=1)
-        return g.reshape(g.Concat(moved, *rest, axis=1) if rest else moved, y.shape)
+        points_moved = g.Gemm(points, turn, shift, transB=1)
+        return g.reshape(g.Concat(points_moved, *rest, axis=1) if rest else points_moved, y.shape)
 
 
 class LandmarksToMatrix(Operator):

@@ -53,17 +53,17 @@ class NonMaxSuppression(AnySizes):
         if boxes.rank == 2 and scores.rank == 1:  # for other ranks `check` raises the error
             require_number(boxes.shape[1], _CORNERS, f"{boxes.name} must have {_CORNERS} corners")
             require_equal(boxes.shape[0], scores.shape[0], "each box must have a score")
-        most = Unknown() if self.input(_MOST).data is None else self._max_boxes
-        return [*[(most,)] * (1 + self._is_soft), ()]
+        limit = Unknown() if self.input(_MOST).data is None else self._max_boxes
+        return [*[(limit,)] * (1 + self._is_soft), ()]
 
     @cached_property
     def _max_boxes(self) -> int:
         """The maximum number of boxes, which is constant."""
-        most = integer(self, _MOST)
-        check_element_count(most)
-        if most < 0:
-            raise OperatorError(f"the number of boxes to select must not be negative, got {most}")
-        return most
+        limit = integer(self, _MOST)
+        check_element_count(limit)
+        if limit < 0:
+            raise OperatorError(f"the number of boxes to select must not be negative, got {limit}")
+        return limit
 
     def check(self) -> None:
         soft = self._is_soft
@@ -129,7 +129,7 @@ def _make_scale(g: Builder, sigma: View | None) -> Value | None:
 
 
 def _suppress_by_node(
-    g: Builder, boxes: View, scores: View, most: Value, overlap: np.float32, least: View
+    g: Builder, boxes: View, scores: View, limit: Value, overlap: np.float32, minimum: View
 ) -> Value:
     """Return the indices of the boxes that ONNX's node selects."""
     # ONNX keeps boxes whose overlap equals the threshold, and the kernel drops them.
@@ -137,15 +137,15 @@ def _suppress_by_node(
     selected = g.NonMaxSuppression(
         g.Unsqueeze(boxes, g.ints([0])),
         g.Unsqueeze(scores, g.ints([0, 1])),
-        most,
+        limit,
         g.constant(np.array([below], np.float32)),
-        least.reshape((1,)),
+        minimum.reshape((1,)),
     )
     return g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
 
 
 def _suppress_in_loop(
-    g: Builder, boxes: View, scores: View, most: Value, limits: Thresholds
+    g: Builder, boxes: View, scores: View, limit: Value, limits: Thresholds
 ) -> tuple[Value, Value]:
     """Return the indices and scores of boxes; each iteration of a Loop selects the best box.
 
@@ -156,7 +156,7 @@ def _suppress_in_loop(
     initial_scores = g.Where(is_candidate, scores, g.scalar(-np.inf, DType.FLOAT32))
     start = g.Greater(g.reduce("ReduceMax", initial_scores, [0], keepdims=False), limits.least)
     count = g.reduce("ReduceSum", g.cast(is_candidate, DType.INT64), [0], keepdims=True)
-    rounds = g.Squeeze(g.Min(count, most), g.ints([0]))
+    rounds = g.Squeeze(g.Min(count, limit), g.ints([0]))
     body = _make_round(g, _list_corners(g, boxes), limits, boxes.sizes[:1])
     _, indices, values = g.node_outputs("Loop", 3, rounds, start, initial_scores, body=body)
     return indices, values

@@ -42,8 +42,8 @@ class Resize(ImageOperator):
         if self.read_letters(operand)[axis] in "NC" or self.has_data_dependent_shape:
             return True
         # Other forms gather pixels at constant indices, which depend on both sizes.
-        plain = self.mode is not None and self.input(0).dtype in _RESIZED
-        return operand == 0 and axis in (1, 2) and plain and not self.counts_in_steps
+        is_plain = self.mode is not None and self.input(0).dtype in _RESIZED
+        return operand == 0 and axis in (1, 2) and is_plain and not self.counts_in_steps
 
     @property
     def counts_in_steps(self) -> bool:
@@ -159,8 +159,8 @@ class ResizeBilinear(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        known = () if self._has_dynamic_size else sizes.values()
-        rounds = any(_find_distance(*pair, align=align).denominator > 1 for pair in known)
+        axes = () if self._has_dynamic_size else sizes.values()
+        rounds = any(_find_distance(*pair, align=align).denominator > 1 for pair in axes)
         if not (rounds and self.counts_in_steps):
             if self._suits_rows(g, y, x):
                 return self._resize_rows(g, y, x)

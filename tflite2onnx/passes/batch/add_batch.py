@@ -84,16 +84,16 @@ def add_batch(
     Raises:
         MixedSamplesError: the samples are not independent, or it is not known whether they are.
     """
-    moved, shared = set[Tensor](), find_shared_states(graph)
+    tensors, shared = set[Tensor](), find_shared_states(graph)
     while True:
-        batching = Batching(graph, operator_of, words, same, shared, moved)
+        batching = Batching(graph, operator_of, words, same, shared, tensors)
         try:
             return batching.make_graph()
         except MixedSamplesError:
             reshaped = batching.find_ambiguous_reshape()
-            if reshaped is ABSENT or reshaped in moved:
+            if reshaped is ABSENT or reshaped in tensors:
                 raise
-            moved.add(reshaped)
+            tensors.add(reshaped)
 
 
 class Batching:
@@ -197,13 +197,13 @@ class Batching:
         """Add an operator that reads no sample; its outputs may have sizes of the batch."""
         self._builder.emit(op)
         for y in op.outputs:
-            known = self._builder.walk.known[y]
-            if any(map(has_samples, known.shape)):
-                axis = find_axis(known.shape)
+            tensor = self._builder.walk.known[y]
+            if any(map(has_samples, tensor.shape)):
+                axis = find_axis(tensor.shape)
                 if axis is None or not operator.repeats_elements:
                     raise OperatorError("its elements depend on the number of samples")
                 self._places[y] = Place(axis)
-            elif not known.has_data and any(map(self._depends_on_count, op.inputs)):
+            elif not tensor.has_data and any(map(self._depends_on_count, op.inputs)):
                 self._counted.add(y)
 
     def _add_reshape(self, op: Op) -> None:
@@ -256,16 +256,16 @@ class Batching:
         The samples stay in their axis if the samples of another input are in the same axis.
         """
         rank = max(t.rank for t in op.present)
-        wide = [self._places.get(t) for t in op.present if t.rank == rank]
-        changed = {}
+        places = [self._places.get(t) for t in op.present if t.rank == rank]
+        inputs = {}
         for x in op.present:
             if operator.broadcasts and x in self._places and x.rank < rank:
                 place_of_x = self._places[x]
                 kept = Place(place_of_x.axis + rank - x.rank, place_of_x.outer)
                 sample = (1,) * (rank - x.rank) + self._builder.sample_of(x)
-                before, place = self._builder.count_before(x), kept if kept in wide else None
-                changed[x] = self._builder.reshape(x, sample, before, place=place)
-        return op.with_inputs(changed)
+                before, place = self._builder.count_before(x), kept if kept in places else None
+                inputs[x] = self._builder.reshape(x, sample, before, place=place)
+        return op.with_inputs(inputs)
 
     def _flatten_first(self, op: Op, operator: Operator) -> Op:
         """Reshape the first input as the kernel does."""
@@ -332,11 +332,11 @@ class Batching:
         """Add an operator, all of whose inputs have their samples at matching places."""
         operator = self._operator_of(op)
         if isinstance(operator, IndexesAxes):
-            kept = operator.keep_axis(place.axis)
-            if kept and kept.outputs[0].rank != op.outputs[0].rank:
-                self._add_indexing(op, kept, place)
+            op_kept = operator.keep_axis(place.axis)
+            if op_kept and op_kept.outputs[0].rank != op.outputs[0].rank:
+                self._add_indexing(op, op_kept, place)
                 return
-            op = replace(kept, outputs=op.outputs) if kept else op
+            op = replace(op_kept, outputs=op.outputs) if op_kept else op
         op = replace(op, outputs=tuple(map(self._make_vector, op.outputs)))
         self._builder.emit(self._put_batch_into_sizes(op, operator, first, place))
         outer = operator.count_before_samples(place.outer)
@@ -385,8 +385,8 @@ class Batching:
         wider = None if has_axis else operator.add_leading_axis()
         if not wider:
             raise OperatorError(_MIXES)
-        changed, indices = wider
-        inputs = list(changed.inputs)
+        op_wide, indices = wider
+        inputs = list(op_wide.inputs)
         for i in indices:
             x = require_input(op, i)
             is_wide = x in vectors and not operator.broadcasts
@@ -396,16 +396,16 @@ class Batching:
             else:
                 inputs[i] = self._builder.reshape_batch(x, shape, make_tensor(x, shape))
         outputs = tuple(make_tensor(y, (1, *y.shape)) for y in op.outputs)
-        changed = replace(changed, inputs=tuple(inputs), outputs=outputs)
+        op_wide = replace(op_wide, inputs=tuple(inputs), outputs=outputs)
         if {self._places[t].axis for t in inputs if t in self._places} != {0}:
             raise OperatorError(_MIXES)
         first = next(i for i in indices if inputs[i] in self._places)
         try:
-            self._add_aligned(self._align_inputs(changed, first, Place(0)), first, Place(0))
+            self._add_aligned(self._align_inputs(op_wide, first, Place(0)), first, Place(0))
         except _UnalignedError:
             raise OperatorError(_MIXES) from None
-        for y, wide in zip(op.outputs, outputs, strict=True):
-            self._reshape(wide, self._builder.sample_of(wide)[1:], 1, y)
+        for y, operand in zip(op.outputs, outputs, strict=True):
+            self._reshape(operand, self._builder.sample_of(operand)[1:], 1, y)
 
     # Sub-graphs
 

@@ -104,12 +104,12 @@ class BatchBuilder:
 
     def infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
         """Return the shape of the output if inputs have these shapes; empty if they contradict."""
-        known = self.walk.known
+        tensors = self.walk.known
         # In a shape walk the sizes of a tensor may be dimensions.
-        resized = {t: replace(known[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
+        resized = {t: replace(tensors[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
         try:
             with as_operator_error():
-                (shape,) = self._operator_of(op.with_inputs({**known, **resized})).infer_outputs()
+                (shape,) = self._operator_of(op.with_inputs({**tensors, **resized})).infer_outputs()
         except OperatorError:
             if shapes:
                 raise
@@ -195,17 +195,17 @@ class BatchBuilder:
         if inner is None:
             raise OperatorError(f"{x.name} must be such that it can be repeated for each sample")
         whole = join_samples(sample, place)
-        single, wide = (
+        single, shape = (
             (*sample[: place.axis], place.outer, size, inner, *sample[place.axis + 1 :])
             for size in (1, SAMPLES)
         )
         if (place.outer, inner) != (1, 1):
             x = self.reshape_batch(x, single, make_tensor(x, single))
         else:
-            wide = whole
-        y = make_tensor(x, _drop_samples(wide))
-        self.add("BROADCAST_TO", [x, self.list_sizes(wide, rest=False)], y)
-        if wide != whole:
+            shape = whole
+        y = make_tensor(x, _drop_samples(shape))
+        self.add("BROADCAST_TO", [x, self.list_sizes(shape, rest=False)], y)
+        if shape != whole:
             y = self.reshape_batch(y, whole, make_tensor(y, sample))
         self.places[y] = place
         return y

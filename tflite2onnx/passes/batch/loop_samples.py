@@ -31,8 +31,8 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
         MixedSamplesError: the size of an output is known at run time only.
     """
     _check_sizes(graph, operator_of)
-    fixed = [replace(t, shape_signature=()) for t in graph.inputs]
-    declared = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed]
+    inputs_fixed = [replace(t, shape_signature=()) for t in graph.inputs]
+    declared = [t if has_batch_axis(t) else add_first_axis(t) for t in inputs_fixed]
     ops = count_samples(declared[0])
     (count,), number = ops[-1].outputs, _make_number("sample")
     buffers = [_make_buffer(ops, t, count) for t in graph.outputs]
@@ -48,9 +48,9 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
 
 def _check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
     """Raise MixedSamplesError if the size of an output depends on data."""
-    known = ShapeWalk(graph, operator_of, {}).walk()
+    tensors = ShapeWalk(graph, operator_of, {}).walk()
     for tensor in graph.outputs:
-        if has_dimensions(known.get(tensor, tensor).shape):
+        if has_dimensions(tensors.get(tensor, tensor).shape):
             raise MixedSamplesError(f"the size of {tensor.name} is known at run time only")
 
 
@@ -58,12 +58,12 @@ def _list_names(graph: Graph) -> list[str]:
     return [tensor.name for tensor in graph.outputs]
 
 
-def _make_body(body: Graph, graph: Graph, declared: Sequence[Tensor], count: Tensor) -> Graph:
+def _make_body(body: Graph, graph: Graph, inputs: Sequence[Tensor], count: Tensor) -> Graph:
     """Return the sub-graph that computes one sample, and writes it into the whole outputs."""
     number, *whole = body.inputs
     ops: list[Op] = []
     (scalar,) = _add(ops, "RESHAPE", [number, make_list([])], Tensor("sample", (), DType.INT32))
-    for old, new in zip(graph.inputs, declared, strict=True):
+    for old, new in zip(graph.inputs, inputs, strict=True):
         index = number if old.rank == new.rank else scalar
         _add(ops, "GATHER", [new, index], old, axis=0, batch_dims=0)
     # The outputs of all samples keep the names, so the tensors of one sample get other names.
@@ -72,13 +72,13 @@ def _make_body(body: Graph, graph: Graph, declared: Sequence[Tensor], count: Ten
     parts: list[Tensor] = []
     for sample, target in zip(graph.outputs, whole, strict=True):
         shape = (1, *target.shape[1:])
-        wide = replace(target, name=f"{target.name}/part", shape=shape)
-        _add(ops, "RESHAPE", [sample, make_list(shape)], wide)
+        part = replace(target, name=f"{target.name}/part", shape=shape)
+        _add(ops, "RESHAPE", [sample, make_list(shape)], part)
         zeros = make_list([0] * (len(shape) - 1))
         place = Tensor("place", (len(shape),), DType.INT32)
         _add(ops, "CONCATENATION", [number, zeros] if len(shape) > 1 else [number], place, axis=0)
         following = replace(target, name=f"{target.name}/next")
-        parts += _add(ops, "DYNAMIC_UPDATE_SLICE", [target, wide, place], following)
+        parts += _add(ops, "DYNAMIC_UPDATE_SLICE", [target, part, place], following)
     (following,) = _add(ops, "ADD", [number, make_list([1])], _make_number("sample"))
     (goes_on,) = _add(ops, "LESS", [following, count], _make_condition())
     done = replace(body, ops=tuple(ops), outputs=(goes_on, following, *parts))

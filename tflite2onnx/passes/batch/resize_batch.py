@@ -82,9 +82,9 @@ def resize_batch(
     Raises:
         OptionError: the graph cannot compute a batch of this size.
     """
-    wanted = Batch.from_text(text)
-    batch, size = _add_samples(graph, wanted, operator_of, words), wanted.size
-    shared = () if wanted.loops else find_shared_states(graph)
+    option = Batch.from_text(text)
+    batch, size = _add_samples(graph, option, operator_of, words), option.size
+    shared = () if option.loops else find_shared_states(graph)
     resized = {t: _resize_input(t, size) for t in batch.inputs if t not in shared}
     counted = {name_axis(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
     states = batch.inputs[len(graph.own_inputs) :]
@@ -133,11 +133,11 @@ def _add_samples(
     try:
         return _add_with_equal_sizes(graph, operator_of, words)
     except MixedSamplesError as error:
-        fixed = _fix_inner_sizes(graph)
-        if fixed is graph:
+        static = _fix_inner_sizes(graph)
+        if static is graph:
             raise _refuse(batch, error) from error
         try:
-            added = add_batch(fixed, operator_of, {}, {})
+            added = add_batch(static, operator_of, {}, {})
         except MixedSamplesError as other:
             raise _refuse(batch, other) from other
         if words:
@@ -187,12 +187,12 @@ def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[
 
 def _fix_inner_sizes(graph: Graph) -> Graph:
     """Return the graph in which only the first sizes are dynamic."""
-    changed = {
+    inputs = {
         t: replace(t, shape_signature=(t.shape_signature[0], *t.shape[1:]))
         for t in graph.inputs
         if t.dynamic_axes - {0}
     }
-    return graph.replace_tensors(changed) if changed else graph
+    return graph.replace_tensors(inputs) if inputs else graph
 
 
 def _resize_input(tensor: Tensor, size: Size) -> Tensor:

@@ -127,9 +127,9 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
         return None
     shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
     paddings = make_int32(f"{op.outputs[0].name}/paddings", np.reshape(pads, (-1, 2)))
-    padded = rw.op("PAD", x, paddings, like=x, shape=shape)
+    image = rw.op("PAD", x, paddings, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
-    convolution = rewrite_conv_2d(replace(op, inputs=(padded, *weights), options=options))
+    convolution = rewrite_conv_2d(replace(op, inputs=(image, *weights), options=options))
     return [*rw.ops, *convolution] if convolution else None
 
 
@@ -143,8 +143,8 @@ def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
     lists = strides, dilations = [
         op.options.get(name, [1] * len(layout)) for name in ("strides", "dilations")
     ]
-    plain = all(len(part) == len(layout) and part[0] == part[-1] == 1 for part in lists)
-    if not plain or op.options.get("data_format", layout) != layout or padding == "EXPLICIT":
+    is_plain = all(len(part) == len(layout) and part[0] == part[-1] == 1 for part in lists)
+    if not is_plain or op.options.get("data_format", layout) != layout or padding == "EXPLICIT":
         raise OperatorError("its window must have one number for each axis of an image")
     return {
         "fused_activation_function": "NONE",
@@ -174,11 +174,11 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op]:
     (x, low, high), (y,) = op.present, op.outputs
     capped = replace(y, name=f"{y.name}/minimum")
     custom = x.dtype in (DType.FLOAT64, DType.UINT16, DType.UINT32, DType.UINT64)
-    least, most = ("FlexMinimum", "FlexMaximum") if custom else ("MINIMUM", "MAXIMUM")
+    lower, upper = ("FlexMinimum", "FlexMaximum") if custom else ("MINIMUM", "MAXIMUM")
     first = replace(
-        op, code=least, custom=custom, inputs=(x, high), outputs=(capped,), options=Options()
+        op, code=lower, custom=custom, inputs=(x, high), outputs=(capped,), options=Options()
     )
-    return [first, replace(first, code=most, inputs=(capped, low), outputs=op.outputs)]
+    return [first, replace(first, code=upper, inputs=(capped, low), outputs=op.outputs)]
 
 
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
@@ -260,16 +260,16 @@ def repeat_block_size(code: str) -> Rule:
 
 def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     """FusedBatchNorm in inference: (x - mean) * scale / sqrt(variance + epsilon) + offset."""
-    plain = op.options.get("data_format", "NHWC") in ("NHWC", "NDHWC")
+    is_plain = op.options.get("data_format", "NHWC") in ("NHWC", "NDHWC")
     is_float = all(t.dtype is DType.FLOAT32 for t in op.present)
-    if op.options.get("is_training", True) or not plain or not is_float:
+    if op.options.get("is_training", True) or not is_plain or not is_float:
         return None
     x, scale, offset, mean, variance = op.present
     y, rw = op.outputs[0], Rewriter(op)
     channels = replace(variance, name=y.name)
     epsilon = np.array(op.options.get("epsilon", 1e-4), np.float32).reshape(())
-    least = make_constant(f"{y.name}/epsilon", epsilon, variance)
-    stabilized = rw.op("ADD", variance, least, like=channels, name="variance")
+    epsilon_constant = make_constant(f"{y.name}/epsilon", epsilon, variance)
+    stabilized = rw.op("ADD", variance, epsilon_constant, like=channels, name="variance")
     deviation = rw.op("SQRT", stabilized, like=channels, name="deviation")
     factor = rw.op("DIV", scale, deviation, like=channels, name="factor")
     product = rw.op("MUL", mean, factor, like=channels, name="mean")

@@ -51,15 +51,15 @@ def _translate_op(op: Op) -> Sequence[Op]:
         return [as_builtin(op, EARLIER_NAMES[op.code])]
     if not op.custom or not op.code.startswith(PREFIX):
         return [op]
-    known = replace(op, options=Options(_read_attributes(op)))
+    op_read = replace(op, options=Options(_read_attributes(op)))
     rule = RULES.get(op.code.removeprefix(PREFIX))
     if rule is None or has_converter(op):
-        return [known]
+        return [op_read]
     try:
         with as_operator_error():
-            return rule(known) or [known]
+            return rule(op_read) or [op_read]
     except OperatorError:
-        return [known]
+        return [op_read]
 
 
 def _read_attributes(op: Op) -> Mapping[str, Any]:

@@ -50,8 +50,8 @@ class _Axis(NamedTuple):
 def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
     """Return the operators that replace a transposed convolution; none if it is not changed."""
     x, y, (stride, *others) = op.operand(2), op.outputs[0], converter.read_window().strides
-    known = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
-    if not known or others != [stride] or stride == 1 or not _has_constants(op):
+    is_static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
+    if not is_static or others != [stride] or stride == 1 or not _has_constants(op):
         return []
     axes = _place_blocks(converter, x.shape[1:3], y.shape[1:3])
     return _convolve_blocks(op, axes, stride)
@@ -122,8 +122,8 @@ def _arrange_filters(w: Tensor, stride: int) -> Tensor:
     outputs, height, width, channels = w.shape
     places = [_count_places(n, stride) for n in (height, width)]
     rest = [n * stride - k for n, k in zip(places, (height, width), strict=True)]
-    padded = np.pad(w.values, [(0, 0), (0, rest[0]), (0, rest[1]), (0, 0)])
-    split = padded.reshape(outputs, places[0], stride, places[1], stride, channels)
+    weights = np.pad(w.values, [(0, 0), (0, rest[0]), (0, rest[1]), (0, 0)])
+    split = weights.reshape(outputs, places[0], stride, places[1], stride, channels)
     # Elements farther from the first element multiply an earlier pixel.
     arranged = split[:, ::-1, :, ::-1].transpose(2, 4, 0, 1, 3, 5)
     filters = np.ascontiguousarray(arranged.reshape(-1, *places, channels))

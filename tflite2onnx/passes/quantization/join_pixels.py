@@ -137,12 +137,12 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
     rw, x, w, y = Rewriter(op), op.operand(0), op.operand(1), op.outputs[0]
     bias = op.inputs[2] if op.inputs[2:] else None
     n, height, width, channels = x.shape
-    missing = pieces.width * pieces.joined - width
-    if missing:
+    count = pieces.width * pieces.joined - width
+    if count:
         columns = make_int32(
-            f"{x.name}/columns", np.array([0, 0, 0, 0, 0, missing, 0, 0]).reshape(4, 2)
+            f"{x.name}/columns", np.array([0, 0, 0, 0, 0, count, 0, 0]).reshape(4, 2)
         )
-        shape = (n, height, width + missing, channels)
+        shape = (n, height, width + count, channels)
         x = rw.op("PAD", x, columns, like=x, name="padded", shape=shape)
     shape = (n, height, pieces.width, pieces.joined * channels)
     data = _join_columns(rw, x, make_like(x, "pieces", shape))
@@ -178,9 +178,9 @@ def _place_pieces(block: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad:
     width, blocks, before = (
         -(-n // m) for n, m in ((x.shape[2], joined), (y.shape[2], block), (pad, joined))
     )
-    read = before + ((block - 1) * stride + w.shape[2] - 1 - pad) // joined + 1
-    after = max(blocks - 1 + read - width - before, 0)
-    return _Pieces(block, joined, read, before * joined - pad, width, (before, after))
+    count = before + ((block - 1) * stride + w.shape[2] - 1 - pad) // joined + 1
+    after = max(blocks - 1 + count - width - before, 0)
+    return _Pieces(block, joined, count, before * joined - pad, width, (before, after))
 
 
 def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:

@@ -107,8 +107,8 @@ def _join_windows(op: Op) -> list[Op]:
 def _meets_conditions(op: Op, converter: Conv2D) -> bool:
     """Return whether conditions 1 and 2 hold."""
     w, window = op.operand(1), converter.read_window()
-    plain = set(window.dilations) == {1} and window.kernel[1] > 1 and w.dtype is DType.INT8
-    if not plain or not converter.is_hybrid or op.activation not in ("NONE", *BOUNDS):
+    is_plain = set(window.dilations) == {1} and window.kernel[1] > 1 and w.dtype is DType.INT8
+    if not is_plain or not converter.is_hybrid or op.activation not in ("NONE", *BOUNDS):
         return False
     bias = op.operand(2)
     if not (w.is_symmetric and bias.has_data and is_float(bias)):
@@ -170,8 +170,8 @@ def _sum_rows(
     rows, count = x.shape[1] + sum(options["pads"][::2]), len(filters.values) // outputs
     zeros = make_constant(f"{bias.name}/rows", np.zeros(len(filters.values), np.float32), bias)
     product = make_like(y, "rows", (n, rows, width, len(filters.values)))
-    plain = {**options, "fused_activation_function": "NONE", "adds_no_bias": True}
-    rw.op("CONV_2D", x, filters, zeros, output=product, **plain)
+    settings = {**options, "fused_activation_function": "NONE", "adds_no_bias": True}
+    rw.op("CONV_2D", x, filters, zeros, output=product, **settings)
     total = None
     for row in range(count):
         begin = make_int32(f"{product.name}/begin{row}", [0, row, 0, row * outputs])

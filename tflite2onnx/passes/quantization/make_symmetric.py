@@ -79,8 +79,8 @@ def _list_tensors(graph: Graph) -> set[Tensor]:
     """Return the tensors of a graph, without constant weights of products: see `_round_weights`."""
     tensors = {tensor for inner in graph.walk_graphs() for tensor in inner.inputs}
     for op in graph.walk_ops():
-        declared = find_operator(op).quantization
-        weights = declared.weights if isinstance(declared, Product) else None
+        declaration = find_operator(op).quantization
+        weights = declaration.weights if isinstance(declaration, Product) else None
         tensors |= {*op.outputs}
         tensors |= {t for i, t in enumerate(op.inputs) if t and (i != weights or not t.has_data)}
     return tensors
@@ -114,14 +114,14 @@ def _requantize(tensor: Tensor) -> Tensor:
     """
     scales = _find_quantization(tensor)
     if _is_symmetric_uint8(tensor):
-        plain = replace(scales, zero_point=np.zeros_like(scales.zero_point))
-        return replace(tensor, dtype=DType.INT8, quantization=plain)
+        result = replace(scales, zero_point=np.zeros_like(scales.zero_point))
+        return replace(tensor, dtype=DType.INT8, quantization=result)
     bounds = np.array(find_integer_range(tensor.dtype))
-    most = (
+    largest = (
         np.abs(bounds[:, None] - scales.zero_point.reshape(-1)).max(0).reshape(scales.scale.shape)
     )
     dtype = DType.INT8 if tensor.dtype in _EIGHT_BITS else tensor.dtype
-    scale = (scales.scale * (most / find_integer_range(dtype)[1])).astype(np.float32)
+    scale = (scales.scale * (largest / find_integer_range(dtype)[1])).astype(np.float32)
     new = scales.with_scale(scale, np.zeros_like(scales.zero_point))
     data = None if not tensor.has_data else _round_anew(tensor.values, tensor, new, dtype)
     return replace(tensor, dtype=dtype, quantization=new, data=data)
@@ -161,12 +161,12 @@ def _requantize_operands(
         needs_relu = _implies_relu(operator, result)
     if needs_relu and operator.fuses_activation:
         op = op.with_activation("RELU")
-    ops, declared = moved.rewrite(op), operator.quantization
-    if isinstance(declared, Product):
-        shifts = moved.find_shift(op.inputs[declared.data]), moved.find_shift(result)
-        ops = [*ops[:-1], _round_product(ops[-1], declared, changed, shifts)]
-    if isinstance(declared, Real) and declared.bias:
-        ops = [*ops[:-1], _round_bias(ops[-1], *declared.bias, changed)]
+    ops, declaration = moved.rewrite(op), operator.quantization
+    if isinstance(declaration, Product):
+        shifts = moved.find_shift(op.inputs[declaration.data]), moved.find_shift(result)
+        ops = [*ops[:-1], _round_product(ops[-1], declaration, changed, shifts)]
+    if isinstance(declaration, Real) and declaration.bias:
+        ops = [*ops[:-1], _round_bias(ops[-1], *declaration.bias, changed)]
     if needs_relu and not operator.fuses_activation:
         ops = [*ops[:-1], *_append_relu(ops[-1], changed[result])]
     return ops
@@ -177,9 +177,9 @@ def _dequantize_inputs(
 ) -> list[Op]:
     """Return a custom operator that reads real numbers: kernels take uint8 or floats."""
     rw = Rewriter(op)
-    read = [t for t in dict.fromkeys(op.present) if t in changed]
-    real = {t: moved.read_real(rw, t, is_shifted=False) for t in read}
-    return [*rw.ops, op.with_inputs(real)]
+    tensors = [t for t in dict.fromkeys(op.present) if t in changed]
+    numbers = {t: moved.read_real(rw, t, is_shifted=False) for t in tensors}
+    return [*rw.ops, op.with_inputs(numbers)]
 
 
 def _limit_input(op: Op, result: Tensor) -> list[Op]:
@@ -201,11 +201,11 @@ def _limit_input(op: Op, result: Tensor) -> list[Op]:
 
 
 def _check_numbers(operator: Operator) -> None:
-    declared = operator.quantization
+    declaration = operator.quantization
     if (
         operator.op.is_builtin(*_EXPOSING)
-        or (isinstance(declared, Real) and declared.multiplies and not declared.bias)
-        or (isinstance(declared, Product) and declared.accumulates)
+        or (isinstance(declaration, Real) and declaration.multiplies and not declaration.bias)
+        or (isinstance(declaration, Product) and declaration.accumulates)
     ):
         raise OperatorError(
             "it depends on the integers of the file: quantization symmetric must not be used, or"
@@ -232,35 +232,35 @@ def _append_relu(op: Op, result: Tensor) -> list[Op]:
 
 
 def _round_product(
-    op: Op, declared: Product, changed: Mapping[Tensor, Tensor], shifts: tuple[float, float]
+    op: Op, declaration: Product, changed: Mapping[Tensor, Tensor], shifts: tuple[float, float]
 ) -> Op:
     """Return a product with constant weights and bias rounded anew.
 
     `shifts` are the increases of the real numbers of the data and of the result.
     """
-    x, w, bias = (op.operand(i) for i in declared.operands)
+    x, w, bias = (op.operand(i) for i in declaration.operands)
     if not is_quantized(x) or not is_quantized(w):
         return op
     data, sums = changed.get(x, x), _dequantize_bias(x, w, bias)
     if bias is ABSENT and any(shifts):
         bias = Tensor(f"{op.outputs[0].name}/bias", op.outputs[0].shape[-1:], DType.INT32)
         sums = np.zeros(bias.shape)
-        op = replace(op, inputs=(*op.inputs[: declared.bias], bias))
+        op = replace(op, inputs=(*op.inputs[: declaration.bias], bias))
     inputs = [*op.inputs]
-    weights, axis = changed.get(w, w), _find_channels(op, declared, w)
+    weights, axis = changed.get(w, w), _find_channels(op, declaration, w)
     if w.has_data:
         sums = sums + shifts[1]
         is_coarse = bool((np.abs(sums) > _multiply_scales(data, w) * _LARGEST_BIAS).any())
         round_anew = _is_asymmetric(w) or is_coarse
         weights = _round_weights(w, axis, data, sums) if round_anew else w
-        inputs[declared.weights] = weights
+        inputs[declaration.weights] = weights
     if sums.size:
         if shifts[0]:
             sums = sums - shifts[0] * sum_weights(weights, axis or 0)
         scale = _multiply_scales(data, weights)
         whole = np.rint(sums / scale).astype(np.int32)
         scales = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
-        inputs[declared.bias] = replace(bias, data=whole, dtype=DType.INT32, quantization=scales)
+        inputs[declaration.bias] = replace(bias, data=whole, dtype=DType.INT32, quantization=scales)
     return replace(op, inputs=tuple(inputs))
 
 
@@ -288,12 +288,12 @@ def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
     return bias.values.astype(np.float64) * _multiply_scales(x, weights)
 
 
-def _find_channels(op: Op, declared: Product, weights: Tensor) -> int | None:
+def _find_channels(op: Op, declaration: Product, weights: Tensor) -> int | None:
     """Return the axis of weights that has a scale for each channel, None for a single scale."""
     scales = _find_quantization(weights)
     if scales.per_axis:
         return scales.axis
-    if declared.depthwise:
+    if declaration.depthwise:
         return weights.rank - 1
     return 0 if op.is_builtin("CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV") else None
 
@@ -306,11 +306,11 @@ def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array) -> Tenso
     scales = _find_quantization(w)
     numbers = decode_constant(w.values, scales)
     others = tuple(i for i in range(w.rank) if i != axis)
-    most = np.abs(numbers).max(others, initial=0).reshape(-1).astype(np.float64)
-    scale = np.maximum(most / _LARGEST, scales.scale)
+    largest = np.abs(numbers).max(others, initial=0).reshape(-1).astype(np.float64)
+    scale = np.maximum(largest / _LARGEST, scales.scale)
     if sums.size:
-        least = np.abs(sums) / (_find_quantization(x).scale[0] * _LARGEST_BIAS)
-        scale = np.maximum(scale, least if axis is not None else least.max(initial=0))
+        minimum = np.abs(sums) / (_find_quantization(x).scale[0] * _LARGEST_BIAS)
+        scale = np.maximum(scale, minimum if axis is not None else minimum.max(initial=0))
     new = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64), axis or 0)
     integers = _keep_sums(encode_numbers(numbers, new, DType.INT8), numbers, new)
     return replace(w, dtype=DType.INT8, data=integers, quantization=new)
@@ -323,12 +323,12 @@ def _keep_sums(integers: Array, numbers: Array, scales: Quantization) -> Array:
     """
     scale, _ = broadcast_parameters(scales, make_identity(numbers.ndim))
     errors = numbers.astype(np.float64) / scale - integers
-    axis, changed = scales.axis, integers.copy()
-    rows = zip(np.moveaxis(errors, axis, 0), np.moveaxis(changed, axis, 0), strict=True)
-    for error, row in rows if scales.per_axis else [(errors, changed)]:
+    axis, result = scales.axis, integers.copy()
+    rows = zip(np.moveaxis(errors, axis, 0), np.moveaxis(result, axis, 0), strict=True)
+    for error, row in rows if scales.per_axis else [(errors, result)]:
         count = round(float(error.sum()))
         sign = np.sign(count)
         nearest = np.argsort(-sign * error, axis=None, kind="stable")[: abs(count)]
         places = np.unravel_index(nearest, error.shape)
         row[places] = np.clip(row[places] + sign, -_LARGEST, _LARGEST)
-    return changed
+    return result

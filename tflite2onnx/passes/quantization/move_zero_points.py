@@ -91,13 +91,13 @@ class MovedZeroPoints:
         """Return the tensors that all operators can read and write without their zero point."""
         groups = _Groups()
         for op in graph.walk_ops():
-            moved = {i: t for i, t in list_operands(op).items() if _has_zero_point(t)}
-            is_known = bool(moved) and is_valid(find_operator(op))
-            for operand, tensor in moved.items():
+            operands = {i: t for i, t in list_operands(op).items() if _has_zero_point(t)}
+            is_known = bool(operands) and is_valid(find_operator(op))
+            for operand, tensor in operands.items():
                 is_allowed = is_known and tensor not in self._ends and self._allows(op, operand)
                 groups.add(tensor, is_allowed=is_allowed)
             if op.is_builtin(*_SELECTING) and not _is_real(op):
-                groups.join([*moved.values()])
+                groups.join([*operands.values()])
         return groups.list_allowed()
 
     def _allows(self, op: Op, operand: int) -> bool:
@@ -118,15 +118,15 @@ class MovedZeroPoints:
         return _is_real(op)
 
     def _allows_product(self, op: Op, operand: int) -> bool:
-        declared = find_operator(op).quantization
-        if not isinstance(declared, Product):
+        declaration = find_operator(op).quantization
+        if not isinstance(declaration, Product):
             return False
-        weights, bias = op.operand(declared.weights), op.operand(declared.bias)
+        weights, bias = op.operand(declaration.weights), op.operand(declaration.bias)
         scales = None if not weights.has_data else weights.quantization
         if not scales or scales.block_size or (bias is not ABSENT and not bias.has_data):
             return False
         depends = self._is_dynamic and any(_list_pads(op))
-        reads = operand == declared.data and op.code != "TRANSPOSE_CONV"
+        reads = operand == declaration.data and op.code != "TRANSPOSE_CONV"
         return operand < 0 or (reads and not depends)
 
     def _compute_real(self, op: Op) -> list[Op]:
@@ -154,11 +154,11 @@ class MovedZeroPoints:
         if not is_quantized(x):
             return x
         result = rw.source.outputs[0]
-        real = rw.op("DEQUANTIZE", x, output=make_float_like(x, f"real for {result.name}"))
+        numbers = rw.op("DEQUANTIZE", x, output=make_float_like(x, f"real for {result.name}"))
         if is_shifted or x not in self.tensors:
-            return real
+            return numbers
         output = make_float_like(x, f"own for {result.name}")
-        return rw.op("ADD", real, -self.find_shift(x), output=output, **_PLAIN)
+        return rw.op("ADD", numbers, -self.find_shift(x), output=output, **_PLAIN)
 
     def _pad(self, op: Op) -> list[Op]:
         """Return PADV2 in place of PAD, or before a convolution that pads."""
@@ -180,10 +180,10 @@ class MovedZeroPoints:
         shape = tuple(size + sum(amounts) for size, amounts in zip(x.shape, table, strict=True))
         output = make_like(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
         paddings = make_int32(f"{op.outputs[0].name}/paddings", np.array(table))
-        padded = rw.op("PADV2", x, paddings, zero, output=output)
+        image = rw.op("PADV2", x, paddings, zero, output=output)
         options = {**op.options, "padding": "VALID"}
         options.pop("pads", None)
-        return [*rw.ops, replace(op.with_inputs({x: padded}), options=Options(options))]
+        return [*rw.ops, replace(op.with_inputs({x: image}), options=Options(options))]
 
 
 class _Groups:
@@ -248,8 +248,8 @@ def _store_as_int8(tensor: Tensor) -> Quantization:
 
 def _drop_zero_point(tensor: Tensor) -> Tensor:
     storage = _store_as_int8(tensor)
-    plain = replace(storage, zero_point=np.zeros_like(storage.zero_point))
-    return replace(tensor, dtype=DType.INT8, quantization=plain)
+    result = replace(storage, zero_point=np.zeros_like(storage.zero_point))
+    return replace(tensor, dtype=DType.INT8, quantization=result)
 
 
 def _list_pads(op: Op) -> Sequence[int]:

@@ -25,8 +25,8 @@ def drop_unobserved_states(graph: Graph, kept: Collection[int] = ()) -> Graph:
     observed, number = set(kept), -1
     while len(observed) > number:
         number = len(observed)
-        read = (*graph.own_outputs, *(graph.outputs[first_output + i] for i in observed))
-        _, alive = find_live_ops(replace(graph, outputs=read))
+        tensors = (*graph.own_outputs, *(graph.outputs[first_output + i] for i in observed))
+        _, alive = find_live_ops(replace(graph, outputs=tensors))
         observed |= {i for i in states if graph.inputs[first_input + i] in alive}
     if number == len(states):
         return graph

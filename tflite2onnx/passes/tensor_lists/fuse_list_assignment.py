@@ -57,16 +57,16 @@ def _fold_lists_of_axes(graph: Graph) -> Graph:
 
     A SHAPE stays, because dynamic sizes have no names yet.
     """
-    known: dict[Tensor, Tensor] = {}
+    constants: dict[Tensor, Tensor] = {}
 
     def fold(op: Op) -> list[Op]:
-        op = op.with_inputs(known)
+        op = op.with_inputs(constants)
         folds = op.is_builtin("CONCATENATION", "EXPAND_DIMS", "FILL", "RANK")
         results = fold_operator(op, find_supported_operator(op), _LIST_BYTES) if folds else []
-        known.update(zip(op.outputs, results, strict=False))
+        constants.update(zip(op.outputs, results, strict=False))
         return [] if results else [op]
 
-    return graph.rewrite(fold, known) if "RANK" in graph.codes else graph
+    return graph.rewrite(fold, constants) if "RANK" in graph.codes else graph
 
 
 def _fix_known_rows(graph: Graph) -> Graph:
@@ -75,8 +75,8 @@ def _fix_known_rows(graph: Graph) -> Graph:
     single = [t for t in items if t.shape[:1] == (1,) and 0 in t.dynamic_axes]
     if not single:
         return graph
-    known = infer_dimensions(graph)
-    rows = [t for t in single if known.get(t, t).shape[:1] == (1,)]
+    shapes_known = infer_dimensions(graph)
+    rows = [t for t in single if shapes_known.get(t, t).shape[:1] == (1,)]
     return graph.replace_tensors({t: replace(t, shape_signature=()) for t in rows})
 
 

@@ -58,14 +58,14 @@ class _List:
             for axis, size in enumerate(self.sizes)
         )
 
-    def _find_size(self, axis: int, known: Known, inputs: Sequence[Tensor]) -> Size:
+    def _find_size(self, axis: int, shapes: Known, inputs: Sequence[Tensor]) -> Size:
         item = self.item
         if not item:
             return 1
         place = axis - len(self.sizes)
-        size = known.get(item, item).shape[place]
+        size = shapes.get(item, item).shape[place]
         places = [(x, axis) for x in inputs for axis in sorted(x.dynamic_axes)]
-        equal_places = (p for p in places if known[p[0]].shape[p[1]] == size)
+        equal_places = (p for p in places if shapes[p[0]].shape[p[1]] == size)
         return size if is_known(size) else next(equal_places, evaluate(size))
 
 
@@ -85,15 +85,15 @@ def lower_tensor_lists(graph: Graph) -> Graph:
 
 def _replace_lists(graph: Graph) -> Graph:
     lists = _find_lists(graph)
-    known: Known = {}
-    sizes = {entry: entry.find_sizes(known, ()) for entry in lists.values()}
+    inferred: Known = {}
+    sizes = {entry: entry.find_sizes(inferred, ()) for entry in lists.values()}
     for _ in sizes:  # the item sizes of one list may depend on those of another list
-        known = infer_dimensions(_lower_graph(graph, lists, sizes, known))
-        shapes = {entry: entry.find_sizes(known, graph.inputs) for entry in sizes}
+        inferred = infer_dimensions(_lower_graph(graph, lists, sizes, inferred))
+        shapes = {entry: entry.find_sizes(inferred, graph.inputs) for entry in sizes}
         if shapes == sizes:
             break
         sizes = shapes
-    return _lower_graph(graph, lists, sizes, known)
+    return _lower_graph(graph, lists, sizes, inferred)
 
 
 def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, Form]]:
@@ -122,13 +122,13 @@ def _find_lists(graph: Graph) -> dict[Tensor, _List]:
     uses: dict[Tensor, list[Op]] = {}
     for op, form in _list_uses(graph.walk_ops()):
         uses.setdefault(_find_root(above, find_operand(op, form.lists[0])), []).append(op)
-    known = {}
+    lists = {}
     with collect_errors() as errors:
         for root, ops in uses.items():
             with errors.at(ops[0].place):
-                known[root] = _describe_list(ops)
+                lists[root] = _describe_list(ops)
     return {
-        t: known[_find_root(above, t)] for t in {**above, **known} if _find_root(above, t) in known
+        t: lists[_find_root(above, t)] for t in {**above, **lists} if _find_root(above, t) in lists
     }
 
 
@@ -167,25 +167,25 @@ def _describe_list(ops: Sequence[Op]) -> _List:
     pairs = _list_uses(ops)
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
-    inputs = [(find_operand(op, n), more) for op, n, more in numbers if n >= 0]
+    inputs = [(find_operand(op, n), grows) for op, n, grows in numbers if n >= 0]
     outputs = [find_operand(op, n) for op, n, _ in numbers if n < 0]
     types = {t.dtype for t in (*(t for t, _ in inputs), *outputs)}
     stated = [find_operand(op, form.shape) for op, form in pairs if form.shape is not None]
     shapes = [t.values for t in stated if t.has_data]
     written = [data.tolist() for data in shapes if data.ndim == 1]
-    ranks = {t.rank - more for t, more in inputs} | {len(shape) for shape in written}
+    ranks = {t.rank - grows for t, grows in inputs} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
         raise OperatorError("the items of its list must have one known dtype and rank")
     sizes = [{size for size in column if size >= 0} for column in zip(*written, strict=True)]
     sizes = sizes or [set()] * ranks.pop()
     if any(len(entry) > 1 for entry in sizes):
         raise OperatorError("the items of its list must have one shape")
-    known = tuple(next(iter(entry), None) for entry in sizes)
+    sizes_listed = tuple(next(iter(entry), None) for entry in sizes)
     makers = [op for op, form in pairs if form.lists == (~0,)]
-    if any(op.code in MAKERS for op in makers) and None in known and not inputs:
+    if any(op.code in MAKERS for op in makers) and None in sizes_listed and not inputs:
         raise OperatorError("the items of its list must have a known shape")
     single = not any(form.resizes for _, form in pairs) and all(map(_holds_one_item, makers))
-    return _List(types.pop(), known, inputs[0][0] if inputs else None, single)
+    return _List(types.pop(), sizes_listed, inputs[0][0] if inputs else None, single)
 
 
 def _holds_one_item(maker: Op) -> bool:
@@ -199,7 +199,7 @@ def _lower_graph(
     graph: Graph,
     lists: Mapping[Tensor, _List],
     sizes: Mapping[_List, Sequence[Size]],
-    known: Known,
+    shapes: Known,
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _make_tensor(t, entry.dtype, sizes[entry]) for t, entry in lists.items()}
@@ -208,7 +208,7 @@ def _lower_graph(
         entry = lists[first]
         tensors |= _reshape_reads(op, form, sizes[entry])
         if op.code in MAKERS:
-            count = _count_items(op, known)
+            count = _count_items(op, shapes)
             tensors[first] = _make_tensor(first, entry.dtype, sizes[entry], count)
     of = {tensors[t]: entry for t, entry in lists.items()}
 
@@ -227,30 +227,30 @@ def _lower_graph(
         return graph.replace_tensors(tensors).rewrite(change)
 
 
-def _make_tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
+def _make_tensor(reference: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
     """Return a list as a tensor; `count` is -1 if the number of items depends on data."""
     signature = (count, *(size if isinstance(size, int) else -1 for size in sizes))
     shape = tuple(1 if size == -1 else size for size in signature)
-    return Tensor(like.name, shape, dtype, shape_signature=signature)
+    return Tensor(reference.name, shape, dtype, shape_signature=signature)
 
 
-def _count_items(maker: Op, known: Known) -> int:
+def _count_items(maker: Op, shapes: Known) -> int:
     """Return the number of items of a new list, -1 if it depends on data."""
     if maker.code not in COUNTED:
         return 0
     number = find_operand(maker, 1)
-    data = known.get(number, number).values
+    data = shapes.get(number, number).values
     return -1 if data.size != 1 or has_dimensions(data) else int(data.item())
 
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
     """Return tensors that are read from a list, with their true rank if the file's is wrong."""
-    changed = {}
+    shapes_of = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:
-            read = find_operand(op, number)
-            like = _make_tensor(read, read.dtype, sizes)
-            shape, signature = like.shape[first:], like.shape_signature[first:]
-            if read.rank != len(shape):
-                changed[read] = replace(read, shape=shape, shape_signature=signature)
-    return changed
+            tensor = find_operand(op, number)
+            reference = _make_tensor(tensor, tensor.dtype, sizes)
+            shape, signature = reference.shape[first:], reference.shape_signature[first:]
+            if tensor.rank != len(shape):
+                shapes_of[tensor] = replace(tensor, shape=shape, shape_signature=signature)
+    return shapes_of

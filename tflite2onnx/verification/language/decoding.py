@@ -115,9 +115,9 @@ def _reads_tokens(model: AnySource, converted: Mapping[str, ConvertedModel]) -> 
     by_name = {signature.key: signature for signature in read_model(model).signatures}
     if prefill is None or DECODE not in converted:
         return False
-    known = (*_TOKENS, *_POSITIONS, _MASK)
+    names = (*_TOKENS, *_POSITIONS, _MASK)
     return LOGITS in by_name[DECODE].outputs and all(
-        name in known or (_CACHE in name and name in by_name[key].outputs)
+        name in names or (_CACHE in name and name in by_name[key].outputs)
         for key in (prefill, DECODE)
         for name in by_name[key].inputs
     )
@@ -203,8 +203,8 @@ class _Run:
         prefill, decode = signatures
         self._decode, self._place, self._last = decode, len(prompt) - 1, prompt[-1]
         length = prefill.shapes[_find_input(prefill, _TOKENS)][0][-1]
-        padded = [*prompt[:-1], *[0] * (length - self._place)]
-        outputs = prefill.compute_outputs(_make_feeds(prefill, padded, 0, {}))
+        tokens = [*prompt[:-1], *[0] * (length - self._place)]
+        outputs = prefill.compute_outputs(_make_feeds(prefill, tokens, 0, {}))
         self._state = {name: outputs[name] for name in outputs if name in decode.shapes}
 
     def run_step(self, token: int | None) -> Array:
@@ -292,8 +292,8 @@ class _Onnx:
             end.name: np.ascontiguousarray(feeds[name].transpose(end.order))
             for name, end in self._inputs.items()
         }
-        wanted = [end.name for end in self._outputs.values()]
-        outputs = run_onnx(self._session, arrays, wanted)
+        names_wanted = [end.name for end in self._outputs.values()]
+        outputs = run_onnx(self._session, arrays, names_wanted)
         return {
             name: array.transpose(np.argsort(end.order))
             for (name, end), array in zip(self._outputs.items(), outputs, strict=True)
