@@ -375,7 +375,7 @@ class Chain:
         self.buffers = [self.schema.BufferT()]
         self.tensors: list[object] = []
         self.operators: list[object] = []
-        self.tensor(SHAPE)  # the network's input, tensor 0
+        self.tensor(SHAPE)  # The network's input, tensor 0.
         # Weights between -1/12 and 1/12 in rows of 12 make values smaller, so no chain overflows.
         weights = [self.random.uniform(-1 / 12, 1 / 12) for _ in range(6 * 12)]
         self.weights = {n: self.tensor((6, 1, 1, n), weights[: 6 * n]) for n in (6, 12)}

@@ -32,7 +32,7 @@ SIZES = (7, 14, 28, 56, 112)
 CHANNELS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MANY = (192, 256, 384, 512, 960)  # channels of images of at most SMALL pixels, between 1x1 filters
 SMALL, MOST_IN_SMALL = 14, 256
-LARGE, MOST = 56, 64  # images of LARGE pixels or more have at most MOST channels
+LARGE, MOST = 56, 64  # Images of LARGE pixels or more have at most MOST channels.
 # Chains in a model: weights of more chains exceed the caches that a small network fits into.
 TOGETHER = 2
 FIRST = (1, 3, 4, 8, 12)  # channels of the first image of a chain

@@ -12,7 +12,7 @@ from tflite2onnx.version import VERSION, print_version
 if is_program():
     if sys.argv[1:] == ["--version"]:
         print_version()
-    end_on_interrupt()  # an interrupt during the imports below ends the process, too
+    end_on_interrupt()  # An interrupt during the imports below ends the process, too.
     # Garbage collection takes longer than a small conversion, and frees no imported modules.
     gc.disable()
 

@@ -3,8 +3,8 @@
 1. `read_model` reads the file: operators over tensors, with TFLite's names.
 2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
    graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
-   of an entry point, `resize_inputs` and `change_io_types` change its ends as the user wants, and
-   `list_entry_point_passes` run over it.
+   of an entry point, `resize_inputs` and `change_io_types` change the graph's inputs and outputs as
+   the user wants, and `list_entry_point_passes` run over it.
 3. `name_dynamic_axes` names the dynamic sizes; `normalise` verifies the operators, and chooses the
    forms that are emitted (`normalisation.py`).
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,

@@ -179,9 +179,9 @@ class _OperatorErrors:
 def as_operator_error() -> AbstractContextManager[None]:
     """Turn the errors that Python and numpy raise for contradictory operands into OperatorError.
 
-    Operators check what valid files may contain. They need not check for the contents of a damaged
-    file (an options table of another operator, sizes that overflow, a shape that contradicts the
-    inputs): these raise an error that this context catches.
+    Operators check the contents that valid files may have. They need not check for the contents of
+    a damaged file (an options table of another operator, sizes that overflow, a shape that
+    contradicts the inputs): these raise an error that this context catches.
     """
     return _OperatorErrors()
 
@@ -192,7 +192,7 @@ def as_unsupported(place: str) -> AbstractContextManager[None]:
 
 
 class ErrorCollector:
-    """Collects what is wrong with each of several operators: see `collect_errors`."""
+    """Collects the errors of several operators: see `collect_errors`."""
 
     def __init__(self) -> None:
         self.problems: list[OperatorError] = []

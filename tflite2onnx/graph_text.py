@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.tensor import DType, Tensor
 
-_FEW = 8  # the largest number of elements of a constant that are shown
+_FEW = 8  # The largest number of elements of a constant that are shown.
 # Values of options that are not shown: most options have one of them by default.
 _UNSET = ("", "0", "False", "NONE", "()", "[]")
 _PLAIN = (DType.FLOAT32, DType.INT32, DType.BOOL)  # types that the text of the elements implies
@@ -31,7 +31,7 @@ class _Writer:
         self._shown = shown
 
     def write_graph(self, graph: Graph) -> Iterator[str]:
-        """Yield the lines of a graph; those of its sub-graphs are indented."""
+        """Yield the lines of a graph; the lines of its sub-graphs are indented."""
         yield f"inputs {', '.join(map(self._declare, graph.inputs))}".rstrip()
         for op in graph.ops:
             yield self._write_op(op)

@@ -31,7 +31,7 @@ _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output; dynamic sizes are -1. `has_rank` is whether the file knows sizes.
+    """An input or output; dynamic sizes are -1. `has_rank`: the file has a shape.
 
     `quantization` is the formula scale * (stored - zero point) as text, empty if there is none.
     """
@@ -102,7 +102,7 @@ class Inspection:
     `scheme` describes its quantization in words. `opset` is the opset of the ONNX model, None if
     the model cannot be converted; then `problem` is the reason. `bytes` is the size of the file.
     `metadata` is the authors' description (see `metadata.describe_model`), and `buffers` are the
-    names of all metadata. `axes` are those of the main inputs, if the model can be converted.
+    names of all metadata. `axes` are the axes of the main inputs, if the model can be converted.
     `batch_problem` is why `--batch` cannot compute a batch of independent samples, empty if it can.
     `storage` says how each quantized tensor is stored in ONNX, and why.
     """

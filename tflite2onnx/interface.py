@@ -305,7 +305,8 @@ def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor
 
     An operator such as a convolution gives its axes letters. The letters hold for every tensor with
     the same axes, through all operators that keep the axes apart. Letters that are `given` come
-    before letters of operators; of two operators the first one counts. Tensors without letters are
+    before letters of operators; of two operators the first one gives the letters. Tensors without
+    letters are
     left out: a guess from the number of axes would be wrong for most of them.
     """
     letters = dict(given)

@@ -29,8 +29,8 @@ from tflite2onnx.tensor import Shape, Tensor
 Order = tuple[int, ...]
 Axes = tuple[str, ...]
 
-# The most labels of a frame. More than three are rare. More than this limit would let a damaged
-# file take forever.
+# The largest number of labels of a frame. More than three are rare. More than this limit would let
+# a damaged file take forever.
 _MOST_LABELS = 8
 
 

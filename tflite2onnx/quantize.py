@@ -80,7 +80,7 @@ class Options(Protocol):
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """The storage of all operands; the key of input i of an operator is i, that of output i is ~i.
+    """The storage of all operands; an operator's input i has the key i, its output i the key ~i.
 
     A plan that is made without operators has only the storage of tensors.
     """
@@ -138,7 +138,7 @@ class StoragePlan:
 
 
 def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
-    """Plan the storage of all operands of all operators, those of sub-graphs included.
+    """Plan the storage of all operands of all operators, also in sub-graphs.
 
     Raises:
         UnsupportedOperators: the options or constants of an operator contradict each other.

@@ -22,7 +22,7 @@ from tflite2onnx.utils.console import count
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
 
-_WIDTH = 200  # the most characters of a representation
+_WIDTH = 200  # the largest number of characters of a representation
 
 _logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape that has names in place of dynamic sizes
 _NO_VALUES = np.empty(0, np.float32)
-_LONGEST_NAME = 40  # the most characters of the name of an axis
+_LONGEST_NAME = 40  # the largest number of characters of the name of an axis
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
 
@@ -182,12 +182,12 @@ class Tensor:
     constant are flat. Strings are `bytes` in an array of objects. The numpy type may be narrower
     than `dtype`: float16 weights that operators read as float32 stay float16 in the ONNX file.
 
-    `shape` and `shape_signature` are what the file declares; the signature is -1 for each dynamic
-    axis (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not
-    inputs. If not `has_rank`, the file does not know how many axes there are, and declares none;
-    LiteRT treats an input of unknown rank as a scalar. `symbols` is the result of the analysis: the
-    names of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size
-    without a name is fixed. `assembly` says how `data` consists of copies, None if it does not.
+    `shape` and `shape_signature` are the declared shapes; the signature is -1 for each dynamic axis
+    (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not inputs.
+    If not `has_rank`, the file does not know how many axes there are, and declares none; LiteRT
+    treats an input of unknown rank as a scalar. `symbols` is the result of the analysis: the names
+    of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size without a
+    name is fixed. `assembly` says how `data` consists of copies, None if it does not.
     """
 
     name: str

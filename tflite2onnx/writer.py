@@ -37,7 +37,7 @@ PRODUCER = "tflite2onnx"
 # bytes: a smaller constant is in the skeleton itself, where shape inference can read it.
 _SMALL = 1024
 WEIGHTS = "weights.data"  # the file of the weights that several models of a folder share
-LARGEST_FILE = 2**31 - 1  # the most bytes of a protobuf
+LARGEST_FILE = 2**31 - 1  # the largest number of bytes of a protobuf
 _ALIGNMENT = 64  # bytes, for each weight in the second file
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # the numbers of the fields in onnx.proto
 

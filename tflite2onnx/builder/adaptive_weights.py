@@ -34,7 +34,7 @@ from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
 
-_MOST_BYTES = 1 << 20  # the most bytes of the weights of one If
+_MOST_BYTES = 1 << 20  # the largest number of bytes of the weights of one If
 _DATA = np.full(16, 255, np.uint8)
 # With a zero point MLAS computes the product by its kernel for matrices, the kernel of all other
 # products. Without a zero point it uses a kernel for vectors (MlasGemmQuantTryGemvKernel).

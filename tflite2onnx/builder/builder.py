@@ -203,7 +203,7 @@ class Builder(QdqNodes):
         self._real: dict[tuple[Hashable, Order, Hashable, Sizes | None], Value] = {}
         # Constants that were converted to other types.
         self._read: dict[tuple[Hashable, ...], Value] = {}
-        self.adaptive: dict[Value, AdaptiveWeight] = {}  # the keys are the dequantized weights
+        self.adaptive: dict[Value, AdaptiveWeight] = {}  # The keys are the dequantized weights.
         # The keys are the ids of the element arrays.
         self.assemblies: dict[int, StoredAssembly] = {}
         self.int8_is_exact: Value = (

@@ -37,9 +37,9 @@ _PADDED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return the nodes of the main graph, with one order of each constant and Transposes.
 
-    A constant is the transpose of another constant if both are views of the same memory, that of a
-    tensor in the file. Elements of less than 8 bits may also be read as bytes. The model then has
-    two constants of the same bytes, which a weights file of several models stores once.
+    A constant is the transpose of another constant if both are views of the same tensor of the file
+    in memory. Elements of less than 8 bits may also be read as bytes. The model then has two
+    constants of the same bytes, which a weights file of several models stores once.
     """
     inputs = (value for node in walk_nodes(nodes) for value in node.inputs)
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]

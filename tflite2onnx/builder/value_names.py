@@ -9,7 +9,7 @@ from tflite2onnx.builder.builder import Port, Value, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node
 from tflite2onnx.utils.unique_names import Names
 
-_LONG_NAME = 64  # characters
+_LONG_NAME = 64  # The largest number of characters.
 # The package in a part of a name: "torch.nn.modules.linear." before "Linear_query".
 _PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
 

@@ -62,7 +62,7 @@ class Part(NamedTuple):
     model: str
     signature: str | None
     file: str
-    decoder: genai.Decoder | None = None  # the decoder's form for onnxruntime-genai
+    decoder: genai.Decoder | None = None  # The decoder's form for onnxruntime-genai.
     # Several signatures in one graph; `signature` is the first of them.
     joined: Joined | None = None
 
@@ -250,7 +250,7 @@ def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> It
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
-    """Return the signatures of a model: all, or the first one of each graph."""
+    """Return the signatures of a model: all, or the first signature of each graph."""
     try:
         model = read_model(source)
     except ConversionError:  # the conversion of the model reports the error

@@ -31,7 +31,7 @@ _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES = 4
 _CHUNK = 256  # tokens of a prompt in one run; attention needs memory for each pair of tokens
-_SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P
+_SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P.
 # LiteRT-LM adds this number to the scores of tokens that are hidden from a token.
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
 
@@ -74,7 +74,7 @@ def find_decoder(bundle: Bundle) -> str:
     """Return the name of the model that decodes tokens.
 
     Raises:
-        BundleError: there is none.
+        BundleError: no model of the bundle decodes tokens.
     """
     names = [name for name in bundle.models if name in _ROLES]
     if not names:

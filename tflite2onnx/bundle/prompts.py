@@ -24,7 +24,7 @@ _SIZE = "tokens"  # the name of the number of tokens
 def take_prompts(decoder: Decoder) -> Decoder:
     """Return a decoder whose tokens and positions are [1, tokens], in place of [1, 1].
 
-    The logits are those of the last token. The decoder is not changed unless the attention of all
+    The logits belong to the last token. The decoder is not changed unless the attention of all
     layers is recognised, and no other operator depends on earlier tokens.
     """
     model, key = decoder.model, decoder.signature

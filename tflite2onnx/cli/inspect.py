@@ -1,4 +1,4 @@
-"""`tflite2onnx inspect MODEL`: show a model or bundle, and what can be converted."""
+"""`tflite2onnx inspect MODEL`: show a model or bundle, and the operators that can be converted."""
 
 from __future__ import annotations
 

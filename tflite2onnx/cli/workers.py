@@ -1,4 +1,4 @@
-"""Work in processes: several pieces at once; a crash of one process does not affect the others."""
+"""Work in processes, several at a time; a crash of one process does not affect the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_in_processes(
     work: Callable[[Piece], Outcome], pieces: Sequence[Piece], number: int,
     crashed: Callable[[Piece, int], Outcome],
 ) -> Generator[tuple[int, Outcome], None, None]:  # fmt: skip
-    """Do each piece of work in its own process, `number` at once; yield indices and outcomes.
+    """Do each piece of work in its own process, `number` at a time; yield indices and outcomes.
 
     Outcomes are yielded as the pieces end. If a process ends without an outcome, `crashed` makes an
     outcome from the piece and the exit status. All processes have ended when the iterator has.

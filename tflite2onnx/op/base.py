@@ -41,7 +41,7 @@ class Category(Enum):
     """How an operator uses its axes; the four kinds of frames."""
 
     IMPLICIT = "Implicit"  # needs an axis order of ONNX: convolutions, pooling
-    TRANSPARENT = "Transparent"  # any order, and no option names an axis: elementwise
+    TRANSPARENT = "Transparent"  # Any order, and no option names an axis: elementwise.
     # Any order, and options name axes, which are translated: concatenation, reduction.
     ATTRIBUTE = "Attribute"
     TERMINATE = "Terminate"  # keeps the TFLite order
@@ -62,7 +62,7 @@ class Unknown:
 
 
 class DataDependentSize(Unknown):
-    """A size that depends on the data of a run: no file can know it, whatever the file declares."""
+    """A size that depends on the data of a run: any declared size is an example."""
 
 
 # Sizes: integers, dimensions (see `dimension`), or None if a size is not known.

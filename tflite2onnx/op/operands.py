@@ -20,7 +20,7 @@ in brackets:
     ...                 in place of an operand: any number of further operands
 
 An operand without brackets has any axes. Without "->" there may be any outputs. If axes of outputs
-stand in inputs, too, a class needs no `infer_outputs`.
+are axes of inputs, too, a class needs no `infer_outputs`.
 """
 
 from __future__ import annotations

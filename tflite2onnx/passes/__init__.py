@@ -84,7 +84,7 @@ def describe_bug(error: Exception) -> str:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
     passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
-    # The driver of the rules says less than the pass that has them.
+    # The pass of a rule says more than `rules`, the driver of all rules.
     passes.sort(key=lambda name: name == "rules")
     values = [value for frame in frames for value in frame.f_locals.values()]
     places = [local.place for local in values if isinstance(local, Op) and local is not NO_OP]
@@ -116,10 +116,10 @@ def list_entry_point_passes(
 ) -> tuple[GraphPass, ...]:
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     lowerings: Sequence[GraphPass] = (
-        partial(lift_variables, model=model, index=index),  # ONNX has no variables
+        partial(lift_variables, model=model, index=index),  # ONNX has no variables.
         # ONNX Runtime's operators for sequences do not cover the uses of lists.
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
-        lower_complex,  # ONNX Runtime does not compute with complex tensors
+        lower_complex,  # ONNX Runtime does not compute with complex tensors.
         # The slices have data-dependent shapes. The replacement has none.
         apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
@@ -200,7 +200,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     # After the patterns above, which contain products by constants.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
-    align_axes,  # the layout planner requires operands of equal rank
+    align_axes,  # The layout planner requires operands of equal rank.
     # A RESHAPE between images would need Transposes around it.
     apply_if_present("RESHAPE", "normalise:keep_axes"),
     # A RESHAPE between an image and a dense layer would need a Transpose.
@@ -233,7 +233,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("BROADCAST_TO", "patterns.attention.share_heads"),
     # Gemm adds its third input without a further node.
     apply_pattern("FULLY_CONNECTED", "patterns.fold_into_products:chain_products"),
-    eliminate_dead_operators,  # the chained layers
+    eliminate_dead_operators,  # Removes the layers that were chained.
     # ONNX has no PACK and UNPACK.
     apply_pattern("PACK UNPACK", "patterns.join_parts:flatten_packs"),
     # A product of pixels may need fewer Transposes in another layout.

@@ -26,7 +26,7 @@ from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
-_FEW = 16  # the most scores of an output
+_FEW = 16  # the largest number of elements of an output of scores
 
 
 def _find_scores(graph: Graph) -> set[Tensor]:

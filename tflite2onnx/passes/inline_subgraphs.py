@@ -30,11 +30,12 @@ from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
-# The most operators of a graph. In a tiny file, sub-graphs that each call the next one twice would
-# make a huge graph.
+# The largest number of operators of a graph. In a tiny file, sub-graphs that each call the next one
+# twice would make a huge graph.
 _MOST_OPERATORS = 1 << 16
 _MOST_LEVELS = 64
-# The most nested graphs. Protobuf allows 100 nested messages, and each ONNX graph nests three.
+# The largest number of nested graphs. Protobuf allows 100 nested messages, and each ONNX graph
+# nests three.
 _MOST_NESTED = 24
 
 

@@ -113,7 +113,7 @@ class _PairRewriter(Rewriter):
         return self.pairs.get(self.source.outputs[0], self.source.outputs[0])
 
     def expect_one_type(self, *operands: int) -> None:
-        """Raise OperatorError unless some inputs and the output have one complex dtype."""
+        """Raise OperatorError unless these inputs and the output have one complex dtype."""
         tensors = (*map(self.source.operand, operands), self.source.outputs[0])
         types = [t.dtype.label for t in tensors]
         if len({*types}) > 1:

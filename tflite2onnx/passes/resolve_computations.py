@@ -1,4 +1,4 @@
-"""Name the computation of operators whose sub-graph combines two elements, in the whole model.
+"""Replace sub-graphs that combine two elements by the name of their computation.
 
 STABLEHLO_SCATTER and STABLEHLO_REDUCE_WINDOW have a sub-graph. LiteRT does not run the sub-graph:
 it computes with the operator in the sub-graph. Without operators in the sub-graph, the result is

@@ -32,9 +32,9 @@ class Rewriter:
         shape: Shape | None = None,
         **options: Any,  # noqa: ANN401 - as in the options table
     ) -> Tensor:
-        """Add a builtin operator, or one of TensorFlow (Flex), and return its output.
+        """Add a builtin operator, or a TensorFlow operator (Flex), and return its output.
 
-        A number is an input that is a float32 constant of one element.
+        A number among the inputs becomes a float32 constant of one element.
         The output is `output`, or a new tensor like another (see `make_like`), whose name ends in
         the code of the operator by default.
         """

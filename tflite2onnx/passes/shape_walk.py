@@ -43,7 +43,8 @@ Place = tuple[Tensor, int]  # an axis of a tensor of the graph
 # `find_operator`, or a function that also accepts custom operators without a class.
 OperatorOf = Callable[[Op], Operator]
 
-_MOST_ELEMENTS = 256  # the most elements of a tensor whose elements are computed from sizes
+# The largest number of elements of a tensor whose elements are computed from sizes.
+_MOST_ELEMENTS = 256
 
 
 class ClashError(OperatorError):

@@ -27,7 +27,7 @@ class Candidates(NamedTuple):
 class Detections(NamedTuple):
     """Boxes by decreasing score: boxes [m, 4], scores [m], classes int64 [m], keypoints [m, k, 2].
 
-    All are as in `Candidates`; key points are x, y.
+    Boxes and scores are as in `Candidates`; key points are x, y.
     """
 
     boxes: Value

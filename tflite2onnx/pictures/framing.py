@@ -16,7 +16,7 @@ from tflite2onnx.tensor import DType
 
 
 class Fit(Enum):
-    """How a picture fills the input of a network; the values are those of the key resize.
+    """How a picture fills the input of a network: the values of the setting `resize`.
 
     LETTERBOX and CENTER keep the ratio of height and width, between margins. The margins of
     LETTERBOX are whole pixels: if the total is odd, the right or lower margin has one pixel more.

@@ -17,8 +17,8 @@ from tflite2onnx.pictures.anchors import AnchorOptions, make_anchors
 from tflite2onnx.pictures.boxes import Candidates
 from tflite2onnx.tensor import Array, DType, Shape
 
-IOU = 0.3  # min_suppression_threshold of all graphs
-_LIMIT = 100.0  # score_clipping_thresh of all graphs
+IOU = 0.3  # the option min_suppression_threshold of all graphs
+_LIMIT = 100.0  # the option score_clipping_thresh of all graphs
 
 
 class Detector(NamedTuple):
@@ -109,7 +109,7 @@ def decode_mediapipe(
     """Return the boxes of a detector, and their key points, float32 [n, points, 2].
 
     `raw` and `logits` are the outputs of the detector, float32 [1, n, numbers] and [1, n, 1]. The
-    formulas are those of TensorsToDetectionsCalculator
+    formulas are taken from TensorsToDetectionsCalculator
     (mediapipe/calculators/tensor/tensors_to_detections_calculator.cc).
     """
     n, pairs = detector.boxes, detector.numbers // 2

@@ -72,7 +72,7 @@ def decode_yolo(
 
 
 def count_classes(shape: Shape, form: str) -> int:
-    """Return the number of classes of an output of a form."""
+    """Return the number of classes of an output in this form."""
     return (shape[1] if form == "yolov8" else shape[2]) - _BEFORE[form]
 
 

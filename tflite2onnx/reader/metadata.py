@@ -22,10 +22,11 @@ from tflite2onnx.utils.archive import DAMAGED, list_entries, open_archive, read_
 BUFFER = "TFLITE_METADATA"
 _FACES = b"FACE_DETECTOR_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
-# The most tables that are read. Tables of a flatbuffer can be shared, so a small file could list
-# more tables than fit into memory.
+# The largest number of tables that are read. Tables of a flatbuffer can be shared, so a small file
+# could list more tables than fit into memory.
 _MOST_TABLES = 100_000
-_MOST_BYTES = 1 << 26  # the most bytes of all tables, of all archived files, and of all labels
+# The largest number of bytes of all tables, of all archived files, and of all labels.
+_MOST_BYTES = 1 << 26
 _NUMBER_BYTES = 32  # bytes of a number in memory
 _CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
 _LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
@@ -237,7 +238,7 @@ def describe_face_detector(model: Model) -> dict[str, Any]:
 
 
 def _find_face_detector(model: Model) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the options of anchors and of boxes; fields that are 0 if the model has none."""
+    """Return the options of anchors and of boxes; all are 0 if the model has no options."""
     kinds = ("AnchorConfig", "TensorsDecodingConfig")
     anchors, boxes = (make_zero_fields(kind) for kind in kinds)
     raw = model.metadata.get(BUFFER, b"")

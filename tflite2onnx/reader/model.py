@@ -76,7 +76,7 @@ _NAMED = {
     for union in ("BuiltinOptions", "BuiltinOptions2")
     for kind in UNIONS[union]
 }
-_MOST_BYTES = 1 << 62  # the most bytes of a tensor, which fit into an int64
+_MOST_BYTES = 1 << 62  # The largest number of bytes of a tensor, which fit into an int64.
 # The exceptions that bytes raise if they are not a flatbuffer.
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 

@@ -19,7 +19,7 @@ _REGIONS = (
     ("move", "Transpose"),
 )
 _GRID = 20  # dB between two horizontal lines
-_LINKED = 120  # the most dots that lines join; more lines would fill the plot
+_LINKED = 120  # the largest number of dots that lines join; more lines would fill the plot
 
 
 def draw_depth(report: Report, bound: float | None) -> str:

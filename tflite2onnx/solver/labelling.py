@@ -32,10 +32,10 @@ from tflite2onnx.solver.min_cut import find_cut
 
 Proposal = Mapping[int, int]
 
-_MOST_ROUNDS = 16  # the most rounds of expansion; more than three are rare
-_MOST_NODES = 24  # the most nodes in a window
-_MOST_PARTIALS = 32  # the most partial labellings that a search keeps
-_MOST_STEPS = 200_000  # the most steps of all searches together; each node adds 20
+_MOST_ROUNDS = 16  # the largest number of rounds of expansion; more than three are rare
+_MOST_NODES = 24  # the largest number of nodes in a window
+_MOST_PARTIALS = 32  # the largest number of partial labellings that a search keeps
+_MOST_STEPS = 200_000  # the largest number of steps of all searches together; each node adds 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +233,8 @@ class _Search:
 
     The nodes are labelled one after another. A partial labelling is its cost so far, the available
     states of each hyperedge that has nodes left to label, and the labels. A partial labelling is
-    dropped if another partial labelling, plus the cost of adding the first one's available states,
-    is not more expensive.
+    dropped if another partial labelling, plus the cost of adding the available states that only the
+    first has, is not more expensive.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ class ZeroPointsOfZero(Rule):
 class QuantizedTypes(Rule):
     """Integers of QuantizeLinear and DequantizeLinear must have one of these element types.
 
-    `data` are the types of computed tensors, `weights` those of constants; biases may be int32.
+    `data` are the types of computed tensors, `weights` the types of constants; biases may be int32.
     """
 
     data: Sequence[str]

@@ -31,7 +31,8 @@ DAMAGED = (
     ValueError,
 )
 _MOST_FILES = 1 << 12
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may need any amount of memory
+# Other methods may need any amount of memory.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # The header before the bytes of a file has a fixed part of 30 bytes. The fixed part ends with the
 # lengths of the name and of the extra field, which follow it.
 _LENGTHS, _HEADER = struct.Struct("<HH"), 30

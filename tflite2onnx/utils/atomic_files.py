@@ -162,7 +162,7 @@ def _make_temporary_name(folder: Path) -> Path:
 
 
 def _replace_all(files: Sequence[_New]) -> None:
-    """Replace all targets, the last one first, or none of them."""
+    """Replace all targets, beginning with the last, or none of them."""
     old_files = []
     with contextlib.ExitStack() as undo:
         for new in reversed(files):

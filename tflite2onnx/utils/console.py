@@ -153,7 +153,7 @@ def describe_bug(error: Exception) -> str:
 
 
 def describe_record(record: LogRecord) -> str:
-    """Return the message of a log record; that of a warning says so."""
+    """Return the message of a log record; the message of a warning begins with "warning"."""
     kind = "warning: " if record.levelno == WARNING else ""
     return f"{kind}{record.getMessage()}"
 

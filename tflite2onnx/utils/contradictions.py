@@ -27,7 +27,7 @@ ABSENT = ("(absent)",)
 
 _QOPERATOR = ("qoperator", "qoperator-mixed")
 
-# Contradictions of options of `convert`, which the command line has, too.
+# Contradictions of options that both `convert` and the command line have.
 CONVERSION = (
     Rule("float16_io", GIVEN, ("float16",), GIVEN),
     Rule("quantization", ("float",), ("activations",), ("auto",)),

@@ -21,7 +21,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 
-_LONGEST_TEXT = 40  # the most characters of an expression in a message
+_LONGEST_TEXT = 40  # the largest number of characters of an expression in a message
 
 
 class UndecidedError(OperatorError):

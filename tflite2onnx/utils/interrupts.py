@@ -1,4 +1,4 @@
-"""Interrupts while the program imports its modules, which takes longer than most conversions."""
+"""Interrupts during the import of modules, which takes longer than most conversions."""
 
 from __future__ import annotations
 

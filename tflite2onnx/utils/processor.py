@@ -75,7 +75,7 @@ def describe_processor() -> str:
 
 def _read_numpy_features() -> Mapping[str, bool]:
     """Return the features that numpy detects at import, from a private attribute of numpy."""
-    for core in ("numpy._core", "numpy.core"):  # numpy 2, then numpy 1
+    for core in ("numpy._core", "numpy.core"):  # the names in numpy 2 and numpy 1
         try:
             module = import_module(f"{core}._multiarray_umath")
         except ImportError:

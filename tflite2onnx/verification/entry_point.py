@@ -21,7 +21,7 @@ from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.runtimes import ModelFile, import_runtime
 
 _NUMBER = 4  # bytes of an index or an offset
-_MOST_BYTES = 2**31 - 1  # the most bytes of a flatbuffer
+_MOST_BYTES = 2**31 - 1  # the largest number of bytes of a flatbuffer
 
 
 def embed_external_weights(model: AnySource) -> ModelFile:
@@ -59,12 +59,12 @@ def embed_external_weights(model: AnySource) -> ModelFile:
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
-    """Return a copy of a model whose first sub-graph is that of a signature.
+    """Return a copy of a model whose first sub-graph belongs to a signature.
 
     A model that already begins with this sub-graph is returned unchanged. The first sub-graph and
-    that of the signature are swapped. Indices in operators stay valid, because no operator refers
-    to an entry point. The copy has no signatures, because they would name tensors of the other
-    sub-graph.
+    the signature's sub-graph are swapped. Indices in operators stay valid, because no operator
+    refers to an entry point. The copy has no signatures, because they would name tensors of the
+    other sub-graph.
     """
     index = 0 if key is None else find_signature(read_model(model), key)[0]
     if index == 0:
@@ -96,7 +96,7 @@ def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
 
 
 def cut_entry_point(model: ModelFile, part: Mapping[str, Sequence[str]]) -> ModelFile:
-    """Return a model whose main sub-graph is a part of it, as `convert` cuts it.
+    """Return a model whose main sub-graph is cut to a part, as `convert` cuts it.
 
     `part` are the names of its "inputs" and "outputs"; if empty, the model is returned unchanged.
 

@@ -23,7 +23,7 @@ from tflite2onnx.verification.runtimes import ModelFile
 # The endings of files that are pictures.
 PICTURE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # the modes of Pillow by number of channels
-_IMAGE = 4  # number of axes of a batch of pictures
+_IMAGE = 4  # Number of axes of a batch of pictures.
 # The statistics of a model without metadata: real numbers from -1 to 1. Integers are pixels.
 _MEAN = _STD = (127.5,)
 

@@ -38,7 +38,7 @@ from tflite2onnx.verification.tolerance import (
 )
 from tflite2onnx.writer import Skeleton
 
-MOST_STEPS = 16  # differences of 16 steps or more are counted together
+MOST_STEPS = 16  # Differences of 16 steps or more are counted together.
 # Operators whose results are between -1 and 1. Their absolute error is limited even for small
 # results.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
@@ -80,7 +80,7 @@ class TensorComparison:
         return self.difference.name
 
     def with_sample(self, sample: int) -> TensorComparison:
-        """Return this comparison as that of a sample."""
+        """Return this comparison with the index of a sample."""
         return replace(self, difference=self.difference.with_sample(sample))
 
     def select_worse(self, other: TensorComparison) -> TensorComparison:
@@ -173,8 +173,8 @@ class InnerTensors:
     ) -> Iterator[TensorComparison]:
         """Yield the comparison of each tensor of LiteRT's last run.
 
-        `feeds` are the inputs of the ONNX model. `limits` are those of a network; an operator that
-        runs alone has its own limits.
+        `feeds` are the inputs of the ONNX model. `limits` are the limits of a network; an operator
+        that runs alone has its own limits.
         """
         for place, onnx in self._run_segments(interpreter, feeds):
             litert = read_inner_tensor(interpreter, place.litert)

@@ -24,7 +24,7 @@ Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
 
 class Kind(Enum):
-    """A kind of random numbers; each next kind is for models whose outputs show nothing before.
+    """A kind of random numbers; later kinds are for models whose outputs do not vary otherwise.
 
     NORMAL: floats are normally distributed, integers of 8 and 16 bits uniformly over all their
     values, others from 0 to 7. UNIT: floats are between 0 and 1, and unquantized integers are 0 or

@@ -122,7 +122,7 @@ def profile_nodes(
 ) -> list[NodeTime]:
     """Run a session that profiles, and return its nodes. The session stops profiling.
 
-    `activations` are those of nodes by their names.
+    `activations` has the activations of nodes by their names.
 
     The time of a node is the median of its executions, times their number in a run.
     """

@@ -137,7 +137,7 @@ class Report:
 
     @property
     def nothing_shown(self) -> list[Difference]:
-        """The outputs that show nothing: each is the same number everywhere, or not finite."""
+        """The outputs that cannot show errors: each is one number everywhere, or not finite."""
         return [d for d, verdict in self.judged_outputs if verdict is Verdict.NOTHING_SHOWN]
 
     @property

@@ -92,7 +92,8 @@ class Run:
         """Return the worst sample of each output and each tensor; state is reset at the start.
 
         Raises:
-            NothingShownError: with `must_show`, an output shows nothing in the first sample.
+            NothingShownError: with `must_show`, an output of the first sample is the same number
+            everywhere.
         """
         self._ends.session.reset()
         outputs: dict[str, Difference] = {}

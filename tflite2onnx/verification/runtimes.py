@@ -169,8 +169,8 @@ def as_verify_error(runtime: str) -> Iterator[None]:
 class BatchInterpreter:
     """LiteRT runs each sample of a batch alone, in an interpreter with its own state.
 
-    It has the methods of an interpreter that verification needs. `inputs` and `outputs` are those
-    of the converted model.
+    It has the methods of an interpreter that verification needs. `inputs` and `outputs` are the
+    inputs and outputs of the converted model.
     """
 
     def __init__(

@@ -19,8 +19,9 @@ from tflite2onnx.interface import CACHES
 from tflite2onnx.tensor import Array
 from tflite2onnx.writer import Skeleton, list_reads, nbytes
 
-MOST_BYTES = 1 << 27  # the most bytes of the outputs of a piece
-_MOST_WEIGHTS = 1 << 30  # the most bytes of the weights of a piece, which must fit into a protobuf
+MOST_BYTES = 1 << 27  # The largest number of bytes of the outputs of a piece.
+# The largest number of bytes of the weights of a piece, which must fit into a protobuf.
+_MOST_WEIGHTS = 1 << 30
 _COMPUTED = "/computed"
 # Nodes that decode constants. The last three choose the type of weights
 # (`builder.adaptive_weights`).

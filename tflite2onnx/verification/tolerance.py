@@ -29,7 +29,7 @@ TOLERANCE = 1e-4
 # The limits for models that compute in half precision.
 HALF_TOLERANCE = 1e-2
 HALF_DECIBELS = 30.0
-DECIBELS = 20.0  # the signal-to-noise ratio in quantized networks
+DECIBELS = 20.0  # The signal-to-noise ratio in quantized networks.
 # Integer types of quantized tensors, for which every number is valid.
 QUANTIZED = ("int8", "uint8", "int16")
 # The allowed difference is this multiple of the difference between LiteRT's own kernels.
@@ -95,7 +95,7 @@ class Difference:
 
     @property
     def is_within(self) -> bool:
-        """Whether each element is within the limit of a single element, whatever the noise is."""
+        """Whether each element is within the limit of a single element; noise is ignored."""
         return self.largest <= self.allowed
 
     @property
@@ -140,7 +140,7 @@ class Difference:
         )
 
     def with_sample(self, sample: int) -> Difference:
-        """Return this difference as that of a sample."""
+        """Return this difference with the index of a sample."""
         return replace(self, sample=sample)
 
     def select_worse(self, other: Difference) -> Difference:
@@ -150,8 +150,8 @@ class Difference:
     def allow_kernel_noise(self, kernels: Difference, named: str) -> Difference:
         """Return this difference with its limits widened by a difference between LiteRT's kernels.
 
-        `named` are the kernels that differ from the plain ones. The difference may be twice as
-        large as that of the kernels or, in a quantized network, have 3 dB more noise.
+        `named` are the kernels that differ from the plain ones. The difference may be twice the
+        difference of the kernels. In a quantized network it may instead have 3 dB more noise.
         """
         if self.reason or kernels.reason:
             return self

@@ -105,7 +105,7 @@ def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
 
 
 def axis_of(number: int, rank: int) -> int:
-    """Return an axis as 0 ... rank - 1; a negative one counts from the end, else OperatorError."""
+    """Return an axis as 0 ... rank - 1; negative numbers count from the end, else OperatorError."""
     if not -rank <= number < rank:
         raise OperatorError(f"the axis must be at least {-rank} and below {rank}, got {number}")
     return number % rank
@@ -182,8 +182,8 @@ def require_equal_shapes(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim,
     return tuple(require_equal(a, b, message) for a, b in zip(one, other, strict=True))
 
 
-# The most elements of a computed tensor. The number of bytes of a larger tensor does not fit into
-# 64 bits.
+# The largest number of elements of a computed tensor. The number of bytes of a larger tensor does
+# not fit into 64 bits.
 MOST_COMPUTED = 1 << 62
 
 

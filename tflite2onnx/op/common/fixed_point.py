@@ -21,21 +21,21 @@ from tflite2onnx.quantization.storage import find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 NARROW = (DType.INT8, DType.UINT8)
-_BITS = 8  # fraction bits in the slopes of a function of one input
+_BITS = 8  # Fraction bits in the slopes of a function of one input.
 # Products are multiples of 2^-8. The slack adds at most 2^-10 to a product below 2^8, and at least
 # 2^-19 to a half. float32 loses much less.
 _SLACK = 2.0**-18
 # The largest slope that XNNPACK accepts. Above it, LiteRT runs another kernel.
 _LARGEST_SLOPE = 128
 _TERM_BITS = 20  # fraction bits of the larger slope of a sum, which is scaled to 1 ... 2
-_LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # the slopes of sums that XNNPACK accepts
+_LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # The slopes of sums that XNNPACK accepts.
 # Sums this close to a half, in steps, may be rounded in the wrong direction in float32: sums are
 # below 2^10, or saturate.
 _NEAR = 2.0**-10
-_LONGEST_MOVE = 24  # the largest change of a scale, in units in the last place
+_LONGEST_MOVE = 24  # The largest change of a scale, in units in the last place.
 # The numbers of changes that are tried in sequence: most sums need a small change.
 _GROUPS = (1, 13, 265)
-_MOST_NUMBERS = 1 << 22  # the most elements in memory at a time
+_MOST_NUMBERS = 1 << 22  # the largest number of elements in memory at a time
 
 
 class Slopes(NamedTuple):
@@ -57,7 +57,7 @@ def compute_slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     source, target = x.quantization, y.quantization
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None
-    with np.errstate(all="ignore"):  # a scale may be 0
+    with np.errstate(all="ignore"):  # numpy would warn of a division by a scale of 0
         steep = source.scale[0] / target.scale[0]
         flat = steep * np.float32(alpha)
     minimum = 2.0**-_BITS
@@ -80,7 +80,7 @@ def compute_reciprocal(y: Tensor) -> np.float32 | None:
     if not are_narrow(y) or y.quantization is None:
         return None
     scale = y.quantization.scale[0]
-    with np.errstate(all="ignore"):  # a scale may be 0
+    with np.errstate(all="ignore"):  # numpy would warn of a division by a scale of 0
         return None if np.frexp(scale)[0] == 0.5 else np.float32(1) / scale
 
 
@@ -120,7 +120,7 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
     if len({t.dtype for t in (a, b, y)}) > 1 or not are_narrow(a, b, y):
         return ()
     *inputs, output = (t.quantization for t in (a, b, y) if t.quantization)
-    with np.errstate(all="ignore"):  # a scale may be 0
+    with np.errstate(all="ignore"):  # numpy would warn of a division by a scale of 0
         slopes = [tensor.scale[0] / output.scale[0] for tensor in inputs]
     if not all(_LEAST_TERM <= slope < _LARGEST_TERM for slope in slopes):
         return ()

@@ -19,7 +19,7 @@ from tflite2onnx.tensor import Array, DType
 _PAIR = 2
 _MOST_ROWS = 128  # up to this length one matrix product takes as long as two, and has fewer nodes
 _LEAST_FACTOR = 4  # with a smaller factor both matrices are nearly as large as a single matrix
-_MOST_ELEMENTS = 1 << 21  # the most elements of the matrices
+_MOST_ELEMENTS = 1 << 21  # the largest number of elements of the matrices
 
 
 def transform_real(

@@ -39,7 +39,7 @@ from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _BLOCK, _HALF = 16, 8
-_GROUPS = (8, 24)  # channels of a group; larger groups have too many multiplications by zero
+_GROUPS = (8, 24)  # Channels of a group; larger groups have too many multiplications by zero.
 # The least gain: a part of the expected time of the convolutions, and microseconds.
 _LEAST_PART, _LEAST_GAIN = 0.02, 5
 _FLOAT = 4  # bytes

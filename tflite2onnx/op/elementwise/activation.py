@@ -110,9 +110,9 @@ class LeakyRelu(Elementwise):
 class Bounded(Elementwise):
     """RELU and other bounds: activation functions that are not fused into another operator.
 
-    `emit` adds no node. `activation` is the operator itself, so the driver applies the bounds as
-    those of a fused activation. If input and output have one scale, the driver clamps the stored
-    integers.
+    `emit` adds no node. `activation` is the operator itself, so the driver applies the bounds like
+    the bounds of a fused activation. If input and output have one scale, the driver clamps the
+    stored integers.
     """
 
     rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(

@@ -41,8 +41,8 @@ class Row(NamedTuple):
         emit: a function of (builder, type of the inputs, the operator's options, *inputs).
         types: the element types that LiteRT's kernel accepts without quantization.
         wide: the element types that only TensorFlow's kernel accepts.
-        numpy: a NumPy function whose results are exactly those of the kernel, or None. The
-            function may return None where the kernel would fail.
+        numpy: a NumPy function with exactly the results of the kernel, or None. The function may
+            return None where the kernel would fail.
     """
 
     emit: Emit
@@ -187,7 +187,7 @@ class Unbounded(Elementwise):
     """Functions that are infinite at 0.
 
     If quantized, LOG of 0 and of negative numbers is the smallest number that the output can
-    represent, and RSQRT of 0 is the largest one. The kernel of RSQRT fails for negative numbers.
+    represent, and RSQRT of 0 is the largest number. The kernel of RSQRT fails for negative numbers.
     """
 
     rows: ClassVar[Mapping[str, Row]] = {
@@ -339,7 +339,7 @@ class OfIntegers(Elementwise):
 
 
 class Negation(Elementwise):
-    """NEG: negates the stored integers of quantized tensors, except the smallest one."""
+    """NEG: negates the stored integers of quantized tensors, except the smallest integer."""
 
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True

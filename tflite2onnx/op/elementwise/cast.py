@@ -22,10 +22,10 @@ _FLOAT32_BITS = 24  # float32 represents all integers of this number of bits
 class Cast(Pointwise, Foldable):
     """CAST: floats are truncated and saturated to integers; NaN becomes the largest integer.
 
-    Wide integers are cast to narrower ones by dropping bits. The types are those of the tensors,
-    not those of the options, as in the kernel. The stored integers of a quantized tensor are cast.
-    The option `saturates`, which only passes set, is False if LiteRT refuses floats outside of the
-    range of the integers.
+    Wide integers are cast to narrower integers by dropping bits. As in the kernel, the types of the
+    tensors are used, not the types in the options. The stored integers of a quantized tensor are
+    cast. The option `saturates`, which only passes set, is False if LiteRT refuses floats outside
+    of the range of the integers.
     """
 
     codes = ("CAST",)

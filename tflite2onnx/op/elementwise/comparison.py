@@ -40,7 +40,7 @@ def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value
 
 
 def _compare_equal(a: Array, b: Array) -> Array:
-    """Return where elements are equal; dimensions must be equal for all sizes or for none."""
+    """Return a mask of equal elements; a comparison of dimensions may be undecided."""
     if has_dimensions(a) or has_dimensions(b):
         return np.asarray(np.frompyfunc(is_equal, 2, 1)(a, b), np.bool_)
     return np.equal(a, b)
@@ -96,7 +96,7 @@ def list_comparable_integers(stored: Storage) -> Array:
 
 
 def _list_integers(dtype: DType) -> Array:
-    """Return the integers of a type in the order of their bits: negative ones last."""
+    """Return the integers of a type in the order of their bits: negative integers last."""
     low, high = find_integer_range(dtype)
     return np.asarray([*range(high + 1), *range(low, 0)], np.int64)
 

@@ -101,7 +101,7 @@ class FlexCombinedSuppression(DynamicShape):
 
 
 def _pad_rows(g: Builder, value: Value, present: int, wanted_rows: int) -> Value:
-    """Return [batch, have, ...] as [batch, want, ...], padded with 0."""
+    """Return [batch, present, ...] as [batch, wanted_rows, ...], padded with 0."""
     if present == wanted_rows:
         return value
     shape, zero = g.Shape(value), g.scalar(0, _F32)

@@ -1,7 +1,7 @@
 """TensorFlow's elementwise operators without an equivalent in TFLite (see `passes.flex`).
 
-The results are as exact as those of ONNX's nodes. Each operator computes in the type in which
-TensorFlow computes, in particular in double precision.
+The results are as exact as ONNX's nodes. Each operator computes in the type in which TensorFlow
+computes, in particular in double precision.
 """
 
 from __future__ import annotations

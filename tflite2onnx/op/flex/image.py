@@ -52,7 +52,7 @@ class FlexCropAndResize(DynamicShape):
         return [(self.input(1).shape[0], *_read_two_sizes(self, 3), self.input(0).shape[3])]
 
     def check(self) -> None:
-        _read_image_shape(self)  # raises OperatorError if invalid
+        _read_image_shape(self)  # raises OperatorError unless the input is images
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
             raise OperatorError(
                 f"its method must be bilinear or nearest, got {self.options.method!r}"

@@ -20,7 +20,7 @@ from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, require_equal
 
 _MATRIX = 2  # axes
-_LARGEST = 64  # the most rows of a matrix; each row takes about 12 nodes
+_LARGEST = 64  # the largest number of rows of a matrix; each row takes about 12 nodes
 _F64 = DType.FLOAT64
 _TYPES = "float32|float64|float16|int16|int32|int64"
 

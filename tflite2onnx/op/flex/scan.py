@@ -31,7 +31,7 @@ class FlexCumulative(DynamicShape):
         return axis_of(integer(self, 1), self.input(0).rank)
 
     def check(self) -> None:
-        _ = self._axis  # raises OperatorError if invalid
+        _ = self._axis  # the property raises OperatorError
         if self.op.code == "FlexCumulativeLogsumexp":
             expect_type(self.input(0), (DType.FLOAT32, DType.FLOAT64))
 

@@ -51,7 +51,7 @@ class FlexStringJoin(AnySizes):
         return [next((t.shape for t in self.op.present if t.rank), ())]
 
     def check(self) -> None:
-        _ = self._separator  # raises OperatorError if invalid
+        _ = self._separator  # the property raises OperatorError
         shapes = {t.shape for t in self.op.inputs if t and t.rank}
         if len(shapes) > 1:
             raise OperatorError(
@@ -84,7 +84,7 @@ class FlexMatch(AnySizes):
         return pattern.decode() if isinstance(pattern, bytes) else str(pattern)
 
     def check(self) -> None:
-        _ = self._pattern  # raises OperatorError if invalid
+        _ = self._pattern  # the property raises OperatorError
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         return g.RegexFullMatch(x, pattern=self._pattern)

@@ -41,7 +41,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
         if output.dtype is not table.dtype:
             expect_type(table, _STORED)
             expect_type(output, _REAL)
-            _ = self._scales  # raises OperatorError if invalid
+            _ = self._scales  # the property raises OperatorError
 
     @cached_property
     def _scales(self) -> Quantization:
@@ -148,7 +148,7 @@ class EmbeddingLookupSparse(DynamicShape):
 
     def check(self) -> None:
         expect_indices(self.input(0), self.input(4).shape[:1])
-        _ = self._sparse  # raises OperatorError for invalid indices
+        _ = self._sparse  # the property raises OperatorError
         if self.input(1).elements:
             expect_indices(self.input(1), ints(self, 2))
             self._check_sequence()

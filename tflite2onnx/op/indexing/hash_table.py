@@ -144,7 +144,7 @@ class HashtableFind(_Reader):
 
 
 def look_up(g: Builder, table: Value | View, x: View) -> Value:
-    """Return the elements of a table [n] at 8-bit integers; negative ones count from its end.
+    """Return the elements of a table [n] at 8-bit integers; negative integers are at its end.
 
     It emits GatherElements, because ONNX Runtime's Gather copies each element as a block, which
     takes 3 times as long.

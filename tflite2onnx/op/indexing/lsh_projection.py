@@ -16,7 +16,7 @@ from tflite2onnx.tensor import DType
 
 _SPARSE, _DENSE = 1, 2
 _MOST_BITS = 31  # with 32 bits the kernel shifts a number by its width, which C does not define
-_MOST_BYTES = 256  # the most bytes of a key: 64 bytes take about 200 nodes
+_MOST_BYTES = 256  # the largest number of bytes of a key: 64 bytes take about 200 nodes
 _BYTE, _SEED = 8, 4
 
 # The constants of FarmHash.
@@ -56,7 +56,7 @@ class LshProjection(Operator):
         return [(seeds.shape[0] if self.options.type == _SPARSE else seeds.elements,)]
 
     def check(self) -> None:
-        seeds, _ = self.input(0), self._item  # raises OperatorError if invalid
+        seeds, _ = self.input(0), self._item  # the property raises OperatorError
         if not 0 < seeds.shape[1] <= _MOST_BITS:
             raise OperatorError(
                 f"{seeds.name} must have 1 to {_MOST_BITS} columns, got {seeds.shape[1]}"

@@ -152,7 +152,7 @@ class Segments(DynamicShape):
 
     @property
     def is_sorted(self) -> bool:
-        """Whether numbers are sorted, so that the last one determines the number of segments."""
+        """Whether numbers are sorted, so that the last number determines the number of segments."""
         return self.op.code == "SEGMENT_SUM"
 
     @property

@@ -266,7 +266,7 @@ class StablehloScatter(_Indexed):
     def check(self) -> None:
         x, updates = self.input(0), self.input(2)
         batches = [size for axis, size in enumerate(updates.shape) if axis not in self._window_axes]
-        _ = self._indexed_axes  # raises OperatorError if invalid
+        _ = self._indexed_axes  # the property raises OperatorError
         if tuple(batches) != self._batches:
             raise OperatorError(
                 f"updates must have the batch axes of the indices, {list(self._batches)}, "

@@ -1,7 +1,7 @@
 """TOPK_V2, ARG_MAX and ARG_MIN: the largest elements and their indices.
 
 The first of equal elements is selected, in the kernels and in ONNX. If some elements are NaN, the
-results of the kernels differ from each other and from those of ONNX.
+kernels and ONNX have different results.
 """
 
 from __future__ import annotations

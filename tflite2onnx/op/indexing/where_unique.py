@@ -13,7 +13,7 @@ from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 _SPACES = " \t\n\v\f\r"
-_MOST = 1 << 12  # the most n-grams that begin at one word
+_MOST = 1 << 12  # the largest number of n-grams that begin at one word
 
 
 class Where(AnySizes, Foldable):
@@ -83,7 +83,7 @@ class SkipGram(AnySizes):
         return [(DataDependentSize(),)]
 
     def check(self) -> None:
-        x, _ = self.input(0), self._grams  # raises OperatorError if invalid
+        x, _ = self.input(0), self._grams  # the property raises OperatorError
         if not x.elements:
             raise OperatorError(f"{x.name} must have at least one element, got none")
 

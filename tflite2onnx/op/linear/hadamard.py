@@ -21,7 +21,7 @@ class HadamardRotation(Operator):
     """aeq.hadamard_rotation: blocks of the last axis times a Hadamard matrix.
 
     The matrix is Sylvester's, of size 2 ** n, divided by the square root of the size. A large
-    matrix is the Kronecker product of two smaller ones: each block is reshaped to a matrix and
+    matrix is the Kronecker product of two smaller matrices: each block is reshaped to a matrix and
     multiplied from both sides. The kernel ignores the random signs in the options.
     """
 

@@ -20,9 +20,9 @@ class ExternalCache(Operator):
     """odml.update_external_kv_cache: keys and values, with new rows of both at some positions.
 
     Caches and new rows are float32 [1, time, heads, depth]. Positions are int32, one for each new
-    row, in ascending order. A smaller position than the one before ends the rows; it and all later
-    rows are padding. Of two rows at one position the later one is kept. ScatterND does not
-    guarantee this.
+    row, in ascending order. A position that is smaller than the position before ends the rows: this
+    row and all later rows are padding. Of two rows at one position the later one is kept. ScatterND
+    does not guarantee this.
     """
 
     codes = ("odml.update_external_kv_cache",)

@@ -34,7 +34,7 @@ from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, requ
 
 _MATRIX = 2  # axes
 _IMAGE = 4
-_BIAS = 2  # index of the input
+_BIAS = 2  # The index of the bias among the inputs.
 # The types of weights that XNNPACK multiplies by float data. The number of features must be a
 # multiple of the number beside the type, so that each row fills whole bytes.
 _MULTIPLES = {DType.INT8: 1, DType.INT4: 2, DType.INT2: 4}
@@ -48,7 +48,7 @@ class FullyConnected(DynamicShape):
     `normalise` has given the weights the same axes. The axes may then have any order, and the
     weights follow it.
 
-    The output is [batch, out], or has the axes of x with the last one replaced (`keep_num_dims`).
+    The output is [batch, out], or has the axes of x with the last axis replaced (`keep_num_dims`).
 
     There is one method for each ONNX form: Gemm for matrices and for quantized data; Conv, with a
     1x1 kernel, for images in channels-first order, or Gemm for images that `multiply_pixels`
@@ -253,7 +253,7 @@ class FullyConnected(DynamicShape):
     def _has_zero_points(self) -> bool:
         """Whether the kernel quantizes data with zero points: XNNPACK's, or LiteRT's by an option.
 
-        The conditions are those of VisitFullyConnectedNode in LiteRT's xnnpack_delegate.cc.
+        The conditions are taken from VisitFullyConnectedNode in LiteRT's xnnpack_delegate.cc.
         """
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         features = _MULTIPLES.get(self.input(1).dtype, 0)

@@ -14,7 +14,7 @@ from tflite2onnx.tensor import DType, Shape
 
 # Operators of ONNX Runtime. The CPU provider has them in versions 1.20 to 1.32.
 _DOMAIN = "com.microsoft"
-_ROWS = 16  # the rows that a product computes at once
+_ROWS = 16  # The rows that a product computes at once.
 # The axes of heads, tokens and depth in a cache.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
 
@@ -25,7 +25,7 @@ class RotaryEmbedding(Operator):
     The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
     `positions` is the axis of the positions. The cosines and the sines are [positions, depth / 2].
     If there is a fourth input, x has a single row, whose position is this input, and the cosines
-    and sines are those of all positions.
+    and sines are given for all positions.
     """
 
     codes = ("ROTARY_EMBEDDING",)

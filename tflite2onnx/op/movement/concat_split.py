@@ -292,7 +292,7 @@ class Split(Movement, Foldable, IndexesAxes):
 def _split_tensor(
     g: Builder, x: View | Value, dtype: DType, sizes: Value, count: int, axis: int
 ) -> tuple[Value, ...]:
-    """Return `count` parts of x; Split runs in the compute type if it lacks this type."""
+    """Return `count` parts of x, with casts if Split lacks the type."""
     if count == 1:
         return (g.recast(x, dtype, dtype),)
     compute_type = g.compute_type("Split", dtype)

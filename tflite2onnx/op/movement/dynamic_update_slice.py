@@ -26,7 +26,8 @@ class DynamicUpdateSlice(Movement, Foldable):
     """Replaces the slice of a tensor that begins at the start indices with an update.
 
     Start indices are clamped so that the update fits in. An update that is much smaller than the
-    tensor is written by ScatterND, another one between slices of the tensor by Concat.
+    tensor is written by ScatterND. A larger update is written between slices of the tensor by
+    Concat.
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
@@ -82,8 +83,8 @@ class DynamicUpdateSlice(Movement, Foldable):
     def _list_coordinates(self, x: View, axes: Sequence[int]) -> Array | None:
         """Return the index of each row of the update within the update, int64, for ScatterND.
 
-        Rows have all axes behind the last one of `axes` in the stored order. Returns None if
-        ScatterND would take longer than Slice and Concat, or if sizes are dynamic.
+        A row has all axes behind the last of `axes` in the stored order. Returns None if ScatterND
+        would take longer than Slice and Concat, or if sizes are dynamic.
         """
         if x.tensor.symbols or self.input(1).symbols:
             return None

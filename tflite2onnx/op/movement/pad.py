@@ -35,7 +35,7 @@ def pad_axes(
     high: Sequence[int],
     fill: View | Value,
 ) -> Value:
-    """Return x with `low` elements before and `high` elements after those of each stored axis.
+    """Return x with `low` elements before and `high` elements after each stored axis.
 
     Negative numbers remove elements.
     """
@@ -53,7 +53,7 @@ class _Padding(Movement):
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:
-        """The number of elements before and after those of each axis."""
+        """The number of elements to add before and after each axis."""
         rank, table = self.input(0).rank, self.input(1)
         flat = ints(self, 1)
         if table.shape != (rank, 2) or any(is_known(n) and n < 0 for n in flat):

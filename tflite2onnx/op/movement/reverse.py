@@ -45,7 +45,7 @@ class Reverse(Movement, Foldable):
 
     def check(self) -> None:
         if self.input(1).is_constant:
-            _ = self._axes  # raises OperatorError if invalid
+            _ = self._axes  # the property raises OperatorError
         else:
             expect(self.input(1), (count_listed_axes(self, 1),), DType.INT32)
 

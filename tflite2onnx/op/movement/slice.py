@@ -109,7 +109,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
 
     @property
     def _parts(self) -> list[slice]:
-        """The Python slice of each axis; bounds of dynamic axes are those of the file."""
+        """The Python slice of each axis; bounds of dynamic axes are as in the file."""
         x, numbers = self.input(0), zip(self._ranges, ints(self, 1), ints(self, 2), strict=True)
         return [
             slice(begin or None, None if size == -1 else begin + size)
@@ -133,7 +133,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
         x = self.input(0)
         expect_type(self.output, (x.dtype,))
         if self._is_known:
-            _ = self._ranges  # raises OperatorError if invalid
+            _ = self._ranges  # the property raises OperatorError
             return
         for i in (1, 2):
             expect_list(self, i, x.rank)
@@ -446,7 +446,7 @@ def _replace_masked(
 
 
 def _is_inside(start: Dim, stop: Dim, size: Dim) -> bool:
-    """Return whether both bounds lie inside an axis at all sizes."""
+    """Return whether both bounds are inside an axis at all sizes."""
     try:
         return start >= 0 and stop <= size
     except UndecidedError:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 # The defaults of RNN, GRU and LSTM.
 _USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])
-_LINE = 1.0, 0.0  # alpha and beta of alpha * x + beta
+_LINE = 1.0, 0.0  # The numbers alpha and beta of alpha * x + beta.
 # ONNX's names, and the alpha and beta of a node if TFLite's operator has none.
 _ONNX: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "ELU": ("Elu", (1.0,)),

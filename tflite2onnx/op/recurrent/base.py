@@ -227,7 +227,7 @@ def scan(
     """Return the states after the last row of x, then the other results of all steps.
 
     A step gets a row of x and the states before it. It returns the states after it, then rows. Each
-    value is a pair with its shape; the shape of x is that of a row.
+    value is a pair with its shape; the shape of x is the shape of a row.
     """
     inner = g.make_nested()
     named = zip(("now", "h", "c"), (x, *states), strict=False)

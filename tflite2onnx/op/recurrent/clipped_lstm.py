@@ -19,7 +19,7 @@ from tflite2onnx.op.recurrent.base import Shaped, clip_to_limits, scan
 from tflite2onnx.op.recurrent.lstm_cell import Cell
 from tflite2onnx.tensor import DType, Sizes
 
-_LONGEST = 25  # the most time steps of a chunk; longer chunks save little
+_LONGEST = 25  # the largest number of time steps of a chunk; longer chunks save little
 
 
 def run_clipped_lstm(

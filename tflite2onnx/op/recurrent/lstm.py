@@ -140,7 +140,7 @@ class UnidirectionalLstm(Recurrent):
         )
 
     def _read_gate(self, slots: Slots, letter: str) -> Gate | None:
-        """Return the parameters of a gate; None for an input gate that has none (CIFG)."""
+        """Return the parameters of a gate; None for an input gate without parameters (CIFG)."""
         place = _GATES.index(letter)
         if letter == "i" and self.find_input(slots.weights) is None:
             return None

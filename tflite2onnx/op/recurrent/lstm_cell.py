@@ -52,7 +52,7 @@ ORDER = "iofc"
 
 # The constant of MeanStddevNormalization in portable_tensor_utils.cc.
 _EPSILON = 1e-8
-_ACTIVATIONS = ("TANH", "RELU")  # TFLite's activations that ONNX's LSTM supports
+_ACTIVATIONS = ("TANH", "RELU")  # TFLite's activations that ONNX's LSTM supports.
 # The number of intermediate tensors: the inputs of the gates in TFLite's order, then the input of
 # the projection.
 _INTERMEDIATES = 5

@@ -35,7 +35,7 @@ class Svdf(DynamicShape):
     [units], and the state [batch, filters * times]; outputs are [batch, units] and the next state.
     Each unit is the sum of `rank` adjacent filters.
 
-    A step drops the oldest time of the state and appends a new one. Integer states are int16 in
+    A step drops the oldest time of the state and appends a new time. Integer states are int16 in
     LiteRT; TensorFlow Lite for microcontrollers also supports int8 with a zero point. No integer
     kernel applies the activation function; the range of the output implies it.
     """

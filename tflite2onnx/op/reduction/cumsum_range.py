@@ -104,7 +104,7 @@ class CumSum(AnySizes):
 
     def check(self) -> None:
         if self.input(1).is_constant:
-            _ = self._axis  # raises OperatorError if invalid
+            _ = self._axis  # the property raises OperatorError
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else (self._axis,)

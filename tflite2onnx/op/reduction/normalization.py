@@ -15,7 +15,7 @@ from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 
-_MOST = 1 << 16  # the most elements of a constant scale that the file does not contain
+_MOST = 1 << 16  # the largest number of elements of a constant scale that the file does not contain
 _OUTER = 2  # leading axes over which OpenVINO's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 

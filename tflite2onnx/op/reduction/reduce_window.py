@@ -88,7 +88,7 @@ class _Windows(AnySizes):
 
     def check(self) -> None:
         x, (sizes,) = self.input(0), self.infer_outputs()
-        _ = self._node  # raises OperatorError if invalid
+        _ = self._node  # the property raises OperatorError
         for tensor in (x, self.input(1), self.output):
             if tensor.quantization is not None:
                 raise OperatorError(f"{tensor.name} must not be quantized")

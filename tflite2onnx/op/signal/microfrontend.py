@@ -44,9 +44,9 @@ _INTERVALS = 32
 class AudioMicrofrontend(Operator):
     """AudioMicrofrontend: features of audio per frame, stacked with preceding and following frames.
 
-    LiteRT outputs int32 or float32, TensorFlow uint16 in place of int32; the type is that of the
-    output tensor. Only the noise estimate depends on earlier frames and becomes a Scan. All other
-    steps compute all frames at once.
+    LiteRT outputs int32 or float32, TensorFlow uint16 in place of int32; the output tensor
+    determines the type. Only the noise estimate depends on earlier frames and becomes a Scan. All
+    other steps compute all frames at once.
     """
 
     codes = ("AudioMicrofrontend",)
@@ -270,7 +270,7 @@ def _make_bands(
     """Return the frequencies of each band; only the falling half of the first band is used."""
     count = settings.channels + 1
     width = (_convert_to_mel(high) - _convert_to_mel(low)) / np.float32(count)
-    frequency = int(1.5 + float(low / spacing))  # 1 skips the DC bin, 0.5 rounds
+    frequency = int(1.5 + float(low / spacing))  # + 1 skips the DC bin, + 0.5 rounds
     bands = []
     for channel in range(count):
         center = _convert_to_mel(low) + width * np.float32(channel + 1)

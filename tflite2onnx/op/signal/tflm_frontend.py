@@ -163,7 +163,7 @@ class SignalFilterBankLog(Signal):
 
     def check(self) -> None:
         super().check()
-        _ = self._scale  # raises OperatorError if invalid
+        _ = self._scale  # the property raises OperatorError
 
     @property
     def _scale(self) -> int:

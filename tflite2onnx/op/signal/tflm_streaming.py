@@ -22,7 +22,7 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Array, DType, Tensor
 
-_MOST = 1 << 20  # the most samples
+_MOST = 1 << 20  # the largest number of samples
 _ADDITIONS = 256
 # The limit of coefficients: sums of two products must fit into 63 bits.
 _MOST_COEFFICIENT = 1 << 30
@@ -58,7 +58,7 @@ class SignalDelay(_Stream):
 
     def check(self) -> None:
         super().check()
-        _ = self._length  # raises OperatorError if invalid
+        _ = self._length  # the property raises OperatorError
 
     def list_states(self) -> Sequence[Tensor]:
         shape = *self.input(0).shape[:-1], self._length
@@ -278,7 +278,7 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         super().check()
         size = self.input(0).elements
         self.read_option("num_channels", size, size)
-        _ = self._subtraction  # raises OperatorError if invalid
+        _ = self._subtraction  # the property raises OperatorError
 
     @property
     def _subtraction(self) -> Subtraction:
@@ -328,12 +328,13 @@ class CircularBuffer(HasInternalState):
 
     @property
     def _cycles(self) -> int:
-        """The number of runs until the operators after this one run once.
+        """The number of runs until the later operators of the model run once.
 
         Files of two old models lack the option. The kernel recognizes these models by their shapes.
 
         Raises:
-            OperatorError: the kernel would count the operators before this one, or more runs than
+            OperatorError: the kernel would count the earlier operators of the model, or more runs
+            than
                 int32 can represent.
         """
         number = int(self.options.get("cycles_max", 0))

@@ -45,7 +45,7 @@ from tflite2onnx.utils.dimension import (
     require_number,
 )
 
-_BIAS = 2  # index of the input of CONV_2D
+_BIAS = 2  # The index of the bias among the inputs of CONV_2D.
 # Integers are faster than floats if each number that a pixel reads or writes takes at least this
 # number of multiplications. With fewer multiplications, the nodes that quantize pixels and scale
 # sums take longer than integers save.

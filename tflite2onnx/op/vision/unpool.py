@@ -106,7 +106,7 @@ class MaxUnpooling2D(ImageOperator):
 
     Two operators share the name. MediaPipe's operator takes indices in the windows, as float32.
     LiteRT's operator, LiteRtMaxUnpooling2D in later files, takes indices in its output, as int32.
-    If two elements have the same index, the last one is written, in TFLite's order.
+    If two elements have the same index, the last element in TFLite's order is written.
     """
 
     codes = ("MaxUnpooling2D", "LiteRtMaxUnpooling2D")
@@ -166,7 +166,7 @@ def _read_window(operator: ImageOperator) -> tuple[Window, bool]:
 def _find_origins(window: Window, image: Shape, pooled: Shape) -> tuple[Array, Array]:
     """Return the first row and column of each window, in shapes that broadcast with NCHW.
 
-    The formula is that of ComputePadding in LiteRT's kernels/padding.h.
+    The formula is taken from ComputePadding in LiteRT's kernels/padding.h.
     """
     check_element_count(sum(pooled))
     origins = []

@@ -152,7 +152,7 @@ class Batching:
         self._builder.reshape(x, sample or (1,), before, self._make_vector(y), place)
 
     def _make_vector(self, y: Tensor) -> Tensor:
-        """Return a tensor of the network; a scalar, which has no axis for the samples, gets one."""
+        """Return a tensor of the network; a scalar gets an axis for the samples."""
         return y if y.rank else self._replaced.setdefault(y, replace(y, shape=(1,)))
 
     def find_ambiguous_reshape(self) -> Tensor:

@@ -95,7 +95,7 @@ def _find_product(scores: Tensor, graph: Graph) -> Tensor:
     """Return the product of matrices that alone determines the scores.
 
     Raises:
-        MixedSamplesError: there is none.
+        MixedSamplesError: no product alone determines the scores.
     """
     while True:
         op = graph.producers.find(scores)

@@ -136,7 +136,7 @@ class BatchBuilder:
 
     @contextmanager
     def open_subgraph(self) -> Iterator[list[Op]]:
-        """Return a context in which operators are added to a sub-graph, which is a list."""
+        """Return a context that adds operators to a sub-graph: it yields their list."""
         outer, self.ops = self.ops, []
         try:
             yield self.ops
@@ -171,7 +171,7 @@ class BatchBuilder:
     def move_to(
         self, x: Tensor, after: Dim, sample: Sizes, place: Place, y: Tensor | None = None
     ) -> Tensor:
-        """Move the samples behind `after` elements of each sample, and reshape to a sample."""
+        """Return x with the samples behind `after` elements of each sample, of shape `sample`."""
         before = self.count_before(x)
         low, high = (after, before) if divide(before, after) is not None else (before, after)
         middle, rest = divide(high, low), divide(prod(sample), high)

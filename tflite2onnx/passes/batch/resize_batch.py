@@ -105,8 +105,8 @@ def resize_batch(
 def _repeat_states(graph: Graph, states: Sequence[Tensor]) -> Graph:
     """Return the graph that repeats states of one sample for all samples of the batch.
 
-    The number of samples is not known before the first run, so the initial values are those of one
-    sample. The states of all samples, which the first run returns, are not changed.
+    The number of samples is not known before the first run, so the initial values have one sample.
+    The states of all samples, which the first run returns, are not changed.
     """
     if not states:
         return graph

@@ -1,4 +1,4 @@
-"""Names of custom operators that are TensorFlow's."""
+"""Names of custom operators of TensorFlow."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _has_constants(op: Op) -> bool:
 
 
 def _place_blocks(converter: TransposeConv, old: Shape, image: Shape) -> list[_Axis]:
-    """Return the blocks of a column and of a row, whose filters read whole windows."""
+    """Return the blocks along the height and along the width of the output."""
     window = converter.read_window()
     excess = [full - size for full, size in zip(window.compute_full_size(old), image, strict=True)]
     cropped = window.list_cropping_attributes(excess)["pads"]

@@ -60,7 +60,7 @@ from tflite2onnx.tensor import DType, Tensor
 _PIXELS = (1, 2, 4, 8)  # pixels that are computed at once
 _FILTERS = 16  # filters that a kernel computes together
 _LEAST_GAIN = 0.95
-_MOST = 1 << 16  # bytes by which filters may grow, so that the file grows little
+_MOST = 1 << 16  # Bytes by which filters may grow, so that the file grows little.
 # The ns for each copied byte, for each sum and for each node, and the products in a ns with VNNI
 # and without. For 46 layers, some of them in the table above, the chosen form takes 1.03 of the
 # time of the best form in the mean. It never takes more time than the form of one pixel.

@@ -94,7 +94,7 @@ def _is_asymmetric(tensor: Tensor) -> bool:
 
 
 def _find_quantization(tensor: Tensor) -> Quantization:
-    """Return the scales of a tensor; OperatorError if it has none."""
+    """Return the scales of a tensor; OperatorError if the tensor has no scales."""
     if not tensor.quantization:
         raise OperatorError(f"{tensor.name} must be quantized")
     return tensor.quantization

@@ -130,7 +130,7 @@ class MovedZeroPoints:
         return operand < 0 or (reads and not depends)
 
     def _compute_real(self, op: Op) -> list[Op]:
-        """Return an operator on real numbers, with sums of constants around it."""
+        """Return an operator on real numbers, and the sums with constants before and after it."""
         result, rw = op.outputs[0], Rewriter(op)
         is_shifted = op.code in _SUMS or op.code == "SOFTMAX"
         reals = [x and self.read_real(rw, x, is_shifted=is_shifted) for x in op.inputs]

@@ -66,7 +66,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
 
 
 def _make_internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the memory of an operator, and the tensor for whether the run goes on after it."""
+    """Return the memory of an operator, and the bool tensor that says whether the run goes on."""
     operator = find_operator(op)
     if not isinstance(operator, HasInternalState):
         return [], []

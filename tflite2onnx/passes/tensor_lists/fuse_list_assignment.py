@@ -42,7 +42,7 @@ _NEXT = through(through(("ADD", _INDEX, 1), *_ADDS_AXIS), *_ADDS_AXIS)
 _HEAD: Pattern = ("SLICE", "list", 0, ("CONCATENATION", Named("first", _INDEX), -1))
 _TAIL: Pattern = ("SLICE", "list", ("CONCATENATION", Named("last", _NEXT), 0), -1)
 _PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))
-_LIST_BYTES = 64  # the most bytes of a list of sizes: one number for each axis
+_LIST_BYTES = 64  # the largest number of bytes of a list of sizes: one number for each axis
 
 
 def fuse_list_assignment(graph: Graph) -> Graph:

@@ -93,7 +93,7 @@ class ListRewriter(Rewriter):
 
 
 def _make_list(rw: ListRewriter) -> None:
-    """Reserve and EmptyTensorList: a list of items that are 0, or without items."""
+    """Reserve makes a list of zeros, and EmptyTensorList a list without items."""
     reserves, items = rw.source.code in COUNTED, rw.output()
     if not items.dtype.numpy:
         raise OperatorError(
@@ -112,7 +112,7 @@ def _make_list(rw: ListRewriter) -> None:
 
 
 def _reuse_tensor(rw: ListRewriter) -> None:
-    """FromTensor and Stack: the tensor is the list."""
+    """FromTensor and Stack: the list is a tensor already, which a CAST copies."""
     rw.op("CAST", rw.input(0), output=rw.output())
 
 

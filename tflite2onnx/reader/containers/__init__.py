@@ -1,1 +1,1 @@
-"""Containers: files with several models, such as bundles and those of language models."""
+"""Containers: files with several models, such as bundles and the files of language models."""

@@ -30,7 +30,7 @@ from tflite2onnx.utils.constant_budget import SizeLimit
 from tflite2onnx.utils.unique_names import Names
 
 _MOST_LEVELS = 4
-_LIMIT = SizeLimit(times=16, more=1 << 26)  # limits the unpacked bytes: models hardly compress
+_LIMIT = SizeLimit(times=16, more=1 << 26)  # Limits the unpacked bytes: models hardly compress.
 # The names of tokenizers and of metadata in archives of language models, which are passed on.
 _PASSED_ON = ("TOKENIZER_MODEL", "METADATA")
 _METADATA = ("LlmMetadataProto", "ExecutorMetadataProto")

@@ -24,7 +24,7 @@ _MAJOR = 1
 _START, _HEADER = struct.Struct("<8s3I4xQ"), 32
 # The exceptions that damaged bytes raise.
 GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, zlib.error)
-_SIZE = struct.Struct("<Q")  # the size of a tokenizer, which is before its compressed bytes
+_SIZE = struct.Struct("<Q")  # The size of a tokenizer, which is before its compressed bytes.
 # limits the bytes of a tokenizer: text compresses to a third or less
 _LIMIT = SizeLimit(times=64, more=1 << 20)
 

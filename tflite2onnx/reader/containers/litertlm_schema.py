@@ -1,6 +1,7 @@
 """The schemas of `.litertlm` files, limited to the fields that are read.
 
-TABLES and UNIONS are those of the header; the notation is described in `schema`. MESSAGES are the
+TABLES and UNIONS are the tables and unions of the header; the notation is described in `schema`.
+MESSAGES are the
 protocol buffers in sections: "number name:type" for each field; [type] is a repeated field. The
 sources are litertlm_header_schema.fbs, llm_metadata.proto and executor_metadata.proto of
 https://github.com/google-ai-edge/LiteRT-LM, and the package litert-lm-builder 0.18.

@@ -32,8 +32,8 @@ STEPS = 20
 LOGITS = "logits"
 _TOKENS, _POSITIONS, _MASK = ("tokens", "token_ids"), ("input_pos", "positions"), "mask"
 _CACHE = "cache"
-_MOST_PROMPT = 7  # the most tokens of a prompt
-_HIDDEN = -1e9  # the score of a token that is hidden from another token
+_MOST_PROMPT = 7  # the largest number of tokens of a prompt
+_HIDDEN = -1e9  # The score of a token that is hidden from another token.
 # The runtimes add numbers in different sequences, while LiteRT's own kernels may agree exactly.
 _LEAST_NOISE = 1e-5
 
@@ -140,7 +140,7 @@ def verify_decoding(
 
     Raises:
         VerifyError: a signature is missing, has other inputs than tokens, positions, a mask and
-            caches, or cannot be run; the prompt is too long, or has a token that is none.
+            caches, or cannot be run; the prompt is too long, or has an invalid token.
     """
     prefill = next((key for key in signatures if key.startswith(PREFILL)), None)
     if prefill is None or DECODE not in signatures:
@@ -173,7 +173,7 @@ def verify_decoding(
 def _compare_logits(
     keys: tuple[str, str], prompt: Sequence[int], logits: Sequence[Sequence[Array]]
 ) -> Decoding:
-    """Compare the logits of each step: LiteRT's, those of its plain kernels, and ONNX Runtime's."""
+    """Compare the logits of each step by LiteRT, by its plain kernels, and by ONNX Runtime."""
     deviation = float(np.std(logits[0][0])) or 1.0
     noise = max(_LEAST_NOISE, *(_measure_distance(a, b) / deviation for a, b, _ in logits))
     wrong = []
@@ -208,7 +208,7 @@ class _Run:
         self._state = {name: outputs[name] for name in outputs if name in decode.shapes}
 
     def run_step(self, token: int | None) -> Array:
-        """Return the logits after a token, None for the last one of the prompt."""
+        """Return the logits after a token, None for the last token of the prompt."""
         last_token = self._last if token is None else token
         outputs = self._decode.compute_outputs(
             _make_feeds(self._decode, [last_token], self._place, self._state)
