@@ -75,13 +75,13 @@ def test_wide_integers_are_not_quantized(dtype: str, *, constant: bool, quantize
 def test_int8_is_stored_as_uint8_on_request_only() -> None:
     """int8 is stored as uint8 on request; other types are stored as they are."""
     as_filed, unsigned = StoragePlan(), StoragePlan(int8_as_uint8=True)
-    kept = unsigned.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
+    kept = unsigned.find_storage(tensor(DType.INT8, make_quantization(0.5, -3))).storage
     assert (kept.dtype, kept.zero_point) == (DType.UINT8, 125)
-    kept = as_filed.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
+    kept = as_filed.find_storage(tensor(DType.INT8, make_quantization(0.5, -3))).storage
     assert (kept.dtype, kept.zero_point) == (DType.INT8, -3)
     for dtype in (DType.UINT8, DType.INT16):
-        assert unsigned.tensor(tensor(dtype, make_quantization(0.5))).storage.dtype is dtype
-    assert unsigned.tensor(tensor(DType.INT8)).storage == Storage(DType.INT8, None)
+        assert unsigned.find_storage(tensor(dtype, make_quantization(0.5))).storage.dtype is dtype
+    assert unsigned.find_storage(tensor(DType.INT8)).storage == Storage(DType.INT8, None)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,9 @@ def _join_products(
 
 
 def _list_ports(g: Builder) -> tuple[Port, ...]:
-    return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.walk_stored_tensors())
+    return tuple(
+        Port(t.name, v, t, o, g.find_storage(t).dtype) for t, v, o in g.walk_stored_tensors()
+    )
 
 
 def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
@@ -213,12 +215,12 @@ def _emit_bodies(
 def _emit_body(
     g: Builder, graph: Graph, before: Sequence[Order], after: Sequence[Order], planned: _Planned
 ) -> Body:
-    inputs = [Value(dtype=g.storage(tensor).dtype) for tensor in graph.inputs]
+    inputs = [Value(dtype=g.find_storage(tensor).dtype) for tensor in graph.inputs]
     for tensor, value, order in zip(graph.inputs, inputs, before, strict=True):
         g.define(tensor, value, order)
     _emit_operators(g, graph, planned)
     views = [
-        g.view(tensor, order, planned=g.plan.result(tensor))
+        g.view(tensor, order, planned=g.plan.find_result_storage(tensor))
         for tensor, order in zip(graph.outputs, after, strict=True)
     ]
     outputs = [view.value for view in views]
@@ -237,7 +239,7 @@ def _emit_body(
 
 def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside the model the tensor may have another type."""
-    inside, in_file = g.storage(tensor), g.end_storage(tensor)
+    inside, in_file = g.find_storage(tensor), g.find_end_storage(tensor)
     shape = tuple(tensor.sizes[i] for i in order)
     value = g.annotate(Value(dtype=in_file.dtype), in_file.dtype, shape)
     g.define(tensor, g.convert(value, in_file, inside, order), order)
@@ -246,7 +248,7 @@ def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:
 
 def _store_initial_value(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of a state as the ONNX model stores it."""
-    if g.end_storage(port.tensor) is REAL and port.tensor.quantization is not None:
+    if g.find_end_storage(port.tensor) is REAL and port.tensor.quantization is not None:
         data = decode_constant(data, port.tensor.quantization)
     return data.transpose(port.order)
 
@@ -268,7 +270,7 @@ def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Po
             raise OperatorError(
                 f"the output {tensor.name} must hold numbers or text, got {tensor.dtype.label}"
             )
-        inside, in_file = g.storage(tensor), g.end_storage(tensor)
+        inside, in_file = g.find_storage(tensor), g.find_end_storage(tensor)
         value = g.convert(g.view(tensor, order).value, inside, in_file, order)
         if value in values or value.data is not None:
             value = g.identity(value, in_file.dtype)
@@ -349,4 +351,4 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
     elif view.plan.limits is not None:
         low, high = (g.scalar(limit, storage.dtype) for limit in view.plan.limits)
         value = g.add_with_casts("Clip", storage.dtype, value, low, high)
-    return g.convert(value, storage, g.storage(view.tensor), view.order)
+    return g.convert(value, storage, g.find_storage(view.tensor), view.order)

@@ -319,7 +319,7 @@ def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor
     waiting = deque(letters)
     while waiting:
         for members in frames_of.get(waiting.popleft(), ()):
-            letters_found = _spread(members, letters)
+            letters_found = _spread_letters(members, letters)
             letters |= letters_found
             waiting += letters_found
     return letters
@@ -332,7 +332,7 @@ def _list_members(site: Site, frame: Frame) -> _Members:
     return [(tensor, axes) for tensor, axes in members if tensor and len(axes) == tensor.rank]
 
 
-def _spread(members: _Members, letters_of: Mapping[Tensor, str]) -> dict[Tensor, str]:
+def _spread_letters(members: _Members, letters_of: Mapping[Tensor, str]) -> dict[Tensor, str]:
     """Return letters for the tensors of a frame without letters.
 
     Axes that share a name get no letter, such as two axes that a RESHAPE merges.

@@ -96,7 +96,7 @@ class StoragePlan:
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
-    def tensor(self, tensor: Tensor) -> OperandStorage:
+    def find_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor inside the model."""
         if tensor in self.tensors:
             return self.tensors[tensor]
@@ -104,7 +104,7 @@ class StoragePlan:
         storage, rule = choose(TENSORS, case)
         return OperandStorage(storage, reasons=(rule.why,))
 
-    def end(self, tensor: Tensor) -> OperandStorage:
+    def find_end_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor as an input, output or state of the model."""
         case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
         return OperandStorage(END.choose(case), reasons=(END.why,))
@@ -117,11 +117,11 @@ class StoragePlan:
         """
         return self.symmetric and output.reading is Reading.DEQUANTIZED
 
-    def result(self, tensor: Tensor) -> OperandStorage:
+    def find_result_storage(self, tensor: Tensor) -> OperandStorage:
         """Return how a sub-graph reads its result, with the reasons."""
-        storage = self.tensor(tensor)
-        is_float = self.float_only and storage.storage.quantization is not None
-        return storage._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
+        inside = self.find_storage(tensor)
+        is_float = self.float_only and inside.storage.quantization is not None
+        return inside._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
 
     def find_inner_storage(self, storage: Storage) -> Storage:
         """Return the storage of a value inside an operator, given the storage in the kernel."""
@@ -159,7 +159,7 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         options.weights == "adaptive" and not options.float16,
     )
     tensors_used = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
-    tensors = {t: common.tensor(t) for t in tensors_used}
+    tensors = {t: common.find_storage(t) for t in tensors_used}
     common = replace(common, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}

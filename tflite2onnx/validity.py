@@ -195,7 +195,7 @@ class _Checker:
         _check_attributes(node, rule)
         if node.op_type == "Reshape" and not node.domain:
             _check_shape(node)
-        bound = self._bound(node, rule)
+        bound = self._find_constraint_types(node, rule)
         parameters = rule.outputs.take(node, len(node.outputs))
         for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=True)):
             actual = bound.get(parameter.constraint) or self._infer_output_type(
@@ -206,7 +206,7 @@ class _Checker:
                 _refuse(node, f"computes {actual}, not {dtype}")
             self.known[value] = actual or dtype
 
-    def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
+    def _find_constraint_types(self, node: Node, rule: _Rule) -> dict[str, str]:
         """Return the type of each type constraint of a node, which its inputs determine."""
         bound: dict[str, str] = {}
         parameters = rule.inputs.take(node, len(node.inputs))

@@ -73,7 +73,10 @@ class Skeleton:
         weights = tuple((_write_head(header, data), data) for header, data in self.weights)
         size = len(graph) + sum(len(head) + data.nbytes for head, data in weights)
         start = (
-            rest.SerializeToString(deterministic=True) + _tag(_GRAPH) + _write_varint(size) + graph
+            rest.SerializeToString(deterministic=True)
+            + _encode_tag(_GRAPH)
+            + _write_varint(size)
+            + graph
         )
         return start, weights
 
@@ -233,7 +236,7 @@ def _add_nodes(
         if node.domain:
             proto.domain = node.domain
         graphs = {
-            key: _nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
+            key: _make_nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
             for key, body in find_bodies(node).items()
         }
         # make_node takes attributes as arguments, whose names would clash with those of a custom
@@ -242,7 +245,7 @@ def _add_nodes(
         proto.attribute.extend([helper.make_attribute(key, value) for key, value in attributes])
 
 
-def _nested_graph(body: Body, names: ValueNames, types: Types, prefix: str) -> onnx.GraphProto:
+def _make_nested_graph(body: Body, names: ValueNames, types: Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
     _add_nodes(graph, body.nodes, names, types, prefix)
     graph.input.extend(_describe_values(body.inputs, names, types))
@@ -441,15 +444,15 @@ class _WeightFile:
 def _write_head(header: TensorProto, data: Array) -> bytes:
     """Return the bytes that precede the elements of a weight in an initializer."""
     head: bytes = header.SerializeToString(deterministic=True)
-    head += _tag(_RAW_DATA) + _write_varint(data.nbytes)
-    return _tag(_INITIALIZER) + _write_varint(len(head) + data.nbytes) + head
+    head += _encode_tag(_RAW_DATA) + _write_varint(data.nbytes)
+    return _encode_tag(_INITIALIZER) + _write_varint(len(head) + data.nbytes) + head
 
 
 def _view_bytes(data: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
 
 
-def _tag(field: int) -> bytes:
+def _encode_tag(field: int) -> bytes:
     return bytes([field << 3 | 2])  # the wire type of fields with a length
 
 

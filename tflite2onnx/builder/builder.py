@@ -225,13 +225,13 @@ class Builder(QdqNodes):
             order, value = next(iter(values.items()))
             yield tensor, value, order
 
-    def storage(self, tensor: Tensor) -> Storage:
+    def find_storage(self, tensor: Tensor) -> Storage:
         """Return the storage of a tensor inside the model."""
-        return self._find_storage_in_opset(tensor, self.plan.tensor(tensor)).storage
+        return self._find_storage_in_opset(tensor, self.plan.find_storage(tensor)).storage
 
-    def end_storage(self, tensor: Tensor) -> Storage:
+    def find_end_storage(self, tensor: Tensor) -> Storage:
         """Return the storage of a tensor as an input, output or state of the model."""
-        return self._find_storage_in_opset(tensor, self.plan.end(tensor)).storage
+        return self._find_storage_in_opset(tensor, self.plan.find_end_storage(tensor)).storage
 
     def _find_storage_in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
         """Return the storage of an operand; constants are wider if the opset lacks their type."""
@@ -252,7 +252,7 @@ class Builder(QdqNodes):
         if tensor in self._stored:
             raise OperatorError(f"{tensor.name} must be computed once, got a second value")
         self._stored[tensor] = {order: value}
-        self.annotate(value, self.storage(tensor).dtype, _reorder_sizes(tensor, order))
+        self.annotate(value, self.find_storage(tensor).dtype, _reorder_sizes(tensor, order))
 
     def view(
         self, tensor: Tensor, order: Order, letters: str = "", planned: OperandStorage | None = None
@@ -261,9 +261,9 @@ class Builder(QdqNodes):
 
         A Transpose that the order needs is emitted once, on the stored integers.
         """
-        planned = self._find_storage_in_opset(tensor, planned or self.plan.tensor(tensor))
+        planned = self._find_storage_in_opset(tensor, planned or self.plan.find_storage(tensor))
         is_float = planned.reading is Reading.FLOAT
-        storage = self.plan.tensor(tensor).storage if is_float else planned.storage
+        storage = self.plan.find_storage(tensor).storage if is_float else planned.storage
 
         def make(order: Order, shape: Sizes | None) -> Value:
             if is_float and tensor.data is not None:
@@ -295,7 +295,9 @@ class Builder(QdqNodes):
             return value
         if shape is not None:
             return self.reshape(self._fetch(tensor, order, target, None), shape)
-        return self.convert(self._move_value(tensor, order), self.storage(tensor), target, order)
+        return self.convert(
+            self._move_value(tensor, order), self.find_storage(tensor), target, order
+        )
 
     def _keep_assembly(
         self, tensor: Tensor, value: Value, target: Storage, order: Order, shape: Sizes | None

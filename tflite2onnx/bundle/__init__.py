@@ -245,7 +245,7 @@ def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> It
     for key in keys:
         joint = known.get(key)
         if joint is None or key == joint.keys[0]:
-            called = _clean(key if joint is None else joint.name)
+            called = _clean_key(key if joint is None else joint.name)
             yield Part(model, key, _make_file_path(model, make_unique(called)), joined=joint)
 
 
@@ -268,7 +268,7 @@ def _make_file_path(name: str, signature: str = "") -> str:
     return "/".join([*folders, f"{stem}.onnx"])
 
 
-def _clean(key: str) -> str:
+def _clean_key(key: str) -> str:
     """Return a signature's key as a file name, in lower case, as some file systems ignore case."""
     return re.sub(r"[^\w.-]", "_", key).lstrip(".").lower() or "signature"
 

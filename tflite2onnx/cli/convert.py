@@ -146,10 +146,10 @@ def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
     """Run all jobs and print a summary."""
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
-    return many.run_jobs(jobs, partial(_attempt, options), options)
+    return many.run_jobs(jobs, partial(_attempt_job, options), options)
 
 
-def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
+def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
     """Run one job of several; return its exit status and its facts for the JSON output."""
     if job.is_bundle:
         results, reports = _convert_bundle(options, job)

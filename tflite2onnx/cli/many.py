@@ -83,7 +83,7 @@ def _yield_outcomes(
     jobs: Sequence[Job], work: Work, options: argparse.Namespace
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Yield the index and the outcome of each job as it ends."""
-    do = partial(_attempt, work)
+    do = partial(_attempt_job, work)
     number = min(options.jobs, len(jobs))
     if number > 1 or (options.verify and CAN_FORK):  # LiteRT may crash, and would end this process
         yield from run_in_processes(do, jobs, number, _describe_crash)
@@ -91,7 +91,7 @@ def _yield_outcomes(
         yield from enumerate(map(do, jobs))
 
 
-def _attempt(work: Work, job: Job) -> Outcome:
+def _attempt_job(work: Work, job: Job) -> Outcome:
     """Run a job; an exception becomes an outcome, too."""
     messages: list[str] = []
     start = perf_counter()

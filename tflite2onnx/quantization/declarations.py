@@ -116,7 +116,7 @@ class Declared(Protocol):
     def activation(self) -> str: ...
 
 
-def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Real:
+def declare_averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Real:
     """Return the declaration of averages of stored integers, whose scale is ignored.
 
     `rounding` is the quantization in which averages are rounded like the kernel's: halves away from

@@ -39,7 +39,7 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
     rows: dict[tuple[Tensor, str], StorageInfo] = {}
     for op, operands in plan.operands.items():
         for tensor, planned in _list_quantized_operands(op, operands):
-            known = plan.tensor(tensor) if tensor.data is None else planned
+            known = plan.find_storage(tensor) if tensor.data is None else planned
             text, read = _describe_in_onnx(tensor, planned, known), planned.reading.value
             row = rows.get((tensor, text))
             if row is None:
@@ -52,7 +52,7 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
                 row = replace(row, read=f"{row.read}, {read}")
             rows[tensor, text] = row
     for tensor in dict.fromkeys(ends):
-        end, inside = plan.end(tensor), plan.tensor(tensor)
+        end, inside = plan.find_end_storage(tensor), plan.find_storage(tensor)
         if end.storage.dtype is not inside.storage.dtype:
             tflite, text = (
                 describe_storage(find_file_storage(tensor)),

@@ -241,7 +241,7 @@ class _Reader(TableReader):
         if table["custom_options"].size:
             return self._copy_bytes(memoryview(table["custom_options"]))
         place = table["large_custom_options_offset"], table["large_custom_options_size"]
-        return self._copy_bytes(self._stored.at(*place))
+        return self._copy_bytes(self._stored.read_at(*place))
 
     def _read_tensor(
         self, tables: Sequence[Table], index: int, name: str, *, computed: bool, has_rank: bool

@@ -55,9 +55,9 @@ class StoredBytes:
         if index == 0:
             return self._source.data[:0]
         buffer = expect_item(self._buffers, index, "a buffer")
-        return memoryview(buffer["data"]) or self.at(buffer["offset"], buffer["size"])
+        return memoryview(buffer["data"]) or self.read_at(buffer["offset"], buffer["size"])
 
-    def at(self, offset: int, size: int) -> memoryview:
+    def read_at(self, offset: int, size: int) -> memoryview:
         """Return bytes after the flatbuffer; the offsets 0 and 1 mean that there are none."""
         data = self._source.data
         if offset <= 1:

@@ -58,7 +58,9 @@ class ImageOperator(DynamicShape):
 
     def _turn_column(self, frame: Frame) -> Frame:
         """Return a frame with the width before the height, unless an image has one pixel."""
-        if frame.label is None or any(self.image_sizes(i) == (1, 1) for i in frame.slots if i <= 0):
+        if frame.label is None or any(
+            self.find_image_sizes(i) == (1, 1) for i in frame.slots if i <= 0
+        ):
             return frame
         turned = {"H": "W", "W": "H"}
         return replace(frame, label=tuple(turned.get(name, name) for name in frame.label))
@@ -69,7 +71,7 @@ class ImageOperator(DynamicShape):
             self._known_sizes[operand] = self._read_sizes(operand)
         return self._known_sizes[operand]
 
-    def image_sizes(self, operand: int) -> Shape:
+    def find_image_sizes(self, operand: int) -> Shape:
         """Return the sizes of those axes of D, H and W that an operand has; errors as `sizes`."""
         return tuple(size for letter, size in self.sizes(operand).items() if letter in "DHW")
 

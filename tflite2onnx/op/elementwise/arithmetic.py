@@ -132,14 +132,14 @@ class Elementwise(AnySizes, Foldable):
         return [clip_to_activation(activation, np.asarray(output))]
 
 
-def square(g: Builder, x: Operand) -> Value:
+def emit_square(g: Builder, x: Operand) -> Value:
     """Return x * x."""
     return g.Mul(x, x)
 
 
-def squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
+def emit_squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
     """Return (a - b) squared."""
-    return square(g, g.Sub(a, b))
+    return emit_square(g, g.Sub(a, b))
 
 
 def emit_reciprocal_root(g: Builder, x: Operand) -> Value:
@@ -176,7 +176,7 @@ class Unary(Elementwise):
         "SIGN": Row(emit_node("Sign"), "float32 float64 int32"),
         "SIN": Row(emit_node("Sin"), "float32 float16"),
         "SQRT": Row(emit_node("Sqrt"), "float32", np.sqrt),
-        "SQUARE": Row(as_emit(square), "float32", np.square),
+        "SQUARE": Row(as_emit(emit_square), "float32", np.square),
         "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
     # The kernel interpolates between the entries of a table.
@@ -210,7 +210,7 @@ class Unbounded(Elementwise):
         return g.Min(super().emit(g, y, *xs), g.scalar(high, DType.FLOAT32))
 
 
-def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+def _emit_floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
     if dtype.is_float:
         return g.Floor(g.Div(a, b))
     # Div of integers rounds towards 0. The floor of a float64 quotient of 32-bit integers is exact.
@@ -218,7 +218,7 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
     return g.cast(g.Floor(g.Div(a, b)), dtype)
 
 
-def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+def emit_floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
     """Return the remainder of a / b, with the sign of b."""
     if dtype.is_integer:
         return g.Mod(a, b)
@@ -257,7 +257,7 @@ class Binary(Elementwise):
         "LOGICAL_OR": Row(as_emit(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "MUL": Row(emit_node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
         "POW": Row(emit_node("Pow"), "float32 int32"),
-        "SQUARED_DIFFERENCE": Row(as_emit(squared_difference), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(as_emit(emit_squared_difference), "float32 int32"),
     }
     commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
 
@@ -332,8 +332,8 @@ class OfIntegers(Elementwise):
         "BITWISE_XOR": Row(
             emit_node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
-        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divide_constants),
-        "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
+        "FLOOR_DIV": Row(_emit_floor_div, "float32 int8 int16 int32", _floor_divide_constants),
+        "FLOOR_MOD": Row(emit_floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
     }
     commutes = ("BITWISE_XOR",)
 

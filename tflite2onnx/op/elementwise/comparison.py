@@ -34,7 +34,7 @@ def emit_comparison(op_type: str) -> Emit:
     return emit
 
 
-def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
+def emit_not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
     """Emit the opposite of Equal."""
     return g.Not(emit_comparison("Equal")(g, dtype, options, *xs))
 
@@ -62,7 +62,9 @@ class Comparison(Elementwise):
         "GREATER_EQUAL": Row(emit_comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
         "LESS": Row(emit_comparison("Less"), f"{_TYPES} bfloat16", np.less),
         "LESS_EQUAL": Row(emit_comparison("LessOrEqual"), _TYPES, np.less_equal),
-        "NOT_EQUAL": Row(not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)),
+        "NOT_EQUAL": Row(
+            emit_not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)
+        ),
     }
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:

@@ -20,12 +20,12 @@ from tflite2onnx.op.elementwise.arithmetic import (
     as_emit,
     compute_maximum,
     compute_minimum,
+    emit_floor_mod,
     emit_node,
     emit_reciprocal_root,
-    floor_mod,
-    squared_difference,
+    emit_squared_difference,
 )
-from tflite2onnx.op.elementwise.comparison import emit_comparison, not_equal
+from tflite2onnx.op.elementwise.comparison import emit_comparison, emit_not_equal
 from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
@@ -63,7 +63,7 @@ def _without_options(emit: Callable[..., Value]) -> Emit:
     return lambda g, dtype, _, *xs: emit(g, dtype, *xs)
 
 
-def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
+def _emit_expm1(g: Builder, dtype: DType, x: Operand) -> Value:
     """Return exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate near 0."""
     half, one = g.scalar(0.5, dtype), g.scalar(1, dtype)
     near = g.Mul(g.Tanh(g.Mul(x, half)), g.Add(g.Exp(x), one))
@@ -72,7 +72,7 @@ def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.Where(far, g.Sub(g.Exp(x), one), near)
 
 
-def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
+def _emit_log1p(g: Builder, dtype: DType, x: Operand) -> Value:
     """Return log(1 + x) as x * log(u) / (u - 1), where u is 1 + x rounded."""
     one = g.scalar(1, dtype)
     u = g.Add(x, one)
@@ -91,43 +91,45 @@ def _emit_node_but_double(op_type: str, emit: Unary, **attributes: float) -> Una
     return choose_form
 
 
-def _tan(g: Builder, _: DType, x: Operand) -> Value:
+def _emit_tan(g: Builder, _: DType, x: Operand) -> Value:
     return g.Div(g.Sin(x), g.Cos(x))
 
 
-def _sinh(g: Builder, dtype: DType, x: Operand) -> Value:
-    return g.Mul(g.Sub(_expm1(g, dtype, x), _expm1(g, dtype, g.Neg(x))), g.scalar(0.5, dtype))
+def _emit_sinh(g: Builder, dtype: DType, x: Operand) -> Value:
+    return g.Mul(
+        g.Sub(_emit_expm1(g, dtype, x), _emit_expm1(g, dtype, g.Neg(x))), g.scalar(0.5, dtype)
+    )
 
 
-def _cosh(g: Builder, dtype: DType, x: Operand) -> Value:
+def _emit_cosh(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.Mul(g.Add(g.Exp(x), g.Exp(g.Neg(x))), g.scalar(0.5, dtype))
 
 
-def _elu(g: Builder, dtype: DType, x: Operand) -> Value:
-    return g.Where(g.Greater(x, g.scalar(0, dtype)), x, _expm1(g, dtype, x))
+def _emit_elu(g: Builder, dtype: DType, x: Operand) -> Value:
+    return g.Where(g.Greater(x, g.scalar(0, dtype)), x, _emit_expm1(g, dtype, x))
 
 
-def _selu(g: Builder, dtype: DType, x: Operand) -> Value:
-    low = g.Mul(_expm1(g, dtype, x), g.scalar(_SELU["alpha"], dtype))
+def _emit_selu(g: Builder, dtype: DType, x: Operand) -> Value:
+    low = g.Mul(_emit_expm1(g, dtype, x), g.scalar(_SELU["alpha"], dtype))
     return g.Mul(g.Where(g.Greater(x, g.scalar(0, dtype)), x, low), g.scalar(_SELU["gamma"], dtype))
 
 
-def _softplus(g: Builder, dtype: DType, x: Operand) -> Value:
-    rest = _log1p(g, dtype, g.Exp(g.Neg(g.Abs(x))))
+def _emit_softplus(g: Builder, dtype: DType, x: Operand) -> Value:
+    rest = _emit_log1p(g, dtype, g.Exp(g.Neg(g.Abs(x))))
     return g.Add(g.Max(x, g.scalar(0, dtype)), rest)
 
 
-def _softsign(g: Builder, dtype: DType, x: Operand) -> Value:
+def _emit_softsign(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.Div(x, g.Add(g.Abs(x), g.scalar(1, dtype)))
 
 
-def _relu(g: Builder, dtype: DType, x: Operand) -> Value:
+def _emit_relu(g: Builder, dtype: DType, x: Operand) -> Value:
     if dtype.is_float:
         return g.Relu(x)
     return g.add_with_casts("Max", dtype, x, g.scalar(0, dtype))
 
 
-def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
+def _emit_relu6(g: Builder, dtype: DType, x: Operand) -> Value:
     positive = g.add_with_casts("Max", dtype, x, g.scalar(0, dtype))
     return g.add_with_casts("Min", dtype, positive, g.scalar(6, dtype))
 
@@ -159,30 +161,34 @@ class FlexUnary(Elementwise):
         **{f"Flex{name}": Row(emit_node(name), _REAL) for name in _OF_DOUBLE.split()},
         "FlexAbs": Row(emit_node("Abs"), _SIGNED, np.abs),
         "FlexCeil": Row(emit_node("Ceil"), _REAL, np.ceil),
-        "FlexCosh": Row(_without_options(_emit_node_but_double("Cosh", _cosh)), _REAL),
-        "FlexElu": Row(_without_options(_emit_node_but_double("Elu", _elu)), _REAL),
-        "FlexExpm1": Row(_without_options(_expm1), _PRECISE),
+        "FlexCosh": Row(_without_options(_emit_node_but_double("Cosh", _emit_cosh)), _REAL),
+        "FlexElu": Row(_without_options(_emit_node_but_double("Elu", _emit_elu)), _REAL),
+        "FlexExpm1": Row(_without_options(_emit_expm1), _PRECISE),
         "FlexFloor": Row(emit_node("Floor"), _REAL, np.floor),
         "FlexInv": Row(emit_node("Reciprocal"), _REAL),
-        "FlexLog1p": Row(_without_options(_log1p), _PRECISE),
+        "FlexLog1p": Row(_without_options(_emit_log1p), _PRECISE),
         "FlexLogicalNot": Row(as_emit(lambda g, x: g.Not(x)), "bool", np.logical_not),
         "FlexNeg": Row(emit_node("Neg"), _SIGNED, np.negative),
         "FlexOnesLike": Row(_fill_with_ones, f"{_NUMBERS} bool", np.ones_like),
-        "FlexRelu": Row(_without_options(_relu), _NUMBERS),
-        "FlexRelu6": Row(_without_options(_relu6), _NUMBERS),
+        "FlexRelu": Row(_without_options(_emit_relu), _NUMBERS),
+        "FlexRelu6": Row(_without_options(_emit_relu6), _NUMBERS),
         "FlexRint": Row(emit_node("Round"), _REAL, np.rint),
         "FlexRound": Row(emit_node("Round"), _REAL, np.rint),
         "FlexRsqrt": Row(as_emit(emit_reciprocal_root), _REAL),
-        "FlexSelu": Row(_without_options(_emit_node_but_double("Selu", _selu, **_SELU)), _REAL),
+        "FlexSelu": Row(
+            _without_options(_emit_node_but_double("Selu", _emit_selu, **_SELU)), _REAL
+        ),
         "FlexSign": Row(emit_node("Sign"), _SIGNED),
-        "FlexSinh": Row(_without_options(_emit_node_but_double("Sinh", _sinh)), _REAL),
-        "FlexSoftplus": Row(_without_options(_emit_node_but_double("Softplus", _softplus)), _REAL),
-        "FlexSoftsign": Row(_without_options(_softsign), _REAL),
+        "FlexSinh": Row(_without_options(_emit_node_but_double("Sinh", _emit_sinh)), _REAL),
+        "FlexSoftplus": Row(
+            _without_options(_emit_node_but_double("Softplus", _emit_softplus)), _REAL
+        ),
+        "FlexSoftsign": Row(_without_options(_emit_softsign), _REAL),
         "FlexSqrt": Row(emit_node("Sqrt"), _REAL, np.sqrt),
         "FlexSquare": Row(
             lambda g, dtype, _, x: g.add_with_casts("Mul", dtype, x, x), _NUMBERS, np.square
         ),
-        "FlexTan": Row(_without_options(_emit_node_but_double("Tan", _tan)), _REAL),
+        "FlexTan": Row(_without_options(_emit_node_but_double("Tan", _emit_tan)), _REAL),
         # These operators return their input if their checks succeed: there are no gradients in
         # inference.
         **{
@@ -213,7 +219,7 @@ def _guard_zero(of: int, emit: Binary) -> Emit:
     return emit_guarded
 
 
-def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
+def _emit_floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
     if dtype.is_float:
         return g.Floor(g.Div(a, b))
     wide = _WIDE.get(dtype, dtype)
@@ -280,8 +286,8 @@ class FlexBinary(Elementwise):
         "FlexAddV2": Row(emit_node("Add"), _NUMBERS, np.add),
         "FlexDiv": Row(emit_node("Div"), _NUMBERS),
         "FlexDivNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
-        "FlexFloorDiv": Row(_floor_div, _NUMBERS),
-        "FlexFloorMod": Row(floor_mod, _NUMBERS),
+        "FlexFloorDiv": Row(_emit_floor_div, _NUMBERS),
+        "FlexFloorMod": Row(emit_floor_mod, _NUMBERS),
         "FlexLogicalAnd": Row(as_emit(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
         "FlexLogicalOr": Row(as_emit(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "FlexMaximum": Row(emit_node("Max"), _NUMBERS, compute_maximum),
@@ -291,13 +297,13 @@ class FlexBinary(Elementwise):
         "FlexMulNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
         "FlexPow": Row(_without_options(_raise_to_power), f"{_REAL} int32 int64"),
         "FlexRealDiv": Row(emit_node("Div"), _REAL),
-        "FlexSquaredDifference": Row(as_emit(squared_difference), f"{_REAL} int32 int64"),
+        "FlexSquaredDifference": Row(as_emit(emit_squared_difference), f"{_REAL} int32 int64"),
         "FlexSub": Row(emit_node("Sub"), _NUMBERS, np.subtract),
         "FlexTruncateDiv": Row(_without_options(_truncate_quotient), _NUMBERS),
         "FlexTruncateMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
         "FlexXdivy": Row(_guard_zero(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
         "FlexXlog1py": Row(
-            _guard_zero(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
+            _guard_zero(0, lambda g, dtype, a, b: g.Mul(a, _emit_log1p(g, dtype, b))), _PRECISE
         ),
         "FlexXlogy": Row(_guard_zero(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
     }
@@ -315,7 +321,7 @@ class FlexComparison(Elementwise):
         "FlexGreaterEqual": Row(emit_comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
         "FlexLess": Row(emit_comparison("Less"), _NUMBERS, np.less),
         "FlexLessEqual": Row(emit_comparison("LessOrEqual"), _NUMBERS, np.less_equal),
-        "FlexNotEqual": Row(not_equal, f"{_NUMBERS} bool string", np.not_equal),
+        "FlexNotEqual": Row(emit_not_equal, f"{_NUMBERS} bool string", np.not_equal),
     }
 
 

@@ -224,7 +224,7 @@ class FlexExtractImagePatches(DynamicShape):
                 f"VALID, got {lists} and {padding}"
             )
         rows, columns = (
-            _patch_steps(size, *(values[axis] for values in lists), same=padding == "SAME")
+            _list_patch_steps(size, *(values[axis] for values in lists), same=padding == "SAME")
             for axis, size in ((1, height), (2, width))
         )
         return rows, columns
@@ -251,7 +251,7 @@ class FlexExtractImagePatches(DynamicShape):
         return g.reshape(g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
 
 
-def _patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
+def _list_patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
     reach = (kernel - 1) * rate + 1
     steps = -(-size // stride) if same else max(-(-(size - reach + 1) // stride), 0)
     gap = max((steps - 1) * stride + reach - size, 0) if same else 0

@@ -126,7 +126,7 @@ def _mix_words(u: UnsignedInt, v: UnsignedInt, factor: UnsignedInt | int) -> Uns
     return (b ^ (b >> 47)) * factor
 
 
-def _hash_16(key: Key, size: int) -> UnsignedInt:
+def _hash_16_bytes(key: Key, size: int) -> UnsignedInt:
     factor = _K2 + size * 2
     if size >= 8:  # one word
         a, b = key.fetch(0) + _K2, key.fetch(size - 8)
@@ -145,11 +145,11 @@ def _mix_ends(key: Key, size: int, first: int) -> tuple[UnsignedInt, UnsignedInt
     return a, y, _mix_words(y, a + _rotate_right(b + _K2, 18) + c, factor)
 
 
-def _hash_32(key: Key, size: int) -> UnsignedInt:
+def _hash_32_bytes(key: Key, size: int) -> UnsignedInt:
     return _mix_ends(key, size, _K1)[-1]
 
 
-def _hash_64(key: Key, size: int) -> UnsignedInt:
+def _hash_64_bytes(key: Key, size: int) -> UnsignedInt:
     factor, (a, y, z) = _K2 + size * 2, _mix_ends(key, size, _K2)
     e, f = key.fetch(16) * factor, key.fetch(24)
     g, h = (y + key.fetch(size - 32)) * factor, (z + key.fetch(size - 24)) * factor
@@ -220,8 +220,8 @@ def _hash_weakly(
 
 # The hash functions, and the largest number of bytes that each is used for.
 _HASHES: Sequence[tuple[float, Callable[[Key, int], UnsignedInt]]] = (
-    (16, _hash_16),
-    (32, _hash_32),
-    (64, _hash_64),
+    (16, _hash_16_bytes),
+    (32, _hash_32_bytes),
+    (64, _hash_64_bytes),
     (np.inf, _hash_long),
 )

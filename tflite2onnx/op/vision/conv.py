@@ -86,12 +86,14 @@ class Convolution(ImageOperator):
 
     def read_window(self) -> Window:
         """Return the window, which has the size of a filter."""
-        return make_window(self.options, *self.image_sizes(1))
+        return make_window(self.options, *self.find_image_sizes(1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         batch = self.sizes(0)["N"]
         self.require_channels()
-        return [(batch, *self.read_window().count_steps(self.image_sizes(0)), self.sizes(1)["O"])]
+        return [
+            (batch, *self.read_window().count_steps(self.find_image_sizes(0)), self.sizes(1)["O"])
+        ]
 
     def check(self) -> None:
         self.check_operands()

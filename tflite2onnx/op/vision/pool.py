@@ -10,7 +10,7 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_real, expect_type
 from tflite2onnx.op.common.windows import ImageOperator, Window, make_window, read_window_lists
-from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, averages
+from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, declare_averages
 from tflite2onnx.quantization.storage import compute_half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
@@ -27,7 +27,7 @@ class Pool(ImageOperator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *self.read_window().count_steps(self.image_sizes(0)), x["C"])]
+        return [(x["N"], *self.read_window().count_steps(self.find_image_sizes(0)), x["C"])]
 
     def check(self) -> None:
         expect_real(self.input(0))
@@ -71,7 +71,7 @@ class AveragePool2D(Pool):
         x = self.input(0)
         if x.dtype is DType.INT16:
             return Integers(kernel_writes=x.quantization)
-        return averages(x, _find_average_quantization(x.dtype, self.read_window().kernel))
+        return declare_averages(x, _find_average_quantization(x.dtype, self.read_window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         image, window = self.read_window().place(g, x, x)

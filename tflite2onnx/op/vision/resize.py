@@ -13,7 +13,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints, read_shape
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.quantization.declarations import Moves, Real, averages
+from tflite2onnx.quantization.declarations import Moves, Real, declare_averages
 from tflite2onnx.quantization.storage import compute_half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
 
@@ -136,7 +136,7 @@ class ResizeBilinear(Resize):
     def quantization(self) -> Real:
         # 2^-23 is the distance between 1 and the next float32 number.
         rounding, x = compute_half_away_scale(2.0**-23), self.input(0)
-        return averages(x, rounding, upwards=x.dtype in _BYTES)
+        return declare_averages(x, rounding, upwards=x.dtype in _BYTES)
 
     @property
     def allowed_steps(self) -> int:

@@ -119,7 +119,7 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
 def _estimate_time(form: _Form, converter: Conv2D) -> float:
     """Return the expected ns for an image, a mean over two kinds of processors (`join_pixels`)."""
     window, (_, height, width, outputs) = converter.read_window(), converter.output.shape
-    rows, channels = window.pad_size(converter.image_sizes(0))[0], converter.sizes(1)["I"]
+    rows, channels = window.pad_size(converter.find_image_sizes(0))[0], converter.sizes(1)["I"]
     columns = width // form.pixels
     line = _count_columns(form.pixels, window) * channels
     copied, kernel_rows, filters = rows * columns * line, window.kernel[0], form.pixels * outputs
@@ -148,7 +148,7 @@ def _count_bytes(pixels: int, converter: Conv2D) -> int:
 def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
     rw, (x, w, bias), y = Rewriter(op), op.present, op.outputs[0]
     window, filters = converter.read_window(), _arrange_filters(w, form, converter.read_window())
-    pads = tuple(window.make_attributes(converter.image_sizes(0))["pads"])
+    pads = tuple(window.make_attributes(converter.find_image_sizes(0))["pads"])
     options = {**op.options, "padding": "EXPLICIT", "pads": pads}
     options |= {"stride_w": window.strides[1] * form.pixels, "quantizes_data": "integers"}
     n, height, width, outputs = y.shape

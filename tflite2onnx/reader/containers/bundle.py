@@ -164,7 +164,7 @@ def _read_litertlm(data: memoryview) -> Bundle:
         described |= {"items": section.items} if section.items else {}
         try:
             if section.kind == "TFLiteModel":
-                described["name"] = make_unique(_clean(section.role) or "model")
+                described["name"] = make_unique(_clean_role(section.role) or "model")
                 models[described["name"]] = ModelSource(
                     section.data, weights=weights.get(section.role, section.data[:0])
                 )
@@ -197,11 +197,11 @@ def _read_content(section: litertlm.Section) -> memoryview:
 
 def _make_file_name(section: litertlm.Section) -> str:
     """Return the name of a file; a tokenizer of another model than the language model names it."""
-    role = _clean(section.role)
+    role = _clean_role(section.role)
     start = "" if role in ("", "prefill_decode") else f"{role}_"
     return start + _FILE_NAMES[section.kind]
 
 
-def _clean(role: str) -> str:
+def _clean_role(role: str) -> str:
     """Return a role as a part of a file name."""
     return re.sub(r"[^\w-]", "_", role, flags=re.ASCII)[:100]
