@@ -176,7 +176,7 @@ def _check_arguments(model: object, output: object) -> None:
     """Check the model and the path of the output.
 
     Raises:
-        TypeError: one is neither a path nor, of a model, the bytes of a file.
+        TypeError: the output is no path, or the model is neither a path nor the bytes of a file.
         OutputError: the output would replace the model.
     """
     if not isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview, ModelSource)):

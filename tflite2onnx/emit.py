@@ -165,7 +165,7 @@ def _join_products(
     """Return nodes with QLinear products, if the options ask for them.
 
     Raises:
-        UnsupportedOperators: only QLinear products were asked for, and operators have none.
+        UnsupportedOperators: the options allow only QLinear products, and operators have none.
     """
     if not g.plan.qoperator:
         return nodes

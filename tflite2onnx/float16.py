@@ -139,7 +139,7 @@ class _Choice:
         return value is not None and self.find_label(value) == _FLOAT
 
     def _explain_float32(self, node: Node) -> str:
-        """Return why a node must stay in float32, "" if it need not, or has no floats."""
+        """Return why a node must stay in float32, "" if there is no reason or no float."""
         floats = [v for v in (*node.inputs, *node.outputs) if self.is_float(v)]
         if not floats or node.op_type in _CONTROL_FLOW | _UNTYPED:
             return ""

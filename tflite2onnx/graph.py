@@ -220,7 +220,7 @@ class Graph:
     def rewrite(
         self, change: Callable[[Op], Iterable[Op]], known: Mapping[Tensor, Tensor] | None = None
     ) -> Graph:
-        """Return the graph with each operator replaced by the result of `change`, nested ones too.
+        """Return the graph with all operators, also in sub-graphs, replaced by `change`.
 
         Outputs are replaced by `known`, to which `change` may add tensors, after all operators. If
         no operator changes, the graph itself is returned, which keeps its `producers` and

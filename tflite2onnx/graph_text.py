@@ -6,8 +6,8 @@
 
 Tensors are numbered in order of appearance. Quantized elements have a scale and a zero point,
 `int8(0.5, 3)[2,3]`. A constant is written where it is read: a small constant as its elements,
-`int64([3, 5])`, without the type if that is float32, int32 or bool; any other constant as its type,
-`float32[64,3]`. The lines of sub-graphs are indented below the operator that runs them.
+`int64([3, 5])`, without the type if the type is float32, int32 or bool; any other constant as its
+type, `float32[64,3]`. The lines of sub-graphs are indented below the operator that runs them.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class SubgraphInfo:
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """A named entry point: the tensors of its inputs and outputs, by their names in it."""
+    """A named entry point: the tensors of its inputs and outputs by the names that it gives."""
 
     key: str
     subgraph: int

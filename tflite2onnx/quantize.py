@@ -306,8 +306,7 @@ class _Planner:
 def _computes_real_numbers(operator: Declared, *, every: bool) -> bool:
     """Return whether an operator reads and writes real numbers.
 
-    With `every` an operator on stored integers reads real numbers too, if that gives the same
-    result.
+    With `every`, an operator on stored integers reads real numbers too if the result is the same.
     """
     declaration = operator.quantization
     if isinstance(declaration, Real):

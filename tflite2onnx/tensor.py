@@ -110,7 +110,7 @@ class Quantization:
         return digest_elements(self.stored_scale), digest_elements(zeros)
 
     def same_as(self, other: Quantization | None) -> bool:
-        """Return whether both map stored integers to the same real values."""
+        """Return whether both quantizations map stored integers to the same real numbers."""
         return (
             other is not None
             and (self.axis == other.axis or not self.per_axis)
@@ -184,7 +184,7 @@ class Tensor:
 
     `shape` and `shape_signature` are the declared shapes; the signature is -1 for each dynamic axis
     (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not inputs.
-    If not `has_rank`, the file does not know how many axes there are, and declares none; LiteRT
+    If not `has_rank`, the file does not know the number of axes, and declares no axes; LiteRT
     treats an input of unknown rank as a scalar. `symbols` is the result of the analysis: the names
     of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size without a
     name is fixed. `assembly` says how `data` consists of copies, None if it does not.

@@ -53,7 +53,7 @@ class Parameter(NamedTuple):
 
 
 class _Parameters(NamedTuple):
-    """The inputs, or the outputs, of a schema; the last one may be repeated."""
+    """The inputs, or the outputs, of a schema; the last input or output may be repeated."""
 
     each: tuple[Parameter, ...]
     is_repeated: bool
@@ -147,7 +147,7 @@ def infer_types(emitted: Emitted) -> Mapping[Value, str]:
 def find_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
     """Return a parameter for each input and each output of a node that `check` accepts.
 
-    A node in a domain without schemas has none.
+    A node in a domain without schemas has no parameters.
     """
     rule = _find_schema(node.op_type, DOMAINS.get(node.domain, opset), node.domain)
     if rule is None:

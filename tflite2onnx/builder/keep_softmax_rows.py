@@ -1,6 +1,6 @@
 """Softmax between two Transposes, which becomes a Softmax of the rows of a matrix.
 
-ONNX Runtime moves a Transpose before Softmax through it if that cancels a Transpose behind it
+ONNX Runtime moves a Transpose before Softmax behind it if the Transpose cancels another one there
 (HandleSoftHardMax in onnx_transpose_optimization.cc). The axis is then not the last in memory, and
 the kernel transposes the data element by element: 64x64 pixels of 32 channels between two
 convolutions take 0.9 ms in place of 0.25. A Reshape stops the Transposes.

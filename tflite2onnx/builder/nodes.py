@@ -419,7 +419,7 @@ class Nodes:
         return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
 
     def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:
-        """Return sizes as int64; x has the dynamic sizes, FixedSizeError if it lacks one."""
+        """Return sizes as int64; dynamic sizes are read from x. FixedSizeError: x lacks a size."""
         if not any(isinstance(size, str) for size in sizes):
             return self.ints([size for size in sizes if isinstance(size, int)])
         value = self._make_value(x)

@@ -40,7 +40,7 @@ def list_builtin_codes() -> frozenset[str]:
 
 
 def _find_key(code: str, *, custom: bool | None) -> Key:
-    """Return the key of a name: the builtin operator's, if there is one, unless `custom`."""
+    """Return the key of a builtin operator of this name, else of a custom operator."""
     if not code or not isinstance(code, str):
         raise RegistrationError(f"the operator's name must be a non-empty string, got {code!r}")
     return Key(code, code not in list_builtin_codes() if custom is None else custom)

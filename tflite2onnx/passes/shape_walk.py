@@ -257,7 +257,7 @@ class ShapeWalk:
             self._elements[y] = elements
 
     def _list_elements(self, tensor: Tensor) -> Sequence[Dim | None] | None:
-        """Return the elements of a tensor, each None if it is unknown; None if all are unknown."""
+        """Return a tensor's elements, None for unknown elements; None if all are unknown."""
         tensor_known = self.known.get(tensor, tensor)
         if has_dimensions(tensor_known.shape) or tensor_known.elements > _MOST_ELEMENTS:
             return None

@@ -24,9 +24,9 @@ _LIMIT = 100.0  # the option score_clipping_thresh of all graphs
 class Detector(NamedTuple):
     """A published detector.
 
-    `boxes` are as many as the anchors; each has `numbers`: centre, size, and key points. `low` is
-    the input number for black; the number for white is 1. Boxes with a score of `threshold` or more
-    are kept.
+    `boxes` is the number of boxes, one for each anchor; each has `numbers`: centre, size, and key
+    points. `low` is the input number for black; the number for white is 1. Boxes with a score of
+    `threshold` or more are kept.
     """
 
     name: str

@@ -73,8 +73,8 @@ def minimize_cost(
 ) -> list[int]:
     """Return a label for each node, from 0 to its number of choices - 1.
 
-    The first labels are 0, overwritten by each proposal in turn. After that a label changes only if
-    that lowers the cost. Nodes are numbered so that a producer comes before its consumers.
+    The first labels are 0; the proposals overwrite them in sequence. Later a label changes only if
+    the change lowers the cost. Nodes are numbered so that a producer comes before its consumers.
     """
     uses: _Uses = [[] for _ in choices]
     for edge in edges:
@@ -151,7 +151,7 @@ class _Cut:
             self._charge([(n, classes[state]) for n, state in ends], classes[target], edge.weight)
 
     def _charge(self, ends: Sequence[tuple[int, int]], target: int, price: int) -> None:
-        """Charge the price for each state that is consumed and not produced."""
+        """Add the price to the cost of each state that is consumed and not produced."""
         (producer, produced), *consumers = ends
         consumers_of: dict[int, list[int]] = {}
         for number, current in consumers:

@@ -21,7 +21,7 @@ STANDARD = ("", "ai.onnx")
 
 
 def list_names(text: str) -> tuple[str, ...]:
-    """Return the names in a text, which has blanks between them."""
+    """Return the names in a text, which are separated by blanks."""
     return tuple(text.split())
 
 

@@ -49,7 +49,7 @@ def _run_and_exit(main: Callable[[], int]) -> NoReturn:
 
 
 def exit_at_once(status: int) -> NoReturn:
-    """End the process without freeing its memory, which takes longer than many conversions."""
+    """End the process without the destructors, which take longer than many conversions."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -126,7 +126,7 @@ def _read_single(file: Path, detail: Detail) -> Array:
 
 
 def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSample]:
-    """Yield the samples in an array, which are parts of its first axis if it is a batch."""
+    """Yield the samples of an array; a batch is divided along its first axis."""
     dtype, shape = np.dtype(detail["dtype"]), tuple(map(int, detail["shape"]))
     samples = _stack_samples(array, shape)
     if samples is None or not len(samples) or not _can_cast(array.dtype, dtype):
@@ -190,7 +190,7 @@ def _cast_sample(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
 
 
 def _read_array(path: Path, name: str) -> Array:
-    """Return the array in a .npy file, or in a .npz file the array of this name or the only one."""
+    """Return the array of a .npy file, or of a .npz file: the one array, or that of a name."""
     try:
         mapped = path.suffix.lower() == ".npy" and path.stat().st_size > _LARGE
         content: Any = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)

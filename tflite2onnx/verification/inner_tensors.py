@@ -84,7 +84,7 @@ class TensorComparison:
         return replace(self, difference=self.difference.with_sample(sample))
 
     def select_worse(self, other: TensorComparison) -> TensorComparison:
-        """Return the combined result of two samples for one tensor: the worse one, counts added."""
+        """Return the combined result of two samples: the worse difference, and added counts."""
         counts = tuple(map(sum, zip_longest(self.steps, other.steps, fillvalue=0)))
         return replace(
             self, difference=self.difference.select_worse(other.difference), steps=counts

@@ -31,7 +31,7 @@ from tflite2onnx.verification.runtimes import (
     run_onnx,
 )
 
-SHOWN = 2  # types of nodes that the text lists
+SHOWN = 2  # the number of node types in the text
 _TURN = 10e-3  # seconds: a turn has several inferences if one is too short to time
 _TURNS, _SECONDS = 20, 0.5
 _PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2

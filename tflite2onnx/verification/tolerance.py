@@ -150,7 +150,7 @@ class Difference:
     def allow_kernel_noise(self, kernels: Difference, named: str) -> Difference:
         """Return this difference with its limits widened by a difference between LiteRT's kernels.
 
-        `named` are the kernels that differ from the plain ones. The difference may be twice the
+        `named` are the kernels that differ from the plain kernels. The difference may be twice the
         difference of the kernels. In a quantized network it may instead have 3 dB more noise.
         """
         if self.reason or kernels.reason:

@@ -1,4 +1,4 @@
-"""Operators for operands with one more axis in front: `Operator.add_leading_axis`."""
+"""The change of operators for one more axis in front of operands (`add_leading_axis`)."""
 
 from __future__ import annotations
 

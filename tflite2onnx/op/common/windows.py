@@ -66,7 +66,7 @@ class ImageOperator(DynamicShape):
         return replace(frame, label=tuple(turned.get(name, name) for name in frame.label))
 
     def sizes(self, operand: int) -> Mapping[str, int]:
-        """Return the sizes of an operand's axes by their letters; OperatorError if one is empty."""
+        """Return the sizes of an operand's axes by letter; OperatorError if an axis is empty."""
         if operand not in self._known_sizes:
             self._known_sizes[operand] = self._read_sizes(operand)
         return self._known_sizes[operand]
@@ -259,7 +259,7 @@ class Window(NamedTuple):
         """Return an image without the last rows and columns that no window reads.
 
         With unread rows or columns, auto_pad in ONNX Runtime makes the padding negative. Pooling
-        refuses negative padding, and convolutions begin at a later element with it.
+        refuses negative padding, and convolutions with negative padding begin at a later element.
         """
         windows = zip(self.strides, self._dilate_kernel(), strict=True)
         narrow = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]

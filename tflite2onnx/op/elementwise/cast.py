@@ -70,8 +70,8 @@ class Cast(Pointwise, Foldable):
 def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Value:
     """Return floats as truncated and saturated integers; NaN becomes the largest integer.
 
-    ONNX does not define Cast of floats outside of the range. The largest integer may have no float
-    representation, but the largest integer + 1 always has one.
+    ONNX does not define Cast of floats outside of the range. A float may not represent the largest
+    integer, but always represents the largest integer + 1.
     """
     low, high = find_integer_range(target)
     if source is not DType.FLOAT64:

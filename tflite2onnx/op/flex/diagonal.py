@@ -60,7 +60,7 @@ class _Diagonals(Operator):
         return self._range[1] - self._range[0] + 1
 
     def _find_packed_shape(self, rows: int, columns: int) -> Shape:
-        """Return the shape of the packed diagonals: [length] of one, else [diagonals, longest]."""
+        """Return the shape of packed diagonals: [length] of a single one, else [count, longest]."""
         low, high = self._range
         if min(rows, columns, rows + low, columns - high) <= 0:
             raise OperatorError(

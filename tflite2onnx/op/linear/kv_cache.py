@@ -21,7 +21,7 @@ class ExternalCache(Operator):
 
     Caches and new rows are float32 [1, time, heads, depth]. Positions are int32, one for each new
     row, in ascending order. A position that is smaller than the position before ends the rows: this
-    row and all later rows are padding. Of two rows at one position the later one is kept. ScatterND
+    row and all later rows are padding. Of two rows at one position the later row is kept. ScatterND
     does not guarantee this.
     """
 

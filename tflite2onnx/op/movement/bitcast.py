@@ -82,7 +82,7 @@ def _split_words(g: Builder, words: Value, dtype: DType, narrow: DType) -> Value
 
 
 def join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
-    """Return words from their parts, lowest first, which are the last axis."""
+    """Return words from their parts, which are along the last axis, the lowest first."""
     shifts = _list_shifts(wide, narrow)
     shifted = g.BitShift(g.cast(parts, DType.UINT64), shifts, direction="LEFT")
     words = [g.Gather(shifted, g.scalar(i, DType.INT64), axis=-1) for i in range(len(shifts))]

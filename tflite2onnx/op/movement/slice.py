@@ -257,7 +257,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         raise OperatorError(message)
 
     def _count_indices(self, entry: int, size: Any) -> Any:  # noqa: ANN401 - of an output shape
-        """Return how many indices an entry selects of an axis; bounds beyond it are clamped."""
+        """Return the number of indices that an entry selects; the axis clamps bounds."""
         if entry < 0:
             return size
         if self.has_data_dependent_shape:

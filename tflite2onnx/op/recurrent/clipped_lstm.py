@@ -80,6 +80,6 @@ def run_clipped_lstm(
 
 
 def _find_chunk(times: int, limit: float) -> int:
-    """Return the number of times of a chunk: a divisor of all times, at most half of the limit."""
+    """Return the time steps of a chunk: a divisor of all steps, at most half of the limit."""
     most = int(min(limit / 2, _LONGEST))
     return max(n for n in range(1, most + 1) if times % n == 0)

@@ -168,7 +168,7 @@ def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype:
 
 
 class StablehloReduceWindow(_Windows):
-    """STABLEHLO_REDUCE_WINDOW: each window is reduced to one element by a function of two.
+    """STABLEHLO_REDUCE_WINDOW: a function of two elements reduces each window to one element.
 
     The initial value pads between elements (base dilation) and around them.
     """

@@ -51,7 +51,7 @@ _BIAS = 2  # The index of the bias among the inputs of CONV_2D.
 # sums take longer than integers save.
 LEAST_PER_NUMBER = 80
 _BLOCK = 16  # filters that a processor computes together
-_FEWEST_BYTES = 8  # Gather copies fewer bytes at once slowly
+_FEWEST_BYTES = 8  # Gather is slow if it copies fewer bytes at a time
 FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the fixed time of each node outweighs the gain
 _BYTE = 8  # bits
 

@@ -209,7 +209,7 @@ def _find_distance(size: int, output_size: int, *, align: bool) -> Fraction:
 
 
 def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
-    """Return the displacement of the last element by distances that are rounded to 1 / 1024."""
+    """Return the displacement of the last element if distances are rounded to 1 / 1024."""
     distance = _find_distance(size, output_size, align=align)
     return float((output_size - 1) * abs(floor(distance + _HALF) - distance) / 1024)
 

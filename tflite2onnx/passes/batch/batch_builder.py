@@ -306,7 +306,7 @@ def list_shape_inputs(operator: Operator) -> tuple[int, ...]:
 
 
 def check_one_sample(op: Op, operator: Operator) -> None:
-    """Raise OperatorError if an operator cannot be converted for one sample either."""
+    """Raise OperatorError if an operator cannot be converted even for a single sample."""
     with as_operator_error():
         try:
             operator.infer_outputs()

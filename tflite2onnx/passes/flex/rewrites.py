@@ -86,7 +86,7 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
 
 
 def move_axis_to_option(code: str, place: int, option: str = "axis") -> Rule:
-    """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
+    """Return a rule that turns the input `place`, which is an axis, into an option."""
 
     def rewrite_op(op: Op) -> Sequence[Op]:
         inputs = [*op.present]

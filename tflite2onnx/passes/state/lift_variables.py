@@ -6,7 +6,7 @@ initial values. A *variable tensor* (`is_variable`) keeps its elements; operator
 LSTM write to it although it is one of their inputs.
 
 The pass walks over the operators in order of execution, and keeps the tensor that holds the current
-value of each variable. Readers get this tensor; writers make a new one.
+value of each variable. Readers get this tensor; writers make a new tensor.
 
 1. A variable that is written to, and read in a later run, is a state: its first value is an input
    of the graph and its last value is an output. A state that no output depends on is dropped.

@@ -70,7 +70,7 @@ class _List:
 
 
 def lower_tensor_lists(graph: Graph) -> Graph:
-    """Return the graph with tensors in place of lists, unless a registered class converts one.
+    """Return the graph with tensors in place of lists, unless a user's class converts lists.
 
     Raises:
         UnsupportedOperators: a list has items of several dtypes or ranks, or of unknown shape; or

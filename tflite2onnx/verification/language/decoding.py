@@ -136,7 +136,7 @@ def verify_decoding(
         model: the TFLite model.
         signatures: the converted signatures: "decode", and one whose name begins with "prefill".
         steps: the number of tokens, by default 20.
-        prompt: its token ids, by default random ones.
+        prompt: the token ids of the prompt, by default random numbers.
 
     Raises:
         VerifyError: a signature is missing, has other inputs than tokens, positions, a mask and
