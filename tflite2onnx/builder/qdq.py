@@ -63,8 +63,7 @@ class QdqNodes(Nodes):
         first = find_first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
             numbers = self._emit_scaled(x, quantization, order)
-            # OpenVINO would compute the product of numbers that Mul scales with integers. A Clip
-            # prevents it.
+            # If Mul scales the numbers, OpenVINO computes an integer product, unless Clip follows.
             numbers = self.Clip(numbers) if storage.hides else numbers
         else:
             numbers = self._emit_qdq("DequantizeLinear", x, storage, order)

@@ -372,7 +372,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
 
 
 def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
-    """Yield the dynamic axes of its operands for which an operator cannot be converted."""
+    """Yield the dynamic axes of operands for which the operator cannot be converted."""
     operands = list_operands(operator.op).items()
     for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
         with as_operator_error():

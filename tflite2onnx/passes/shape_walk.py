@@ -159,7 +159,7 @@ class ShapeWalk:
         return tensor if shape == tensor.shape else replace(tensor, shape=shape)  # type: ignore[arg-type]
 
     def unify_size(self, size: Dim) -> Dim:
-        """Return the dimension that replaces a dimension."""
+        """Return the dimension that replaces an equal dimension."""
         while isinstance(size, Dimension) and size in self._same:
             size = self._same[size]
         return int(size) if isinstance(size, np.integer) else size

@@ -110,7 +110,7 @@ class Elementwise(AnySizes, Foldable):
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
     def _find_effective_dtype(self, tensor: Tensor) -> DType:
-        # The class's attribute: the property of an instance may compute scales.
+        # Read from the class, because the property of an instance may compute scales.
         declaration = type(self).quantization
         in_file_types = isinstance(declaration, Integers) and declaration.in_file_types
         return DType.FLOAT32 if is_quantized(tensor) and not in_file_types else tensor.dtype

@@ -202,7 +202,7 @@ class FullyConnected(DynamicShape):
         """Return the product of x and w as matrices, in the orders in which they are stored."""
         swapped = (1, 0)
         if x.tensor.dtype is DType.INT16 and w.tensor.data is not None and w.order == swapped:
-            w = w.with_order((0, 1))  # see BatchMatMul._multiply_16_bits
+            w = w.with_order((0, 1))  # `_multiply_16_bits` gives the reason
         rows, features, out = _count_rows(y), self._features, w.tensor.shape[0]
         product = g.Gemm(
             x.value if x.order == swapped else x.reshape((rows, features)),

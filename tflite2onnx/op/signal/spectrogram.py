@@ -126,7 +126,7 @@ class Mfcc(DynamicShape):
         hertz = g.cast(g.reshape(rate, ()), DType.FLOAT64)
         spacing = g.Div(g.Mul(hertz, np.array(0.5)), np.array(frequencies - 1.0))
         coefficients = self._emit_coefficients(g, x, self._emit_bands(g, spacing))
-        # If a frequency is above the range, the kernel returns zeros. It fails for a rate below 1.
+        # The kernel returns zeros if a frequency is above the range, and fails for a rate below 1.
         is_in_range = g.Less(np.array(self._limits[1] / frequencies), spacing)
         return g.Where(is_in_range, coefficients, g.scalar(0, DType.FLOAT32))
 

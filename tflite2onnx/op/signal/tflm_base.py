@@ -28,7 +28,7 @@ SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
 def read_integer(options: Mapping[str, Any], name: str, low: int = 0, high: int = WORD - 1) -> int:
-    """Return an option; OperatorError unless low <= option <= high (defaults: a shift)."""
+    """Return an option; OperatorError unless it is between `low` and `high`."""
     number = int(options.get(name, 0))
     if not low <= number <= high:
         raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")

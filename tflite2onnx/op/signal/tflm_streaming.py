@@ -42,7 +42,7 @@ class _Stream(Signal, HasInternalState):
         return self.list_states()
 
     def list_states(self) -> Sequence[Tensor]:
-        """Return the `internal_state`."""
+        """Return the result of `internal_state`."""
         raise NotImplementedError
 
 
