@@ -119,7 +119,8 @@ class Batching:
         self._replaced: dict[Tensor, Tensor] = {}
         # Tensors whose elements depend on the number of samples, but are not dimensions.
         self._counted: set[Tensor] = set()
-        # For outputs of RESHAPE whose samples may be in one of several places: all these places.
+        # For outputs of RESHAPE whose samples may be in one of several places: all these places. For
+        # the outputs in `_moved` the second place is tried.
         self._choices: dict[Tensor, Sequence[Place]] = {}
         self._moved = moved
         self._last = NO_OP
