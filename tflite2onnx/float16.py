@@ -25,8 +25,7 @@ _LARGE = 1024  # bytes; a larger constant is stored in float16 even if nodes rea
 _LARGEST = float(np.finfo(np.float16).max)
 # The largest relative error with which float16 may represent the largest element of a constant.
 _PART = 0.01
-# A sum of more elements may overflow float16 although each element is small.
-_MOST_ADDED = 1024
+_MOST_ADDED = 1024  # A sum of more elements may overflow float16 although each element is small.
 
 QUANTIZED = "quantized"
 NO_FORM = "ONNX has no float16 form"
@@ -62,8 +61,7 @@ _ELEMENTWISE = {
 }
 # Elementwise operators whose results float16 holds for any input.
 _BOUNDED = {"Cos", "Erf", "HardSigmoid", "Sigmoid", "Sin", "Softmax", "Tanh"}
-# Operators whose results do not depend on the element type.
-_UNTYPED = {"Shape", "Size"}
+_UNTYPED = {"Shape", "Size"}  # Operators whose results do not depend on the element type.
 # Element types whose elements float16 represents exactly.
 _NARROW = {DType.BOOL.label, DType.INT8.label, DType.UINT8.label}
 

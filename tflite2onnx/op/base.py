@@ -65,7 +65,7 @@ class DataDependentSize(Unknown):
     """A size that depends on the data of a run: any declared size is an example."""
 
 
-# Sizes: integers, dimensions (see `dimension`), or None if a size is not known.
+# Sizes: integers, dimensions (see `dimension`), and `Unknown` objects.
 OutputShape = Sequence[Any]
 
 

@@ -15,8 +15,7 @@ from tflite2onnx.quantization.storage import decode_constant, encode_numbers
 from tflite2onnx.tensor import Array, DType, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 
-# Integers without a scale are mostly indices into tables of unknown size.
-_SMALL_INTEGERS = 8
+_SMALL_INTEGERS = 8  # Integers without a scale are mostly indices into tables of unknown size.
 _PATCH = 8  # the number of equal neighbours along an axis of a smooth array
 
 _FLOATS = ("float16", "float32")  # element types of dequantized tensors

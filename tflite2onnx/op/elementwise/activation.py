@@ -41,8 +41,7 @@ def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Val
     return g.annotate(y, *g.types[x]) if x in g.types else y
 
 
-# Activations that are not a clamp to bounds.
-UNBOUNDED = ("TANH", "SIGN_BIT")
+UNBOUNDED = ("TANH", "SIGN_BIT")  # Activations that are not a clamp to bounds.
 
 
 def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:

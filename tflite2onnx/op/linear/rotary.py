@@ -54,8 +54,7 @@ class RotaryEmbedding(Operator):
         rows = x.axis(positions) == 1
         tables, places = [cosines.value, sines.value], g.constant(np.zeros(1, np.int64))
         if batch == 1 and (place is not None or cosines.sizes[0] == 1):
-            # The heads are rows before and behind the node.
-            shape: Shape = (1, 1, heads, depth)
+            shape: Shape = (1, 1, heads, depth)  # The heads are rows before and behind the node.
             rows = False
             value = x.reshape(shape)
             if place is None:

@@ -215,8 +215,7 @@ class Split(Movement, Foldable, IndexesAxes):
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape, count = self.input(self._data).shape, len(self.op.outputs)
         if not self._axis_is_known:
-            # All parts of SPLIT have the same size.
-            sizes = [Unknown() for _ in shape]
+            sizes = [Unknown() for _ in shape]  # All parts of SPLIT have the same size.
             return [sizes if self.op.code == "SPLIT" else [Unknown() for _ in shape]] * count
         parts = self._sizes if self._are_sizes_known else [Unknown() for _ in range(count)]
         axis = self._axis

@@ -291,7 +291,7 @@ class Recurrent(DynamicShape):
 
     @property
     def activations(self) -> Sequence[Activation]:
-        """The activations of the gates, then those within a step; see `activations.py`."""
+        """The activations in the order of the ONNX node's functions; see `activations.py`."""
         function = Activation(self.activation_function)
         usual = Activation("LOGISTIC"), function, function
         listed: Sequence[Activation] = self.options.get("activations", usual)

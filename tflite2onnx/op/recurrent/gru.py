@@ -55,8 +55,7 @@ class Gru(AnySizes):
             linear_before_reset=int(self.options.reset_after),
             **list_attributes(self.options.activations),
         )
-        # The node's output has an axis for directions.
-        dynamic = len(y[0].tensor.symbols) > 1
+        dynamic = len(y[0].tensor.symbols) > 1  # The node's output has an axis for directions.
         squeezed = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)
         return squeezed, g.reshape(state, y[1].sizes)
 

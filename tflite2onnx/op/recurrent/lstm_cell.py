@@ -47,11 +47,9 @@ from tflite2onnx.op.recurrent.base import (
 from tflite2onnx.quantization.storage import REAL, Storage, find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
 
-# ONNX's order of the gates: input, output, forget, cell.
-ORDER = "iofc"
+ORDER = "iofc"  # ONNX's order of the gates: input, output, forget, cell.
 
-# The constant of MeanStddevNormalization in portable_tensor_utils.cc.
-_EPSILON = 1e-8
+_EPSILON = 1e-8  # The constant of MeanStddevNormalization in portable_tensor_utils.cc.
 _ACTIVATIONS = ("TANH", "RELU")  # TFLite's activations that ONNX's LSTM supports.
 # The number of intermediate tensors: the inputs of the gates in TFLite's order, then the input of
 # the projection.

@@ -144,8 +144,7 @@ class DetectionPostProcess(DynamicShape):
             )
 
     def frames(self) -> Sequence[Frame]:
-        # NonMaxSuppression requires scores of shape [1, classes, boxes].
-        names = axis_names(3)
+        names = axis_names(3)  # NonMaxSuppression requires scores of shape [1, classes, boxes].
         return [Frame({1: names}, names, ("0", "2", "1"))]
 
     def emit(

@@ -119,7 +119,7 @@ class Batching:
         self._replaced: dict[Tensor, Tensor] = {}
         # Tensors whose elements depend on the number of samples, but are not dimensions.
         self._counted: set[Tensor] = set()
-        # For outputs of RESHAPE whose samples may be in one of several places: all these places. For
+        # All the places for outputs of RESHAPE whose samples may be in one of several places. For
         # the outputs in `_moved` the second place is tried.
         self._choices: dict[Tensor, Sequence[Place]] = {}
         self._moved = moved

@@ -51,8 +51,7 @@ _WRITERS = (
     *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF"),
     *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
 )
-# The largest number of bytes of all initial values that are not in the file.
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 30  # The largest number of bytes of all initial values that are not in the file.
 
 
 class Resource(NamedTuple):
