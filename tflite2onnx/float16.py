@@ -102,7 +102,7 @@ def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Fl
 class _Choice:
     """Chooses the nodes that stay in float32: `reasons` by their first outputs.
 
-    `wide` are the values that these nodes compute and that float16 may not hold.
+    `_wide` are the values that these nodes compute and that float16 may not hold.
     """
 
     def __init__(self, emitted: Emitted) -> None:
@@ -142,7 +142,7 @@ class _Choice:
         if not floats or node.op_type in _CONTROL_FLOW | _UNTYPED:
             return ""
         if node.op_type == "Cast":
-            return self._cast_reason(node)
+            return self._explain_cast(node)
         operands = [v for v in node.present if self.is_float(v)]
         reduces = node.attributes.get("reduction", "none") != "none"
         reasons = (
@@ -152,17 +152,17 @@ class _Choice:
             (NO_FORM, not self._has_form(node)),
             (CONSTANT, not all(_fits(v.data) for v in operands if v.data is not None)),
             (OVERFLOW, self._may_overflow(node)),
-            (FOLLOWS, self._follows(node, operands)),
+            (FOLLOWS, self._reads_wide_values(node, operands)),
         )
         return next((reason for reason, holds in reasons if holds), "")
 
-    def _follows(self, node: Node, operands: Iterable[Value]) -> bool:
+    def _reads_wide_values(self, node: Node, operands: Iterable[Value]) -> bool:
         """Return whether all inputs of an elementwise node may be too large for float16."""
         results = {v for v in operands if v.data is None} - self._weights
         elementwise = node.op_type in _ELEMENTWISE | _BOUNDED
         return elementwise and bool(results) and self._wide.issuperset(results)
 
-    def _cast_reason(self, node: Node) -> str:
+    def _explain_cast(self, node: Node) -> str:
         """Return why a Cast to float32 must stay: it may compute a large number."""
         (source,), (target,) = node.inputs, node.outputs
         if source is None or not self.is_float(target) or self.is_float(source):
@@ -218,7 +218,7 @@ def _fits(data: Array) -> bool:
 
 
 class _Rewriter:
-    """Rewrites nodes in sequence, nested graphs too.
+    """Rewrites the nodes of a graph, and of its nested graphs, in sequence.
 
     `_half` has the float16 version of float32 values, and `_single` the float32 version of values
     that are computed in float16; both have only the values of the graph that is being rewritten.

@@ -3,8 +3,8 @@
 Weights are never gathered in memory. A model without weights is a small protobuf. The fields of a
 protobuf message may come in any order, so each initializer is appended as a header and its bytes,
 which are copied from the memory-mapped TFLite file. A protobuf cannot be larger than 2 GB; the
-weights of a larger model go to a second file beside the model. On request, so do the weights of any
-model.
+weights of a larger model go to a second file beside the model. On request, the
+weights of any model go there, too.
 """
 
 from __future__ import annotations
@@ -407,9 +407,9 @@ def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
         places.setdefault(data.nbytes, {}).setdefault(place, []).append(data)
     keys: dict[int, Hashable] = {}
     for same_size in places.values():
-        for address, headers in same_size.items():
-            key = address if len(same_size) == 1 else _compute_digest(headers[0])
-            keys |= dict.fromkeys(map(id, headers), key)
+        for address, sharing in same_size.items():
+            key = address if len(same_size) == 1 else _compute_digest(sharing[0])
+            keys |= dict.fromkeys(map(id, sharing), key)
     return keys
 
 

@@ -170,7 +170,7 @@ class AdaptiveWeight(NamedTuple):
 class StoredAssembly(NamedTuple):
     """The elements of a constant, and how nodes compute them from a smaller constant.
 
-    Both have the same storage. Operators read the constant in `order` and `shape`.
+    Both constants have the same storage. Operators read the constant in `order` and `shape`.
     """
 
     elements: Array
@@ -182,8 +182,9 @@ class StoredAssembly(NamedTuple):
 class Builder(QdqNodes):
     """Collects nodes for one opset, and maps each tensor to its values.
 
-    `plan` says how tensors are stored and how operands are read. A nested graph reads tensors of
-    the graph `around` it: they are moved in that graph, outside of any loop, and so are constants.
+    `plan` says how tensors are stored and how operands are read. A nested graph may read
+    tensors of the graph `around` it. The outer graph has the Transpose nodes of these tensors,
+    outside of any loop, and all constants.
     """
 
     def __init__(

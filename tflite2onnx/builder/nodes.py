@@ -73,7 +73,7 @@ class Node(NamedTuple):
 
     @property
     def present(self) -> tuple[Value, ...]:
-        """The inputs without those that are absent."""
+        """The inputs that are not absent."""
         return tuple(x for x in self.inputs if x is not None)
 
     def with_inputs(self, values: Mapping[Value, Value]) -> Node:

@@ -44,8 +44,8 @@ from tflite2onnx.utils.dimension import (
     make_dimension,
 )
 
-# Sizes in place of 1: a typical image, and one into which every window fits. Both are divisible by
-# 3, 5 and powers of 2.
+# Sizes in place of 1: a typical image, and an image into which every window fits. Both sizes are
+# divisible by 3, 5 and powers of 2.
 _ENLARGED = (480, 7680)
 BATCH = "batch"
 
@@ -82,7 +82,7 @@ def infer_dimensions(graph: Graph) -> Known:
 
     Tensors whose shape cannot be inferred keep their declared shape.
     """
-    # Batch sizes are taken to be equal.
+    # Batch sizes are assumed to be equal.
     places = _list_dynamic_axes(graph)
     names = {place: name_axis(*place) if place[1] else BATCH for place in places}
     return ShapeWalk(densify_constants(graph), opened=_make_dimensions(names)).walk()
@@ -167,7 +167,7 @@ def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
 def _walk(
     graph: Graph, operator_of: OperatorOf, places: Sequence[Place], words: Mapping[str, str]
 ) -> tuple[Mapping[Place, str], ShapeWalk]:
-    """Return the names of dynamic axes, and the walk; batch sizes share a name if they must."""
+    """Return the names of dynamic axes, and the walk; equal batch sizes share a name if necessary."""
     labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
     if len(batches) > 1:
@@ -221,7 +221,7 @@ def find_equal_sizes(
     *,
     broadcasts: bool,
 ) -> dict[Dimension, Dim]:
-    """Return which of two dimensions that must be equal replaces the other; none if they cannot be.
+    """Return the replacement that makes two dimensions equal, empty if they cannot be equal.
 
     `order` has the inputs' sizes, and `words` the names that the user has given them. With
     `broadcasts`, one of the dimensions may also be 1.
@@ -286,7 +286,7 @@ class _Naming:
         return OpenGraph(replace(graph, tensors=tensors), axes)
 
     def _name_graph(self, graph: Graph, replaced: dict[Tensor, Tensor]) -> Graph:
-        """Return a graph with names of dynamic sizes; `replaced` gets its tensors."""
+        """Return a graph with names of dynamic sizes, and add its tensors to `replaced`."""
         replaced |= {t: self._name_sizes(t) for t in graph.inputs}
         ops = []
         for op in graph.ops:

@@ -73,7 +73,7 @@ class TensorCase(NamedTuple):
 
 
 class _WeightCase(NamedTuple):
-    """Weights of a product; `own` is their storage in the file, `signed` without a zero point.
+    """Weights of a product; `own` is their storage in the file, `signed` that without a zero point.
 
     `data` is the type of quantized data, None for floats. `eight_bits` is set if the weights have 8
     bits and the data 8 bits or floats, `exact` if no kernel can saturate with these weights, and
@@ -416,7 +416,7 @@ def _is_narrow(weights: Tensor) -> bool:
 def _wraps(storage: Storage, weights: Tensor, units: int, *, depthwise: bool) -> bool:
     """Return whether two products of -128 by these weights, as int8, may exceed 16 bits.
 
-    Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums except that of
+    Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums except the sum of
     two products of -128 by -128. These are the kernels of depthwise convolutions
     (qdwconv_kernelsize.cpp in MLAS), and, on processors without dot product, of symmetric
     convolutions (aarch64/ConvSymU8KernelNeon.S), which need a zero point of 0. On x86-64 depthwise

@@ -9,7 +9,7 @@ format, so the reader accepts the following:
 3. an operator's options may be in either of two tables, or in a flexbuffer if the operator is
    custom; they may be missing, or be the options of another operator, which no kernel reads;
 4. tensors may have no name, or the name of another tensor; of tensors with the same name, an
-   input or output of the graph keeps it;
+   input or output of the graph keeps the name;
 5. a tensor without elements may have no buffer, and is constant unless it is an input or computed;
 6. the index -1 is an absent input.
 
@@ -100,7 +100,7 @@ def read_model(source: AnySource) -> Model:
 
 
 def check_identifier(data: memoryview) -> None:
-    """Raise ModelFileError unless a file begins as a TFLite model; it names the kind of file."""
+    """Raise ModelFileError unless a file begins as a TFLite model; the message names its kind."""
     if not is_model(data):
         raise ModelFileError(describe_foreign_file(data))
 
@@ -168,7 +168,7 @@ class _Reader(TableReader):
         reads = [self._read_numbers(op["inputs"]) for op in ops]
         writes = [self._read_numbers(op["outputs"]) for op in ops]
         names = _make_unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
-        results = {*inputs, *(i for variable in writes for i in variable)}
+        results = {*inputs, *(i for indices in writes for i in indices)}
         # In files from before 2021 no tensor has the field has_rank.
         ranks = [t["has_rank"] for t in tables]
         ranks = ranks if any(ranks) else [True] * len(ranks)
@@ -419,7 +419,7 @@ def _read_values(indices: Table | None) -> Array | None:
 
 
 def _read_map(raw: bytes) -> dict[str, Any]:
-    """Return the options in a flexbuffer; none if it is no flexbuffer, as in the kernels.
+    """Return the options in a flexbuffer; none if the bytes are no flexbuffer, as in the kernels.
 
     Some custom operators store a C struct instead of a flexbuffer.
     """
@@ -436,7 +436,7 @@ def _make_unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
     names_chosen: dict[int, str] = {}
     for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):
         base = f"{names[i] or 'tensor'}_{i}"
-        wishes = chain((names[i] or base, base), (f"{base}_{n}" for n in count(1)))
-        names_chosen[i] = next(name for name in wishes if name not in taken)
+        candidates = chain((names[i] or base, base), (f"{base}_{n}" for n in count(1)))
+        names_chosen[i] = next(name for name in candidates if name not in taken)
         taken.add(names_chosen[i])
     return [names_chosen[i] for i in range(len(names))]

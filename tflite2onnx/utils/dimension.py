@@ -75,7 +75,7 @@ class Quotient(NamedTuple):
 
     @property
     def least(self) -> int | None:
-        """The smallest value that is certain, None if there is none."""
+        """The smallest value that is certain, None if no value is certain."""
         low, divisor = self.numerator.least, self.denominator
         return low // divisor if low is not None and isinstance(divisor, int) else None
 
@@ -119,7 +119,7 @@ class Dimension:
 
     @cached_property
     def least(self) -> int | None:
-        """The smallest value that is certain, None if there is none."""
+        """The smallest value that is certain, None if no value is certain."""
         total = 0
         for factors, coefficient in self._key:
             lows = [factor.least for factor in factors]
@@ -387,7 +387,7 @@ def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
 
 
 def depends_on_inputs(dim: Dim) -> bool:
-    """Return whether a dimension depends on a dynamic axis of an input; these are never empty."""
+    """Return whether a dimension depends on a dynamic axis of an input, which is never empty."""
     return any(symbol.least for symbol in list_symbols(dim))
 
 
@@ -407,13 +407,13 @@ def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]
     listed = " and ".join(str(list(shape)) for shape in shapes)
     message = message or f"input shapes must broadcast to each other, got {listed}"
     for sizes in zip_longest(*(tuple(shape)[::-1] for shape in shapes), fillvalue=1):
-        wide = [size for size in sizes if size != 1]
-        if any(map(is_known, wide)):
-            wide = [size for size in wide if is_known(size) or depends_on_inputs(size)]
-        for size in wide[1:]:
-            if size != wide[0]:
-                raise BroadcastError(wide[0], size, message)
-        result.append(wide[0] if wide else 1)
+        candidates = [size for size in sizes if size != 1]
+        if any(map(is_known, candidates)):
+            candidates = [size for size in candidates if is_known(size) or depends_on_inputs(size)]
+        for size in candidates[1:]:
+            if size != candidates[0]:
+                raise BroadcastError(candidates[0], size, message)
+        result.append(candidates[0] if candidates else 1)
     return tuple(result[::-1])
 
 

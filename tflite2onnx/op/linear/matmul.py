@@ -281,13 +281,13 @@ class FullyConnected(DynamicShape):
 
 
 def _is_product(label: Axes, last: Axes, places: Collection[int]) -> bool:
-    """Return whether the features are last, or at one of these indices before the output."""
-    at = label.index(last[0])
-    return label[at : at + 2] == last and (at == len(label) - 2 or at in places)
+    """Return whether the features are directly before the output, last or at one of `places`."""
+    first = label.index(last[0])
+    return label[first : first + 2] == last and (first == len(label) - 2 or first in places)
 
 
 def _keeps_axes(x: View, y: View) -> bool:
-    """Return whether a product by the last axis of x keeps its other axes in their order."""
+    """Return whether a product by the last axis of x keeps the other axes in their order."""
     same_order = tuple(x.order) == tuple(y.order) == tuple(range(x.rank))
     return same_order and x.sizes == x.shape and x.shape[:-1] == y.sizes[:-1]
 
@@ -322,12 +322,12 @@ def infer_product(
     """Return the shape of a product of matrices, each possibly transposed; else OperatorError."""
     if min(len(a), len(b)) < _MATRIX:
         raise OperatorError(f"both inputs must have 2 axes or more, got {list(a)} and {list(b)}")
-    (rows, inner), (same, columns) = (
+    (rows, inner), (inner_of_b, columns) = (
         shape[:-3:-1] if turn else shape[-2:]
         for shape, turn in zip((a, b), transposed, strict=True)
     )
     message = f"the matrices must have matching inner and batch sizes, got {list(a)} and {list(b)}"
-    require_equal(inner, same, message)
+    require_equal(inner, inner_of_b, message)
     return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
 
 
@@ -380,14 +380,14 @@ class BatchMatMul(AnySizes):
             return g.MatMulInteger(a, b, *(_find_uint8_offset(g, x) for x in (a, b)))
         is_single = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
         if a.plan.reading is Reading.DYNAMIC:
-            return self._multiply_rows(g, y, a, b, one=is_single)
+            return self._multiply_rows(g, y, a, b, is_single=is_single)
         if is_single and a.tensor.dtype is DType.INT16:
             return self._multiply_16_bits(g, a, b)
         # ONNX Runtime has integer kernels for b if it is one matrix for all batches.
         return g.MatMul(a, b.reshape(b.shape[-2:]) if is_single else b)
 
     def _multiply_rows(
-        self, g: Builder, y: View, a: View, b: View, *, one: bool
+        self, g: Builder, y: View, a: View, b: View, *, is_single: bool
     ) -> Value | NeedsReshape:
         """Return the product of rows that XNNPACK quantizes at run time, by one matrix or several.
 
@@ -396,7 +396,7 @@ class BatchMatMul(AnySizes):
         """
         count = _count_rows(a)
         rows = quantize_asymmetric(g, a.reshape((count, a.shape[-1])), _MATRIX, is_one=count == 1)
-        if not one:
+        if not is_single:
             return g.MatMul(g.reshape(rows.dequantize(g), a.sizes), b)
         columns = b.reshape(b.shape[-2:])
         product = multiply_rows(g, rows, b, columns, units=self.quantization.units)

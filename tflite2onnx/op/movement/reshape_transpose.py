@@ -51,7 +51,7 @@ def match_reshape_axes(source: Shape, target: Shape) -> tuple[Axes, Axes]:
     The shapes are divided into groups wherever the products of the leading sizes agree. A group of
     one axis on both sides is one name. The axes of a group that is split or merged share one name,
     so that they stay together. Axes of size 1 without a counterpart get names of their own, because
-    they can be anywhere.
+    they can have any position.
     """
     if 0 in source:
         free = tuple(f"in{i}" for i in range(len(source)))
@@ -292,8 +292,8 @@ class Reshape(Movement, Foldable):
 def _require_elements(first: Dim, other: Dim, message: str, *, computed: bool) -> None:
     """Require that two numbers of elements are equal; an error leaves common factors out.
 
-    If the new shape is computed, sizes that no expression relates are believed: the kernel compares
-    them at run time.
+    If the new shape is computed, sizes that no expression relates are accepted: the kernel
+    compares them at run time.
     """
     for whole, part in ((first, other), (other, first)):
         factor = whole.divide_exactly(part) if isinstance(whole, Dimension) else None

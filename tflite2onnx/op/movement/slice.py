@@ -77,7 +77,7 @@ def _list_cut_axes(operator: Slice | StridedSlice) -> Collection[int] | None:
 class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
     """SLICE: `size` elements from `begin` on; a size of -1 stands for all the rest.
 
-    Both may be inputs that are known at run time only.
+    `begin` and `size` may be inputs that are known at run time only.
     """
 
     codes = ("SLICE",)
@@ -234,7 +234,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     def _find_axis_entries(self) -> list[int | None]:
         """Return the entry of each axis: -1 for a whole axis without an entry, None for a new axis.
 
-        An ellipsis stands for at least one axis: the kernel does not support NumPy's empty one.
+        An ellipsis stands for at least one axis: the kernel does not support an empty ellipsis, as
+        in NumPy.
         """
         o, rank = self.options, self.input(0).rank
         count = count_listed_axes(self, 1)
@@ -287,7 +288,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
         begin, end, _ = self._bounds[entry]
         # The kernel clamps bounds to at most one element outside of the axis, at the end where the
-        # steps leave it.
+        # steps leave the axis.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)
         start = first if o.begin_mask & bit else _clamp_index(begin, size, low, high)
@@ -456,8 +457,8 @@ def _is_inside(start: Dim, stop: Dim, size: Dim) -> bool:
 def _open_index(index: Dim, size: Dim) -> Dim | None:
     """Return an index of an axis of dynamic size, counted from the start.
 
-    An axis that is long enough at the declared sizes is taken to be so at all sizes. Otherwise the
-    index would be clamped at some of them: None.
+    An axis that is long enough at the declared sizes is assumed to be long enough at all sizes.
+    Otherwise the index would be clamped at some sizes, and the result is None.
     """
     try:
         index = index + size if is_positive(-index) else index

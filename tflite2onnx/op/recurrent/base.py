@@ -61,7 +61,7 @@ def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 
 
 
 def make_storage(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:
-    """Return a storage of integers with one scale, or with one per index of the last axis."""
+    """Return a storage of integers with one scale, or with one scale per index of the last axis."""
     scales = np.atleast_1d(np.asarray(scale, np.float32))
     return Storage(dtype, Quantization(scales, np.full(scales.shape, zero_point, np.int64)))
 
@@ -137,7 +137,9 @@ def stack_matrices(
     if len(scales) < len(matrices) or len({k.dtype for k in storages}) > 1:
         is_half = all(read_constant(w).dtype == np.float16 for w in matrices)
         parts = [read_constant(w) if is_half else dequantize_weights(x, w) for w in matrices]
-        data = np.concatenate([f * _check_square(p) for f, p in zip(factors, parts, strict=True)])
+        data = np.concatenate(
+            [f * _expand_diagonal(p) for f, p in zip(factors, parts, strict=True)]
+        )
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if is_half else value
     pairs = zip(matrices, storages, strict=True)
@@ -161,7 +163,8 @@ def _has_scales_of_rows(quantization: Quantization) -> bool:
     return whole and not quantization.block_size
 
 
-def _check_square(data: Array) -> Array:
+def _expand_diagonal(data: Array) -> Array:
+    """Return a matrix; a vector is the diagonal of a matrix."""
     return np.diag(data) if data.ndim == 1 else data
 
 
@@ -226,8 +229,8 @@ def scan(
 ) -> tuple[Value, ...]:
     """Return the states after the last row of x, then the other results of all steps.
 
-    A step gets a row of x and the states before it. It returns the states after it, then rows. Each
-    value is a pair with its shape; the shape of x is the shape of a row.
+    A step gets a row of x and the states before the step. It returns the states after the step,
+    then rows. Each value is a pair with its shape; the shape of x is the shape of a row.
     """
     inner = g.make_nested()
     named = zip(("now", "h", "c"), (x, *states), strict=False)
@@ -293,8 +296,8 @@ class Recurrent(DynamicShape):
     def activations(self) -> Sequence[Activation]:
         """The activations in the order of the ONNX node's functions; see `activations.py`."""
         function = Activation(self.activation_function)
-        usual = Activation("LOGISTIC"), function, function
-        listed: Sequence[Activation] = self.options.get("activations", usual)
+        default = Activation("LOGISTIC"), function, function
+        listed: Sequence[Activation] = self.options.get("activations", default)
         return listed
 
     def frames(self) -> Sequence[Frame]:

@@ -1,6 +1,6 @@
 """The cell of an LSTM: its gates, and a step from one state to the next (lstm_eval.cc).
 
-    i, f, o = sigmoid(x W + h R + c P + b), with separate parameters for each
+    i, f, o = sigmoid(x W + h R + c P + b), with separate parameters for each gate
     c' = clip(f * c + i * activation(x W + h R + b))
     h' = clip(projection(o * activation(c')))
 
@@ -154,7 +154,7 @@ class Cell:
         return self.activation in _ACTIVATIONS and not self.shares_state
 
     def without_projection(self, first: Tensor) -> Cell | None:
-        """Return the cell whose states are those before the projection P: h R becomes h (R P).
+        """Return the cell whose states are the values before the projection P: h R becomes h (R P).
 
         Returns None if ONNX's LSTM cannot compute this cell, if the first state is not 0, or if the
         formulas are faster, because R P is much larger than R and P.
@@ -182,7 +182,7 @@ class Cell:
         return self.activation == "TANH" and self.limit >= _SATURATED
 
     def can_clip(self, c: Tensor, times: int | str) -> bool:
-        """Return whether the cell may reach its limits: with tanh it grows by at most 1 per step.
+        """Return whether the cell may reach its limits: with tanh c grows by at most 1 per step.
 
         ONNX's `clip` cannot replace the limits: it bounds the inputs of the gates. The limits bound
         the cell f * c + i * g. For any `clip` the cell can reach the limits, because f may be close
@@ -346,8 +346,8 @@ class Cell:
         if gate.peephole:
             place = list(self.gates).index(letter)
             grid = self.grids.sums[place] if self.grids.sums else None
-            seen = g.Mul(c, dequantize_weights(self.x, gate.peephole))
-            z = round_to_storage(g, g.Add(z, seen), grid)
+            product = g.Mul(c, dequantize_weights(self.x, gate.peephole))
+            z = round_to_storage(g, g.Add(z, product), grid)
         if gate.normalization:
             factors = dequantize_weights(self.x, gate.normalization)
             b = read_bias(gate.bias, read_scale(gate.normalization), 2**-10)
@@ -385,7 +385,7 @@ def read_grids(
 ) -> Grids:
     """Return the scales; OperatorError if the kernel does not support the tensors."""
     if len(intermediates) != _INTERMEDIATES:
-        # For 12 bits the kernel is another one (8 x 8 -> 8), which reads past the end of its
+        # With 12 tensors LiteRT runs another kernel (8 x 8 -> 8), which reads past the end of its
         # tables.
         raise OperatorError(
             f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"

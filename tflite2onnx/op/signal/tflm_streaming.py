@@ -153,7 +153,7 @@ class SignalStacker(_Stream):
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
-        """The channels of a frame, the frames of a stack and after its middle, and the step."""
+        """The numbers of channels, of frames in a stack and after its middle, and the step."""
         channels = self.read_option("num_channels", 1, _MOST)
         left = self.read_option("stacker_left_context", 0, _MOST)
         right = self.read_option("stacker_right_context", 0, _MOST)
@@ -304,11 +304,11 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     def emit(
         self, g: Builder, ys: tuple[View, ...], x: View, noise: View
     ) -> tuple[Value, Value, Value]:
-        steps = self._subtraction
+        subtraction = self._subtraction
         energy, previous = (g.cast(v, DType.INT64) for v in (x, noise))
-        signal = steps.scale_signal(g, energy)
-        estimate = steps.estimate(g, g.Mul(signal, steps.rising), previous)
-        output = g.cast(steps.subtract_estimate(g, energy, signal, estimate), DType.UINT32)
+        signal = subtraction.scale_signal(g, energy)
+        estimate = subtraction.estimate(g, g.Mul(signal, subtraction.rising), previous)
+        output = g.cast(subtraction.subtract_estimate(g, energy, signal, estimate), DType.UINT32)
         if self.options.get("clamping", 0):
             estimate = emit_minimum(g, estimate, signal)
         next_noise = g.cast(estimate, DType.UINT32)
@@ -333,9 +333,7 @@ class CircularBuffer(HasInternalState):
         Files of two old models lack the option. The kernel recognizes these models by their shapes.
 
         Raises:
-            OperatorError: the kernel would count the earlier operators of the model, or more runs
-            than
-                int32 can represent.
+            OperatorError: the number depends on earlier operators of the model, or exceeds int32.
         """
         number = int(self.options.get("cycles_max", 0))
         if number >= 1 << 31:
@@ -369,7 +367,7 @@ class CircularBuffer(HasInternalState):
         _ = self._cycles
 
     def internal_state(self) -> Sequence[Tensor]:
-        """Return the last inputs without the oldest one, and the number of remaining runs."""
+        """Return the last inputs without the oldest input, and the number of remaining runs."""
         expect_input_count(self, 1)
         states = [replace(self.output, name=f"{self.output.name}/past")]
         if self.may_end_run:
@@ -393,10 +391,10 @@ class CircularBuffer(HasInternalState):
         return buffer, continues, buffer, g.Where(continues, period, remaining)
 
 
-def _split_samples(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
+def _split_samples(g: Builder, x: Value, size: int) -> tuple[Value, Value]:
     """Return the first `size` samples along the last axis, and the samples after them."""
-    at, last = g.ints([size]), g.ints([-1])
-    return g.Slice(line, g.ints([0]), at, last), g.Slice(line, at, g.ints([AXIS_END]), last)
+    middle, axis = g.ints([size]), g.ints([-1])
+    return g.Slice(x, g.ints([0]), middle, axis), g.Slice(x, middle, g.ints([AXIS_END]), axis)
 
 
 def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:

@@ -76,7 +76,7 @@ class Convolution(ImageOperator):
         return self.read_letters(self.product.weights).index("O")
 
     def frames(self) -> Sequence[Frame]:
-        """Return frames; the frame of data to quantize is free, because integers move faster."""
+        """Return frames; data to quantize may have any order: they are transposed as integers."""
         frames, data = super().frames(), self.product.data
         if not self._quantized:
             return frames
@@ -331,14 +331,14 @@ class TransposedConvolution(Convolution):
     def _fits_declared_shape(self) -> bool:
         """Whether a window that moves over the declared output gives the input's size.
 
-        A computed output shape is then taken to equal the declared shape: few other shapes fit the
-        input.
+        If so, a computed output shape is assumed to equal the declared shape: few other shapes fit
+        the input.
         """
         y, image = self.output, self.input(2).shape[1:-1]
         is_fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)
         try:
             return is_fixed and self.read_window().count_steps(y.shape[1:-1]) == tuple(image)
-        except OperatorError:  # the window does not fit into the image
+        except OperatorError:  # The window does not fit into the image.
             return False
 
     def check(self) -> None:

@@ -8,11 +8,12 @@ from the axes that their operands have in common (`Operator.find_common_axis`).
 1. The samples of an input are its first axis if the first size is dynamic or 1. Any other input,
    and any other output, gets one more axis in front.
 2. RESHAPE, SQUEEZE and EXPAND_DIMS keep the sequence of the elements, and so the place of the
-   samples: it is between two axes, or inside an axis. A constant shape becomes one for the batch.
+   samples: it is between two axes, or inside an axis. A constant shape becomes a shape for the
+   batch.
 3. An operator that takes the only element of the batch axis (STRIDED_SLICE, UNPACK, GATHER) takes
    all elements.
 4. Constants that must be as long as the batch (in CONCATENATION, PACK, or as a state) are repeated.
-   A state that depends on no sample is one for all samples. Constants that list sizes (of
+   A state that depends on no sample is the same for all samples. Constants that list sizes (of
    BROADCAST_TO, TRANSPOSE_CONV) get the size of the batch.
 5. If an operator computes along the axis that has the samples, the samples move to another axis of
    size 1, or to the next axis. If the axis has other elements beside the samples, the samples move
@@ -160,7 +161,7 @@ class Batching:
         """Return the nearest output of a RESHAPE whose samples may be in several places.
 
         The output is computed before the last operator, which mixes samples. Returns `ABSENT` if
-        there is none.
+        no RESHAPE before it has several places.
         """
         op = self._last
         while op.inputs and op.operand(0) not in self._choices:
@@ -281,15 +282,15 @@ class Batching:
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
 
     def _align_inputs(self, op: Op, first: int, place: Place) -> Op:
-        """Return the operator with inputs whose samples are in the same axis as those of one input.
+        """Return the operator; the samples of all inputs are in the axis that one input has them in.
 
         Raises:
             _UnalignedError: the operator computes along this axis, and would mix samples.
         """
         operator = self._operator_of(op)
-        there = [self._find_place(op, operator, (first, place), i) for i in range(len(op.inputs))]
+        targets = [self._find_place(op, operator, (first, place), i) for i in range(len(op.inputs))]
         inputs = list(op.inputs)
-        for i, (t, target) in enumerate(zip(op.inputs, there, strict=True)):
+        for i, (t, target) in enumerate(zip(op.inputs, targets, strict=True)):
             if t and target and self._places.get(t) != target:
                 put = self._builder.move_samples if t in self._places else self._builder.repeat
                 inputs[i] = put(t, target)
@@ -298,7 +299,7 @@ class Batching:
     def _find_place(
         self, op: Op, operator: Operator, known: tuple[int, Place], index: int
     ) -> Place | None:
-        """Return the place of the samples in an input, None if it is the same for all samples."""
+        """Return the place of the samples in an input, None if all samples have the same input."""
         (first, place), x, t = known, require_input(op, known[0]), op.inputs[index]
         if not t:
             return None
@@ -319,7 +320,7 @@ class Batching:
     def _find_place_of_shared(
         self, operator: Operator, t: Tensor, index: int, axis: int | None, place: Place, size: Dim
     ) -> Place | None:
-        """Return the place at which a shared input is repeated, None if it is not."""
+        """Return the place at which a shared input is repeated, None if it is not repeated."""
         if axis is None or index in list_shape_inputs(operator):
             return None
         length = self._builder.find_shape(t)[axis]

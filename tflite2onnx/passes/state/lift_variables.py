@@ -13,8 +13,9 @@ value of each variable. Readers get this tensor; writers make a new tensor.
 2. A variable that nothing writes to is a constant.
 3. Variable tensors of sub-graphs are cleared each time the sub-graph runs. A variable tensor that
    an operator of the sub-graph computes before it is read is no state.
-4. An operator that writes to its variable inputs gets one more output for each, in the order of the
-   inputs: the next value. If two of the inputs are one variable, the option `shared_state` is set.
+4. An operator that writes to its variable inputs gets one more output for each variable input, in
+   the same order: the next value. If two of the inputs are one variable, the option
+   `shared_state` is set.
 5. Internal memory of an operator is a variable input as well (see `lift_kernel_memory`).
 6. A variable tensor may be an output of an operator (the `initial_state` of a Keras layer). The
    operator overwrites it in each run. But LiteRT runs some operators on constants only once. The
@@ -132,7 +133,7 @@ class _Walk:
     """A walk over the operators in order of execution.
 
     `start` returns the tensor that holds a variable at the start; it is called at the first read.
-    `goes_on` are the tensors for whether the run goes on after their operators.
+    `goes_on` are bool tensors: whether the run goes on after the operator that computes the tensor.
 
     Attributes:
         ops: the operators without variables.
@@ -227,7 +228,7 @@ class _Walk:
     def _combine_goes_on(
         self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
     ) -> Tensor | None:
-        """Return the tensor for whether the run goes on after `op`, None if it always does."""
+        """Return whether the run goes on after `op`, as a bool tensor; None if it always does."""
         runs_on = next((t for t in op.outputs if t in goes_on), None)
         if not runs_on or not before:
             return runs_on or before
@@ -318,7 +319,8 @@ class _Explicit:
         uses = list(_find_variable_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
         # The tensor of a read defines shape and scale of a variable. A variable without reads has
-        # those of a write. A read without a declared shape has the shape of the variable.
+        # the shape and scale of a write. A read without a declared shape has the
+        # shape of the variable.
         uses.sort(key=lambda use: (use.writes, not use.tensor.shape))
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
