@@ -37,8 +37,8 @@ from tflite2onnx.layout import (
     find_labels,
     make_channels_first,
     make_identity,
+    make_order,
     moves_nothing,
-    order_of,
     pin_operand,
     plan,
     plan_with,
@@ -113,7 +113,7 @@ def test_orders_list_tflite_axes_in_onnx_sequence() -> None:
 )
 def test_a_label_gives_an_order(axes: str, label: str, order: Order) -> None:
     """Names that a tensor lacks are ignored; axes with one name stay adjacent."""
-    assert order_of(tuple(axes), tuple(label)) == order
+    assert make_order(tuple(axes), tuple(label)) == order
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_labels_are_found_for_an_order(
     """Names that the tensor lacks are placed next to their neighbours in the frame."""
     found = find_labels(tuple(axes), order, tuple(names))
     assert ["".join(label) for label in found] == labels
-    assert all(order_of(tuple(axes), label) == order for label in found)
+    assert all(make_order(tuple(axes), label) == order for label in found)
 
 
 # Costs of plans
@@ -410,7 +410,7 @@ def test_random_layouts_are_legal_and_differ_by_seed() -> None:
         for site, chosen in zip(sites, orders, strict=True):
             for frame in site.frames:
                 labels = legal_labels(frame) if frame.label is None else [frame.label]
-                made = [{o: order_of(a, x) for o, a in frame.slots.items()} for x in labels]
+                made = [{o: make_order(a, x) for o, a in frame.slots.items()} for x in labels]
                 assert {operand: chosen[operand] for operand in frame.slots} in made
 
 

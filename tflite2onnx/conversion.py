@@ -314,24 +314,24 @@ def _normalise_plan_emit(
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
     graph, axes = opened
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal, wanted, letters = normalise(graph, options, operator_of)
+    normal, user_orders, letters = normalise(graph, options, operator_of)
     if quantizes_data(options):
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes(options))
-    graph = pin_orders(normal, wanted)
+    graph = pin_orders(normal, user_orders)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(operator_of, graph.walk_ops())]
     operator_sites = make_sites(operators)
     check_dynamic_axes(operators, axes)
-    ends = make_interface(graph, wanted, options.io_layout)
+    ends = make_interface(graph, user_orders, options.io_layout)
     orders = order_ends(ends, planner([ends, *operator_sites]))
     _logger.debug("planned %d bytes to transpose", orders.bytes_moved)
-    emitted = _with_opset(graph, operators, orders, options)
+    emitted = _emit_with_opset(graph, operators, orders, options)
     emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
 
 
-def _with_opset(
+def _emit_with_opset(
     graph: Graph, operators: Sequence[Operator], orders: Plan, options: ConversionOptions
 ) -> Emitted:
     """Emit for the requested opset, or by default for the smallest opset that has all nodes."""

@@ -122,7 +122,7 @@ _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 
 def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
-    """Emit a whole graph; `operators` are in the sequence of `Graph.every_op`.
+    """Emit a whole graph; `operators` are in the sequence of `Graph.walk_ops`.
 
     The first site of `plan` is the graph's interface, the others are the operators.
 
@@ -202,7 +202,7 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
 def _emit_bodies(
     g: Builder, operator: Operator, orders: Mapping[int, Order], planned: _Planned
 ) -> list[Body]:
-    """Return the sub-graphs of an operator; in the plan their operands follow its operands."""
+    """Return the sub-graphs of an operator, whose operands follow the operator's in the plan."""
     inputs, written = count(len(operator.op.inputs)), count(len(operator.op.outputs))
     bodies = []
     for graph in operator.op.graphs:
@@ -304,7 +304,8 @@ def _emit_operator(
 def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activation: str) -> Value:
     """Apply the fused activation, quantize real numbers, and reshape a `NeedsReshape`.
 
-    Several scales belong to an axis of the output's own shape: the value is reshaped before them.
+    Several scales belong to an axis of the output's shape, so the value is reshaped before
+    QuantizeLinear.
     """
     if isinstance(emitted, NeedsReshape) and view.tensor.per_axis:
         emitted = g.reshape(emitted.value, view.sizes, like=emitted.like)

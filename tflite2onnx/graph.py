@@ -54,8 +54,8 @@ class Op:
 
     `index` is its position in the file, for messages. Absent optional inputs are None.
     `custom_options` are the bytes from which a custom operator's `options` are read; for some
-    operators these are not a flexbuffer. `present` are the inputs that are not None. `graphs` are
-    the sub-graphs of control flow, in the form that `inline_subgraphs` describes. They may read
+    operators the bytes are not a flexbuffer. `present` are the inputs that are not None. `graphs`
+    are the sub-graphs of control flow, in the form that `inline_subgraphs` describes. They may read
     tensors of the enclosing graphs. No tensor is an input or an output of operators in two graphs.
     """
 
@@ -239,16 +239,16 @@ class Graph:
         return replace(self, ops=tuple(ops), outputs=outputs)
 
 
-def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
+def copy_op(origin: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
     """Return an operator that copies stored elements to a tensor of any shape.
 
     If `resizes` is set and both tensors have the same rank, the target has the source's shape at
-    run time, whatever sizes the file declares.
+    run time, whatever sizes the file declares. Messages name the operator `origin`.
     """
     shape: dict[str, object] = {"new_shape": target.shape}
     if resizes and source.rank == target.rank:
         shape["keeps_shape"] = True
-    return Op("RESHAPE", near.index, (source,), (target,), Options(shape))
+    return Op("RESHAPE", origin.index, (source,), (target,), Options(shape))
 
 
 def explain_order(graph: Graph) -> str:
@@ -266,9 +266,9 @@ def explain_order(graph: Graph) -> str:
             if tensor in computed and tensor not in sources:
                 return f"{op.place} reads {tensor.name} before {computed[tensor].place} computes it"
         for tensor in op.outputs:
-            taken = sources.get(tensor, "" if tensor.data is None else "constant")
-            if taken:
-                return f"{op.place} computes {tensor.name}, which is {taken}"
+            source = sources.get(tensor, "" if tensor.data is None else "constant")
+            if source:
+                return f"{op.place} computes {tensor.name}, which is {source}"
             if tensor in computed:
                 sources[tensor] = f"an output of {computed[tensor].place}"
     return ""

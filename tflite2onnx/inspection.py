@@ -25,13 +25,13 @@ from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address
 
-# Operators that only convert the elements of a tensor. They say nothing about the scheme.
+# Operators that only convert the elements of a tensor, which says nothing about the scheme.
 _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output; dynamic sizes are -1. `has_rank`: the file has a shape.
+    """An input or output; dynamic sizes are -1. `has_rank` is set if the file has a shape.
 
     `quantization` is the formula scale * (stored - zero point) as text, empty if there is none.
     """
@@ -86,7 +86,7 @@ class SignatureInfo:
 class AxisInfo:
     """An axis of an input: its size in the file, and whether it can be dynamic.
 
-    `problem` is why it cannot be dynamic, empty if it can.
+    `problem` is the reason why the axis cannot be dynamic, empty if it can.
     """
 
     input: str
@@ -196,20 +196,22 @@ def find_scheme(graphs: Iterable[Graph]) -> str:
     types = {_find_real_type(t) for op in ops for t in op.outputs if _find_real_type(t)}
     second = [t for op in ops for t in op.inputs[1:2] if t is not None]
     weights = {_find_real_type(t) for t in second if t.has_data and t.rank > 1} - {""}
-    narrow = {_find_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
+    constant_types = {
+        _find_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None
+    }
     if not types:
         return "no real numbers"
     if types == {"float32"}:
         integers = sorted(w for w in weights if w not in ("float32", "float16"))
         if integers:
             return f"dynamic range: float32 with {' and '.join(integers)} weights"
-        return "float32 with float16 weights" if "float16" in narrow else "float32"
+        return "float32 with float16 weights" if "float16" in constant_types else "float32"
     name = " and ".join(sorted(types))
     if "float32" in types:
         return f"mixed: {name}"
-    by = ", weights by channel" if any(t.per_axis for t in second) else ""
+    suffix = ", weights by channel" if any(t.per_axis for t in second) else ""
     others = sorted(weights - types - {"float32"})
-    return f"{name}{f' with {others[0]} weights' if others else ''}{by}"
+    return f"{name}{f' with {others[0]} weights' if others else ''}{suffix}"
 
 
 def _find_real_type(tensor: Tensor) -> str:
@@ -247,7 +249,11 @@ def _inspect_subgraph(model: Model, graph: Graph, whole: _Trial) -> SubgraphInfo
     read_bytes = _count_constant_bytes(graph.ops)
     infos = [
         OperatorInfo(
-            code, custom, len(ops), sum(read_bytes[op] for op in ops), *_converts(model, ops, whole)
+            code,
+            custom,
+            len(ops),
+            sum(read_bytes[op] for op in ops),
+            *_check_conversion(model, ops, whole),
         )
         for (code, custom), ops in kinds.items()
     ]
@@ -275,7 +281,9 @@ def _count_constant_bytes(ops: Sequence[Op]) -> dict[Op, int]:
     return read_bytes
 
 
-def _converts(model: Model, ops: Sequence[Op], whole: _Trial) -> tuple[int | None, tuple[str, ...]]:
+def _check_conversion(
+    model: Model, ops: Sequence[Op], whole: _Trial
+) -> tuple[int | None, tuple[str, ...]]:
     """Return the opset that operators need, and the reasons why some cannot be converted.
 
     Each operator is also converted alone. The problems of the whole model take precedence, because

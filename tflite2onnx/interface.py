@@ -21,8 +21,8 @@ from tflite2onnx.layout import (
     axis_names,
     make_channels_first,
     make_identity,
+    make_order,
     moves_nothing,
-    order_of,
     pin_operand,
 )
 from tflite2onnx.quantization.storage import is_quantized
@@ -186,10 +186,10 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
         if name not in tensors:
             hint = suggest_names(name, tensors)
             raise LayoutError(f"layout of {name}: the model has no such tensor{hint}")
-    return {tensors[name]: _order(tensors[name], pair) for name, pair in layouts.items()}
+    return {tensors[name]: _read_order(tensors[name], pair) for name, pair in layouts.items()}
 
 
-def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
+def _read_order(tensor: Tensor, pair: Sequence[str]) -> Order:
     match pair:
         case [str(old), str(new)] if sorted(old) != sorted(new) or len(set(old)) < len(old):
             reason = f"{old} and {new} must have the same letters, each once"
@@ -202,7 +202,7 @@ def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
     raise LayoutError(f"layout of {tensor.name}: {reason}")
 
 
-def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
+def make_interface(graph: Graph, user_orders: Mapping[Tensor, Order], io_layout: str) -> Site:
     """Return the interface of the graph as a site, which writes the inputs and reads the outputs.
 
     With "auto" two kinds of tensors keep the TFLite order. The first are tensors whose shape is the
@@ -215,8 +215,8 @@ def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str)
     """
 
     def make_frame(operand: int, tensor: Tensor) -> Frame:
-        if tensor in wanted:
-            return pin_operand(operand, wanted[tensor], meaning=True)
+        if tensor in user_orders:
+            return pin_operand(operand, user_orders[tensor], meaning=True)
         first, shape = make_channels_first(tensor.rank), tensor.layout_shape
         same_shape = tuple(tensor.sizes[i] for i in first) == tensor.sizes
         moves_dynamic = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
@@ -226,14 +226,14 @@ def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
 
         def is_legal(label: Axes) -> bool:  # `order_ends` moves axes of size 1 later
-            return label == names or moves_nothing(shape, order_of(names, label), first)
+            return label == names or moves_nothing(shape, make_order(names, label), first)
 
         return Frame({operand: names}, names, None, is_legal, choice)
 
-    def make_state(first: int, second: int) -> Frame:
+    def make_state_frame(first: int, second: int) -> Frame:
         ends = graph.inputs[~first], graph.outputs[second]
         names = axis_names(ends[0].rank)
-        orders = [wanted[t] for t in ends if t in wanted]
+        orders = [user_orders[t] for t in ends if t in user_orders]
         order = (
             orders[0] if orders else make_identity(len(names)) if io_layout == "tflite" else None
         )
@@ -244,7 +244,7 @@ def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str)
     frames = [
         *(make_frame(~i, t) for i, t in enumerate(graph.own_inputs)),
         *(make_frame(i, t) for i, t in enumerate(graph.own_outputs)),
-        *(make_state(~(inputs + i), outputs + i) for i in range(len(graph.initial))),
+        *(make_state_frame(~(inputs + i), outputs + i) for i in range(len(graph.initial))),
     ]
     return Site(graph.outputs, graph.inputs, tuple(frames))
 
@@ -265,7 +265,7 @@ def order_ends(ends: Site, plan: Plan) -> Plan:
     return replace(plan, orders=(orders, *plan.orders[1:]))
 
 
-def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
+def pin_orders(graph: Graph, user_orders: Mapping[Tensor, Order]) -> Graph:
     """Pin inner tensors to the orders that the user wants.
 
     The internal operator AS_PLANNED is inserted after each of these tensors. It reads and writes
@@ -274,11 +274,11 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     Raises:
         LayoutError: no operator of the main graph computes a tensor.
     """
-    inner = wanted.keys() - {*graph.inputs, *graph.outputs}
+    inner = user_orders.keys() - {*graph.inputs, *graph.outputs}
     if not inner:
         return graph
     results = {t for op in graph.ops for t in op.outputs}
-    for tensor in wanted:
+    for tensor in user_orders:
         if tensor in inner - results:
             raise LayoutError(f"layout of {tensor.name}: {_explain_missing(tensor, graph)}")
     ops: list[Op] = []
@@ -286,7 +286,7 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
         sources = {t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner}
         ops.append(replace(op, outputs=tuple(sources.get(t, t) for t in op.outputs)))
         for tensor, source in sources.items():
-            options = Options({"order": wanted[tensor]})
+            options = Options({"order": user_orders[tensor]})
             ops.append(Op("AS_PLANNED", op.index, (source,), (tensor,), options))
     return replace(graph, ops=tuple(ops))
 
@@ -300,28 +300,27 @@ def _explain_missing(tensor: Tensor, graph: Graph) -> str:
     return "the tensor is constant, or the ONNX model does not use it"
 
 
-def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor, str]:
+def name_axes(sites: Sequence[Site], user_letters: Mapping[Tensor, str]) -> dict[Tensor, str]:
     """Return the letters of the axes of each tensor, such as "NHWC", in TFLite's order.
 
     An operator such as a convolution gives its axes letters. The letters hold for every tensor with
-    the same axes, through all operators that keep the axes apart. Letters that are `given` come
-    before letters of operators; of two operators the first one gives the letters. Tensors without
-    letters are
-    left out: a guess from the number of axes would be wrong for most of them.
+    the same axes, through all operators that keep the axes apart. `user_letters` come before
+    letters of operators; of two operators the first operator gives the letters. Tensors without
+    letters are left out: a guess from the number of axes would be wrong for most of them.
     """
-    letters = dict(given)
+    letters = dict(user_letters)
     frames_of: dict[Tensor, list[_Members]] = {}
     for members, frame in ((_list_members(site, f), f) for site in sites for f in site.frames):
         for tensor, axes in members:
             frames_of.setdefault(tensor, []).append(members)
             if frame.semantic and all(name.isalpha() and len(name) == 1 for name in axes):
                 letters.setdefault(tensor, "".join(axes))
-    waiting = deque(letters)
-    while waiting:
-        for members in frames_of.get(waiting.popleft(), ()):
+    queue = deque(letters)
+    while queue:
+        for members in frames_of.get(queue.popleft(), ()):
             letters_found = _spread_letters(members, letters)
             letters |= letters_found
-            waiting += letters_found
+            queue += letters_found
     return letters
 
 

@@ -110,7 +110,7 @@ def pin_operand(operand: int, order: Order, *, meaning: bool = False) -> Frame:
 
 
 @lru_cache(maxsize=1 << 14)
-def order_of(axes: Axes, label: Axes) -> Order:
+def make_order(axes: Axes, label: Axes) -> Order:
     """Return the order that a label gives to a tensor with these names on its axes."""
     axes_of: dict[str, list[int]] = {}
     for axis, name in enumerate(axes):
@@ -120,13 +120,13 @@ def order_of(axes: Axes, label: Axes) -> Order:
 
 @lru_cache(maxsize=1 << 14)
 def find_labels(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
-    """Return the labels that give a tensor an order, none if axes of one name would be apart.
+    """Return the labels that give a tensor an order, none if axes of one name would be separated.
 
     There are two labels if the tensor lacks some of the names: each missing name follows the name
     that it follows in TFLite order, or precedes the name that it precedes.
     """
     present = tuple(dict.fromkeys(axes[axis] for axis in order))
-    if order_of(axes, present) != order:
+    if make_order(axes, present) != order:
         return ()
     after = _insert_missing(present, names)
     before = _insert_missing(present[::-1], names[::-1])[::-1]
@@ -199,7 +199,7 @@ class _Problem:
                 self.uses[frame].append((edges, axes))
         # Bytes count more than moves: a move costs 1, and a byte costs more than all moves
         # together.
-        self._byte = 1 + sum(len(edges.ends) for edges in self._tensors)
+        self._byte_cost = 1 + sum(len(edges.ends) for edges in self._tensors)
 
     def _add(self, site: Site) -> dict[int, _End]:
         """Add the frames of a site; return the frame and the axis names of each operand."""
@@ -222,23 +222,24 @@ class _Problem:
         labelling = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
         labels = [labels[number] for labels, number in zip(choices, labelling, strict=True)]
         orders = tuple(
-            {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
+            {operand: make_order(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
             for ends in self._ends
         )
         return Plan(
-            orders, *divmod(sum(edge.compute_cost(labelling) for edge in hyperedges), self._byte)
+            orders,
+            *divmod(sum(edge.compute_cost(labelling) for edge in hyperedges), self._byte_cost),
         )
 
     def _make_hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
         """Return a tensor as a hyperedge whose states are the orders of the tensor."""
         states: dict[Order, int] = {}
         ends = [
-            (frame, _number_orders(states, [order_of(axes, label) for label in choices[frame]]))
+            (frame, _number_orders(states, [make_order(axes, label) for label in choices[frame]]))
             for frame, axes in edges.ends
         ]
         shape = edges.tensor.layout_shape
         classes = _number_orders({}, [without_unit_axes(shape, order) for order in states])
-        return Hyperedge(ends, classes, edges.tensor.nbytes * self._byte)
+        return Hyperedge(ends, classes, edges.tensor.nbytes * self._byte_cost)
 
 
 def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
@@ -270,12 +271,12 @@ class _Flood:
         requests = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
         pins = [(i, label, semantic) for i, label, semantic in requests if label is not None]
         defaults = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
-        waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *defaults])
-        while waiting:
-            frame, label, semantic = waiting.popleft()
+        queue = deque([*sorted(pins, key=lambda pin: not pin[2]), *defaults])
+        while queue:
+            frame, label, semantic = queue.popleft()
             if label not in self._known[frame]:
                 self._colours.append(_Colour(semantic))
-                waiting.extendleft(self._spread_colour(frame, label, self._colours[-1]))
+                queue.extendleft(self._spread_colour(frame, label, self._colours[-1]))
         self.choices = self._list_choices()
 
     def _list_choices(self) -> list[list[Axes]]:
@@ -307,14 +308,14 @@ class _Flood:
     ) -> list[tuple[int, Axes, bool]]:
         """Give a colour to all neighbours that it fits; return the labels that do not fit."""
         conflicts = []
-        queue = deque(self._take(frame, label, colour) or ())
+        queue = deque(self._assign_colour(frame, label, colour) or ())
         while queue:
             edges, order = queue.popleft()
             for other, axes in edges.ends:
                 request = self._find_requested_label(other, axes, order, semantic=colour.semantic)
                 if request is None or request in self._known[other]:
                     continue
-                reached = self._take(other, request, colour)
+                reached = self._assign_colour(other, request, colour)
                 if reached is None:
                     conflicts.append((other, request, colour.semantic))
                 else:
@@ -329,15 +330,17 @@ class _Flood:
         if f.label is not None:
             return None
         spreads = semantic or f.choice is Choice.FREE
-        takes_more = spreads and len(self._known[frame]) < _MOST_LABELS
+        accepts_more = spreads and len(self._known[frame]) < _MOST_LABELS
         labels = find_labels(axes, order, f.names)
-        return next((x for x in labels if x == f.names or (takes_more and f.allows(x))), None)
+        return next((x for x in labels if x == f.names or (accepts_more and f.allows(x))), None)
 
-    def _take(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[_Edges, Order]] | None:
+    def _assign_colour(
+        self, frame: int, label: Axes, colour: _Colour
+    ) -> list[tuple[_Edges, Order]] | None:
         """Give a frame the colour; return the tensors that get a new order, None on a conflict."""
         orders: dict[_Edges, Order] = {}
         for edges, axes in self._uses[frame]:
-            order = order_of(axes, label)
+            order = make_order(axes, label)
             if orders.setdefault(edges, colour.orders.get(edges, order)) != order:
                 return None
         colour.orders |= orders

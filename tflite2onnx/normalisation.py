@@ -81,31 +81,31 @@ def normalise(
     normal = apply_passes(list_normalising_passes(operator_of), graph)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
-    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
+    user_orders = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
     letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
     if options.forms == "fastest":
         if quantizes_data(options) and has_axes(options):
             normal = apply_passes(QUANTIZED_PASSES, normal)
-        normal = _choose_fastest_forms(normal, wanted, options)
-    return normal, wanted, letters
+        normal = _choose_fastest_forms(normal, user_orders, options)
+    return normal, user_orders, letters
 
 
 def _choose_fastest_forms(
-    graph: Graph, wanted: Mapping[Tensor, Order], options: ConversionOptions
+    graph: Graph, user_orders: Mapping[Tensor, Order], options: ConversionOptions
 ) -> Graph:
-    """Return the graph in the fastest forms; unchanged if these lack a tensor of `wanted`."""
+    """Return the graph in the fastest forms; unchanged if these lack a tensor of `user_orders`."""
     fastest = apply_passes(FASTEST_PASSES, graph)
     if options.caches == "shared":
         from tflite2onnx.passes.patterns.attention.read_caches import (  # noqa: PLC0415 - rare
             read_caches,
         )
 
-        fastest = read_caches(fastest, wanted)
+        fastest = read_caches(fastest, user_orders)
     attend = apply_pattern("DYNAMIC_UPDATE_SLICE", "patterns.attention.attend_tokens")
     fastest = attend(fastest)
     results = [{t for op in candidate.ops for t in op.outputs} for candidate in (graph, fastest)]
     lost = results[0] - results[1]
-    return graph if any(tensor in lost for tensor in wanted) else fastest
+    return graph if any(tensor in lost for tensor in user_orders) else fastest
 
 
 def quantizes_data(options: ConversionOptions) -> bool:

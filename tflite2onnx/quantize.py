@@ -144,11 +144,13 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         UnsupportedOperators: the options or constants of an operator contradict each other.
     """
     activation_type = options.activations
-    uint8 = activation_type == "uint8" or (activation_type == "auto" and _prefers_uint8(operators))
+    uses_uint8 = activation_type == "uint8" or (
+        activation_type == "auto" and _prefers_uint8(operators)
+    )
     mode = options.quantization
     common = StoragePlan(
         mode == "float",
-        uint8,
+        uses_uint8,
         options.weights,
         options.forms == "canonical",
         mode == "symmetric",
@@ -186,21 +188,21 @@ def _prefers_uint8(operators: Sequence[Declared]) -> bool:
 class _Planner:
     """Plans the operands of one operator."""
 
-    def __init__(self, operator: Declared, chosen: StoragePlan, *, is_nested: bool) -> None:
+    def __init__(self, operator: Declared, plan: StoragePlan, *, is_nested: bool) -> None:
         self.op, self.declared = operator.op, operator.quantization
         self.activation = operator.activation
         in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
         if in_file_types or find_tensor_without_scale(self.op) is not None:
-            chosen = replace(chosen, int8_as_uint8=False, tensors={})
-        self.chosen = chosen
-        if chosen.symmetric and isinstance(self.declared, Real):
+            plan = replace(plan, int8_as_uint8=False, tensors={})
+        self.plan = plan
+        if plan.symmetric and isinstance(self.declared, Real):
             self.declared = drop_common_zero_point(self.declared)
         # TensorRT's Split, Tile, Resize and ArgMax do not support int8. Sub-graphs pass stored
         # integers on.
-        is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
-        is_real = chosen.float_only or is_portable
-        self.real = _computes_real_numbers(operator, every=is_real)
-        self.dynamic = "" if chosen.keeps_data else quantizes_data(operator)
+        is_portable = plan.symmetric and plan.canonical and not operator.op.graphs
+        is_real = plan.float_only or is_portable
+        self.real = _computes_real_numbers(operator, prefers_real=is_real)
+        self.dynamic = "" if plan.keeps_data else quantizes_data(operator)
         # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
         # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
         self.is_nested = is_nested
@@ -210,7 +212,7 @@ class _Planner:
         return {i: self._plan_operand(i, t) for i, t in list_operands(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
-        declaration, plan, x = self.declared, self.chosen, self.op.inputs[0]
+        declaration, plan, x = self.declared, self.plan, self.op.inputs[0]
         is_real = self.real
         if isinstance(declaration, Real) and operand in declaration.multiplies and x is not None:
             return plan.find_inner_weights(x, tensor)
@@ -234,7 +236,7 @@ class _Planner:
                 storage, rule = find_weight_storage(
                     x,
                     w,
-                    self.chosen.weights,
+                    self.plan.weights,
                     folds=declaration.folds
                     or self.dynamic == "rows"
                     or (self.is_nested and not self.dynamic),
@@ -254,7 +256,7 @@ class _Planner:
         if (
             isinstance(declaration, Real)
             and self.real
-            and not self.chosen.float_only
+            and not self.plan.float_only
             and operand >= 0
         ):
             reads = declaration.reads[operand] if operand < len(declaration.reads) else None
@@ -267,7 +269,7 @@ class _Planner:
         written = self._find_written_storage(tensor)
         if planned.reading is not Reading.FLOAT:
             written = written if planned.reading is Reading.DEQUANTIZED else None
-            applied = self.chosen.applies_activation(planned)
+            applied = self.plan.applies_activation(planned)
             bounds = None if applied else clamp(activation, planned.storage)
             return planned._replace(written=written, limits=bounds)
         source = written or planned.storage
@@ -288,34 +290,35 @@ class _Planner:
         if not isinstance(declaration, (Real, Integers)):
             return None
         scale = declaration.kernel_writes
-        if isinstance(declaration, Real) and not self.chosen.float_only:
+        if isinstance(declaration, Real) and not self.plan.float_only:
             scale = declaration.writes or scale
         if scale is None or scale.same_as(tensor.quantization):
             return None
         return self._find_tensor_storage(_with_quantization(tensor, scale))[0]
 
     def _find_tensor_storage(self, tensor: Tensor) -> tuple[Storage, str]:
-        entry = self.chosen.tensors.get(tensor)
-        if entry is not None and not self.chosen.float_only:
+        entry = self.plan.tensors.get(tensor)
+        if entry is not None and not self.plan.float_only:
             return entry.storage, entry.reasons[0]
-        case = TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8)
+        case = TensorCase(tensor, int8_as_uint8=self.plan.int8_as_uint8)
         storage, rule = choose(TENSORS, case)
         return storage, rule.why
 
 
-def _computes_real_numbers(operator: Declared, *, every: bool) -> bool:
+def _computes_real_numbers(operator: Declared, *, prefers_real: bool) -> bool:
     """Return whether an operator reads and writes real numbers.
 
-    With `every`, an operator on stored integers reads real numbers too if the result is the same.
+    With `prefers_real`, an operator on stored integers also reads real numbers if the result is the
+    same.
     """
     declaration = operator.quantization
     if isinstance(declaration, Real):
-        return every or not declaration.tabulates
+        return prefers_real or not declaration.tabulates
     if isinstance(declaration, Product) or not reads_integers(operator):
         return not reads_integers(operator)
     if isinstance(declaration, Integers) and declaration.in_file_types:
         return False
-    return every and (declaration.keeps_scales or has_one_scale(operator.op))
+    return prefers_real and (declaration.keeps_scales or has_one_scale(operator.op))
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:

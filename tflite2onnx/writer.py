@@ -181,7 +181,7 @@ def _make_initializers(
 ) -> list[tuple[TensorProto, Array]]:
     """Return the headers and elements of all constants, and of the initial values of states."""
     headers = [
-        _make_initializer(names.name_of(v), v.dtype, v.data)
+        _make_initializer(names.find_name(v), v.dtype, v.data)
         for v in dict.fromkeys(v for node in walk_nodes(emitted.nodes) for v in node.present)
         if v.data is not None and v.dtype is not None
     ]
@@ -230,8 +230,8 @@ def _add_nodes(
 ) -> None:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
-        outputs = [names.name_of(v) for v in node.outputs]
-        inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
+        outputs = [names.find_name(v) for v in node.outputs]
+        inputs = ["" if v is None else names.find_name(v) for v in node.inputs]
         proto = graph.node.add(op_type=node.op_type, input=inputs, output=outputs, name=name)
         if node.domain:
             proto.domain = node.domain
@@ -251,7 +251,8 @@ def _make_nested_graph(body: Body, names: ValueNames, types: Types, prefix: str)
     graph.input.extend(_describe_values(body.inputs, names, types))
     graph.output.extend(
         next(
-            _describe_values([value], names, types), onnx.ValueInfoProto(name=names.name_of(value))
+            _describe_values([value], names, types),
+            onnx.ValueInfoProto(name=names.find_name(value)),
         )
         for value in body.outputs
     )
@@ -267,7 +268,7 @@ def _describe_values(
     for value in values:
         if value in types:
             kind = _make_type(*types[value])
-            yield onnx.ValueInfoProto(name=names.name_of(value), type=kind)
+            yield onnx.ValueInfoProto(name=names.find_name(value), type=kind)
 
 
 def _describe_port(port: Port) -> onnx.ValueInfoProto:
@@ -291,7 +292,7 @@ def _describe(
     if len(infos) < len(inner):
         infos |= _infer_types(model, weights, infos)
     model.graph.value_info.extend(
-        infos[names.name_of(v)] for v in inner if names.name_of(v) in infos
+        infos[names.find_name(v)] for v in inner if names.find_name(v) in infos
     )
 
 

@@ -17,7 +17,7 @@ from tflite2onnx.layout import (
     find_labels,
     make_channels_first,
     make_identity,
-    order_of,
+    make_order,
     pin_operand,
     plan_with,
 )
@@ -69,7 +69,7 @@ def interface(operand: int, t: Tensor, mode: str) -> Frame:
     names, allowed = axis_names(t.rank), (make_channels_first(t.rank), make_identity(t.rank))
     choice = Choice.INTERFACE if mode == "auto" else Choice.CHANNELS_FIRST
     return Frame(
-        {operand: names}, names, None, lambda label: order_of(names, label) in allowed, choice
+        {operand: names}, names, None, lambda label: make_order(names, label) in allowed, choice
     )
 
 
@@ -214,7 +214,7 @@ def semantic_labels(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
     while waiting:
         frame, label = waiting.pop()
         orders = {
-            (t, order_of(axes, label)) for t in made for f, axes in ends.get(t, ()) if f is frame
+            (t, make_order(axes, label)) for t in made for f, axes in ends.get(t, ()) if f is frame
         }
         for t, order in orders:
             for other, axes in ends[t]:

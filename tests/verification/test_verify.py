@@ -335,7 +335,7 @@ def test_outputs_may_differ_as_much_as_litert_kernel_sets(
         outputs = run_plain(plain if isinstance(kernels, str) else kernels, inputs)
         return [made + apart * (kernels == "BUILTIN_REF") for made in outputs]
 
-    monkeypatch.setattr(api._Both, "_open", other)  # noqa: SLF001
+    monkeypatch.setattr(api._ModelPair, "_open", other)  # noqa: SLF001
     monkeypatch.setattr(runner, "run_litert", run_any)
     report = verify(network(), damage_weight(convert(network())), tensors=False)
     (output,) = report.outputs

@@ -1,7 +1,7 @@
 """Nodes for opsets before 13, in the forms that these opsets have.
 
-Operators emit the forms of opset 13 and newer. Most differences are inputs that were attributes:
-ONNX's schemas list these, so this module lists only forms with another meaning. NeedsOpset is
+Operators emit the forms of opset 13 and newer. Most differences are inputs that were attributes
+(`_INPUTS`), whose types are in ONNX's schemas; `_CHANGES` lists other differences. NeedsOpset is
 raised for a node without a form in the older opset. The check of all nodes (`validity.check`) finds
 operators and element types that an opset lacks.
 """
@@ -115,17 +115,17 @@ def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
     ONNX Runtime's comparisons and its Where have no kernels for 8 and 16 bits.
     """
     dtype = _list_integers(node, types)[0]
-    narrow = dtype not in (DType.INT32, DType.INT64)
+    is_narrow = dtype not in (DType.INT32, DType.INT64)
     a, b = node.inputs
-    if narrow:
+    if is_narrow:
         operands = (Value(), Value())
         for x, y in zip((a, b), operands, strict=True):
             yield Node("Cast", (x,), (y,), {"to": require_onnx_type(DType.INT32)})
         a, b = operands
-    condition, result = Value(), Value() if narrow else node.outputs[0]
+    condition, result = Value(), Value() if is_narrow else node.outputs[0]
     yield Node(_EXTREMES[node.op_type], (a, b), (condition,), {})
     yield Node("Where", (condition, a, b), (result,), {})
-    if narrow:
+    if is_narrow:
         yield Node("Cast", (result,), node.outputs, {"to": require_onnx_type(dtype)})
 
 
@@ -144,14 +144,14 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
     others = Value(np.array([i for i in range(rank) if i != axis], np.int64), DType.INT64)
     floats, scales, zeros, first, second, last = (Value() for _ in range(6))
 
-    def spread(value: Value | None, result: Value) -> Iterator[Node]:
+    def cast_to_axis(value: Value | None, result: Value) -> Iterator[Node]:
         cast = Value() if rank > 1 else result
         yield Node("Cast", (value,), (cast,), {"to": require_onnx_type(DType.FLOAT32)})
         if rank > 1:
             yield Node("Unsqueeze", (cast, others), (result,), {})
 
-    yield from spread(scale, scales)
-    yield from spread(zero, zeros) if zero is not None else ()
+    yield from cast_to_axis(scale, scales)
+    yield from cast_to_axis(zero, zeros) if zero is not None else ()
     if to is None or dequantizes:
         yield Node("Cast", (x,), (floats,), {"to": require_onnx_type(DType.FLOAT32)})
         if zero is not None:
@@ -197,7 +197,7 @@ def _use_older_form(node: Node, opset: int) -> Node:
 
 
 def _check_default(op_type: str, name: str, value: object, opset: int) -> None:
-    """Raise NeedsOpset unless an attribute that only newer opsets have has its default."""
+    """Raise NeedsOpset unless an attribute of newer opsets has its default value."""
     newer, schema = _find_newer(op_type, opset, attribute=name)
     default = schema.attributes[name].default_value
     default_value = helper.get_attribute_value(default) if default.type else None
@@ -206,7 +206,7 @@ def _check_default(op_type: str, name: str, value: object, opset: int) -> None:
 
 
 def _count_axes_from_start(node: Node, types: Types) -> Node:
-    """Return a node without negative axes, which need opset 11; NeedsOpset without known axes."""
+    """Return a node without negative axes, which need opset 11; NeedsOpset without a known rank."""
     axis, axes = node.attributes.get("axis", 0), node.attributes.get("axes", ())
     if min((axis, *axes)) >= 0 or node.op_type == "OneHot":
         return node
@@ -237,19 +237,19 @@ def _is_last_axis(node: Node, types: Types) -> bool:
 
 def _spell_out_softmax(node: Node) -> Iterator[Node]:
     """Yield the nodes of a softmax over another axis than the last."""
-    over = {"axes": [node.attributes["axis"]], "keepdims": 1}
+    attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
     (x,), (y,) = node.inputs, node.outputs
-    maximum, apart, power, total = (Value() for _ in range(4))
-    yield Node("ReduceMax", (x,), (maximum,), over)
-    yield Node("Sub", (x, maximum), (apart,), {})
-    yield Node("Exp", (apart,), (power,), {})
-    yield Node("ReduceSum", (power,), (total,), over)
+    maximum, shifted, power, total = (Value() for _ in range(4))
+    yield Node("ReduceMax", (x,), (maximum,), attributes)
+    yield Node("Sub", (x, maximum), (shifted,), {})
+    yield Node("Exp", (shifted,), (power,), {})
+    yield Node("ReduceSum", (power,), (total,), attributes)
     if node.op_type == "Softmax":
         yield Node("Div", (power, total), (y,), {})
         return
     logarithm = Value()
     yield Node("Log", (total,), (logarithm,), {})
-    yield Node("Sub", (apart, logarithm), (y,), {})
+    yield Node("Sub", (shifted, logarithm), (y,), {})
 
 
 def _check_indices(node: Node) -> Node:

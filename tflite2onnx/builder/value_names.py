@@ -37,10 +37,10 @@ class ValueNames:
 
     def rename(self, port: Port) -> Port:
         """Return a tensor with the name of its value."""
-        name = self.name_of(port.value)
+        name = self.find_name(port.value)
         return port if port.name == name else port._replace(name=name)
 
-    def name_of(self, value: Value) -> str:
+    def find_name(self, value: Value) -> str:
         """Return a value's name."""
         if value not in self._names:
             # TensorFlow's converter names a product of constants after all of their operators,

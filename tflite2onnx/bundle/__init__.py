@@ -69,8 +69,8 @@ class Part(NamedTuple):
     @property
     def label(self) -> str:
         """The name of the part in messages."""
-        called = self.signature if self.joined is None else self.joined.name
-        return f"{self.model} ({called})" if self.model and called else self.model or called or ""
+        name = self.signature if self.joined is None else self.joined.name
+        return f"{self.model} ({name})" if self.model and name else self.model or name or ""
 
 
 def make_bundle(source: AnySource) -> Bundle:
@@ -96,10 +96,10 @@ def convert_bundle(
     """Convert every model of a bundle and write them to a folder, all of them or none.
 
     A model keeps its name, with the suffix .onnx; bundles in the bundle become folders. Each
-    signature of a model with several becomes a file. All large weights, and weights that several
-    files have, are stored once in `weights.data`. `manifest.json` describes the inputs and outputs
-    of each file. Tokenizers and metadata of language models are written as well; the manifest lists
-    all other files of the bundle, which are not written.
+    signature of a model with several signatures becomes a file. All large weights, and weights that
+    several files have, are stored once in `weights.data`. `manifest.json` describes the inputs and
+    outputs of each file. Tokenizers and metadata of language models are written as well. The
+    manifest lists all other files of the bundle, which are not written.
 
     Args:
         source: the path of the bundle, its bytes, or the result of `read_bundle`.
@@ -169,10 +169,10 @@ def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionO
     except PictureError as error:
         _logger.warning("%s is converted without --%s; %s", part.label, error.option, error)
         first = error.option == "preprocess"
-        without = (
+        reduced = (
             replace(options, preprocess=False) if first else replace(options, postprocess=False)
         )
-        return _convert_part(part, model, bundle, without)
+        return _convert_part(part, model, bundle, reduced)
 
 
 def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> ConversionOptions:
@@ -202,7 +202,7 @@ def list_parts(
     *,
     joins: bool = False,
 ) -> list[Part]:
-    """Return the parts of a bundle: each signature of a model with several, or its main graph.
+    """Return the parts of a bundle: each signature of a model, or its main graph.
 
     `signature` chooses one signature of each model; None and "all" mean all of them. For the target
     "genai" one model becomes the decoder of onnxruntime-genai. If `joins` is set, signatures that
@@ -231,10 +231,10 @@ def list_parts(
         joined = join_lengths(read_model(source)) if joins else []
         parts += _list_files(name, keys, joined)
     files = [part.file for part in parts]
-    twice = next((file for file in files if files.count(file) > 1), None)
-    if twice is not None:
+    repeated = next((file for file in files if files.count(file) > 1), None)
+    if repeated is not None:
         raise BundleError(
-            f"the models of the bundle must have different output files, got {twice} twice"
+            f"the models of the bundle must have different output files, got {repeated} twice"
         )
     return parts
 
@@ -245,8 +245,8 @@ def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> It
     for key in keys:
         joint = known.get(key)
         if joint is None or key == joint.keys[0]:
-            called = _clean_key(key if joint is None else joint.name)
-            yield Part(model, key, _make_file_path(model, make_unique(called)), joined=joint)
+            name = _clean_key(key if joint is None else joint.name)
+            yield Part(model, key, _make_file_path(model, make_unique(name)), joined=joint)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
@@ -292,7 +292,7 @@ def write_models(
         "other_files": bundle.others,
     }
     placed = {part.file: results[part.label] for part in parts}
-    _write(Path(folder), placed, manifest, files, external_data)
+    _write_files(Path(folder), placed, manifest, files, external_data)
 
 
 def _describe_part(part: Part, result: Result) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def _describe_part(part: Part, result: Result) -> dict[str, Any]:
     return {"name": part.model, **entry, "file": part.file, "opset": result.opset, **metadata}
 
 
-def _write(
+def _write_files(
     folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any],
     files: Mapping[str, memoryview], external_data: int | None,
 ) -> None:  # fmt: skip
@@ -311,10 +311,12 @@ def _write(
     try:
         with replace_all_atomically(folders=True) as create:
             text = json.dumps(manifest, indent=2).encode() + b"\n"
-            create(_place(folder, MANIFEST)).write(text)
+            create(_resolve_file(folder, MANIFEST)).write(text)
             for name, content in files.items():
-                write_pieces(create(_place(folder, name)), content)
-            models = {_place(folder, file): result.skeleton for file, result in results.items()}
+                write_pieces(create(_resolve_file(folder, name)), content)
+            models = {
+                _resolve_file(folder, file): result.skeleton for file, result in results.items()
+            }
             write_folder(models, create, external_data)
     except (OSError, ValueError) as error:
         raise OutputError(
@@ -322,7 +324,7 @@ def _write(
         ) from error
 
 
-def _place(folder: Path, file: str) -> Path:
+def _resolve_file(folder: Path, file: str) -> Path:
     """Return the path of a file in a folder, with symbolic links resolved.
 
     Raises:

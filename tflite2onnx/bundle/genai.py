@@ -2,8 +2,8 @@
 
 onnxruntime-genai passes tokens and positions as [batch, length], and caches as [batch, heads,
 length, depth]. It finds the inputs and outputs by their names. It passes no float mask, so the
-graph computes the mask: a token sees itself and all earlier tokens. The decoder takes one token in
-each run, so a prompt is run token by token (`chunk_size`).
+graph computes the mask: a token attends to itself and to all earlier tokens. The decoder
+takes one token in each run, so a prompt is run token by token (`chunk_size`).
 """
 
 from __future__ import annotations
@@ -171,19 +171,19 @@ def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
     """
     if length is None:
         return 1
-    usual = 2 if kind == "k" else 3
-    if cache.rank == _AXES and cache.shape[usual] == length:
-        return usual
+    default_axis = 2 if kind == "k" else 3
+    if cache.rank == _AXES and cache.shape[default_axis] == length:
+        return default_axis
     return next((i for i in range(1, cache.rank) if cache.shape[i] == length), 0)
 
 
 def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tuple[Graph, Tensor]:
     """Return a graph that computes positions and the mask from one input, and the input."""
-    near = next(iter(graph.ops), NO_OP)
+    origin = next(iter(graph.ops), NO_OP)
     position = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
-    ops = [copy_op(near, position, positions, resizes=False)]
+    ops = [copy_op(origin, position, positions, resizes=False)]
     if mask is not None:
-        ops += _compute_mask(near, positions, mask)
+        ops += _compute_mask(origin, positions, mask)
     results = [tensor for op in ops for tensor in op.outputs]
     inputs = tuple(
         position if t is positions else t for t in graph.inputs if mask is None or t is not mask
@@ -192,21 +192,21 @@ def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tup
     return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), position
 
 
-def _compute_mask(near: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
-    """Return operators that compute a token's mask: it sees all tokens up to its position."""
+def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
+    """Return operators that compute a mask: a token attends to tokens up to its position."""
     length = mask.shape[-1]
     places = Tensor("mask/places", (length,), DType.INT32, np.arange(length, dtype=np.int32))
-    seen = Tensor("mask/seen", (length,), DType.BOOL)
-    ops = [Op("LESS_EQUAL", near.index, (places, positions), (seen,))]
+    visible = Tensor("mask/seen", (length,), DType.BOOL)
+    ops = [Op("LESS_EQUAL", origin.index, (places, positions), (visible,))]
     if mask.dtype is not DType.BOOL:
         zero, hidden = (
             Tensor(f"mask/{name}", (), DType.FLOAT32, np.array(number, np.float32))
             for name, number in (("zero", 0), ("hidden", _HIDDEN))
         )
         added = Tensor("mask/added", (length,), DType.FLOAT32)
-        ops.append(Op("SELECT_V2", near.index, (seen, zero, hidden), (added,)))
-        seen = added
-    return [*ops, copy_op(near, seen, mask, resizes=False)]
+        ops.append(Op("SELECT_V2", origin.index, (visible, zero, hidden), (added,)))
+        visible = added
+    return [*ops, copy_op(origin, visible, mask, resizes=False)]
 
 
 def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:

@@ -210,16 +210,16 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
         kept = keep_possible_names(job.model, read_model(job.source), ConversionOptions(**values))
         values["names"] = kept.names
     result = convert(job.source, **values)
-    judged = options.verify or options.report is not None
-    with hide_information(hidden=judged and options.quiet):
-        return _write_model(options, job, result, judged=judged)
+    verifies = options.verify or options.report is not None
+    with hide_information(hidden=verifies and options.quiet):
+        return _write_model(options, job, result, verifies=verifies)
 
 
 def _write_model(
-    options: argparse.Namespace, job: Job, result: Result, *, judged: bool
+    options: argparse.Namespace, job: Job, result: Result, *, verifies: bool
 ) -> tuple[Result, Report | None, int]:
-    """Write a model, verified first if `judged`; return the number of bytes too."""
-    report = _verify_result(options, job.source, result) if judged else None
+    """Write a model, after a verification if `verifies`; return the number of bytes too."""
+    report = _verify_result(options, job.source, result) if verifies else None
     if job.output == STANDARD:
         return result, report, write_standard_output(result)
     if options.output is not None or any(map(ends_as_folder, options.others)):
@@ -239,7 +239,7 @@ def _list_parts(options: argparse.Namespace, job: Job, result: Result) -> dict[s
 
 
 def _select_conversion_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that apply to several models: options that name tensors do not."""
+    """Return the options that apply to several models, without options that name tensors."""
     names = (field.name for field in fields(ConversionOptions))
     settings = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
     io_type = read_types(options.io_type or ())
@@ -283,9 +283,9 @@ def _convert_bundle(
 
         pages.check_pages(options.report, parts)
     results = convert_models(bundle, parts, **_select_conversion_options(options))
-    judged = parts if options.verify or options.report is not None else ()
+    verified = parts if options.verify or options.report is not None else ()
     reports = {}
-    for part in judged:
+    for part in verified:
         model = _embed_external_weights(bundle.models[part.model])
         reports[part.label] = _verify_result(options, model, results[part.label])
     write_models(bundle, parts, results, job.output, options.external_data)

@@ -2,7 +2,8 @@
 
 A subclass states which TFLite operators it converts (`codes`), how they use axes (`category`,
 `tflite` and `onnx`, or `frames`), and adds their ONNX nodes (`emit`). Hooks that only some
-operators need are in `traits.py`. The driver in `emit.py` does what is the same for all operators.
+operators need are in `traits.py`. The driver in `emit.py` does the work that is the same for all
+operators.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class _DerivedCategory:
     def __get__(self, _: Operator | None, cls: type[Operator]) -> Category:
         if cls.onnx:
             return Category.IMPLICIT
-        looks_up = "..." in cls.tflite or cls.frames is not Operator.frames
-        return Category.ATTRIBUTE if looks_up else Category.TERMINATE
+        has_frames = "..." in cls.tflite or cls.frames is not Operator.frames
+        return Category.ATTRIBUTE if has_frames else Category.TERMINATE
 
 
 class Unknown:
@@ -83,8 +84,8 @@ class Operator:
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
         returns_tuple: `emit` receives and returns a tuple of outputs, as if `operands` declared
-            several. (If the operator runs sub-graphs, `emit` also receives their bodies, before the
-            inputs.)
+            several outputs. (If the operator runs sub-graphs, `emit` also receives their bodies,
+            before the inputs.)
         keeps_shape: all outputs have the shape of the first input.
         commutes: the codes of the operators whose inputs may change places.
         convolved: the input that a convolution convolves with filters, None for other operators.
@@ -150,7 +151,7 @@ class Operator:
     def verify(self) -> None:
         """Raise OperatorError if the operator cannot be converted.
 
-        Called once before patterns are looked for: later code receives valid operators.
+        The method is called once before patterns are looked for: later code gets valid operators.
         """
         if self._is_valid:
             return
@@ -187,7 +188,7 @@ class Operator:
                 )
 
     def _expect_operands(self) -> None:
-        """Raise OperatorError for operands that no operator, or not this `emit`, accepts."""
+        """Raise OperatorError for operands that no operator accepts, or not this `emit`."""
         op = self.op
         for tensor in (*op.present, *op.outputs):
             if (dtype := tensor.dtype).is_handle:
@@ -198,7 +199,7 @@ class Operator:
             raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
 
     def check(self) -> None:
-        """Raise OperatorError for other reasons than the declared operands, which are verified."""
+        """Raise OperatorError for other reasons; `verify` checks `operands` itself."""
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the shapes of the outputs; OperatorError if the inputs contradict each other.
@@ -232,8 +233,8 @@ class Operator:
         """Return the axes of an input along which the operator computes.
 
         Elements of the outputs depend on each other along these axes. Along all other axes each
-        index is computed alone, so that these may have independent samples. Axes may count from
-        the end. None stands for all axes. The shapes are those of one sample.
+        index is computed alone, so these axes may have independent samples. Axes may count from
+        the end. None stands for all axes. The shapes are the shapes of one sample.
         """
         if self.category is Category.TRANSPARENT and "..." in self.tflite:
             return ()
@@ -241,7 +242,7 @@ class Operator:
         return [i for i, name in enumerate(letters) if name != "N"] if "N" in letters else None
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        """Return the axis of another operand that corresponds to an axis, None if it has none."""
+        """Return the axis of another operand that corresponds to an axis, None if no axis does."""
         letters = self.read_letters(operand)
         if letters:
             position = self.read_letters(other).find(letters[axis])
@@ -270,7 +271,7 @@ class Operator:
 
     @property
     def row_size(self) -> int | None:
-        """The last size of the matrix to which the kernel reshapes input 0; None: it does not."""
+        """The row size of the matrix to which the kernel reshapes input 0, None if it does not."""
         return None
 
     def count_before_samples(self, outer: Dim) -> Dim | None:
@@ -286,7 +287,7 @@ class Operator:
         raise NotImplementedError
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
-        """Return the shape to which each input is reshaped before planning, None for its own."""
+        """Return the shape to which each input is reshaped before planning, or None."""
         if not self.broadcasts:
             return [None] * len(self.op.inputs)
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
@@ -329,7 +330,7 @@ class Operator:
 
     @property
     def output(self) -> Tensor:
-        """The first output; OperatorError if there is none."""
+        """The first output; OperatorError if there is no output."""
         if not self.op.outputs:
             raise OperatorError("it must have an output, got none")
         return self.op.outputs[0]

@@ -167,7 +167,7 @@ def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
 def _walk(
     graph: Graph, operator_of: OperatorOf, places: Sequence[Place], words: Mapping[str, str]
 ) -> tuple[Mapping[Place, str], ShapeWalk]:
-    """Return the names of dynamic axes, and the walk; equal batch sizes share a name if necessary."""
+    """Return the names of dynamic axes, and the walk; batches share a name if needed."""
     labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
     if len(batches) > 1:

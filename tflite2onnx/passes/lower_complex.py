@@ -51,8 +51,8 @@ def lower_complex(graph: Graph) -> Graph:
     numbers = dict.fromkeys(t for t in tensors if t.dtype in PARTS)
     if not numbers:
         return graph
-    _check_room([t.values for t in numbers if t.has_data] + [*graph.initial])
-    pairs = {t: _pair(t) for t in numbers}
+    _check_constant_bytes([t.values for t in numbers if t.has_data] + [*graph.initial])
+    pairs = {t: _make_pair(t) for t in numbers}
     ops: list[Op] = []
     with collect_errors() as errors:
         for op in graph.ops:
@@ -67,10 +67,10 @@ def lower_complex(graph: Graph) -> Graph:
     )
 
 
-def _check_room(arrays: Sequence[Array]) -> None:
+def _check_constant_bytes(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
-    complex_ones = [a for a in arrays if np.iscomplexobj(a)]
-    if sum(a.nbytes for a in complex_ones) > _LIMIT.compute(count_memory(complex_ones)):
+    complex_arrays = [a for a in arrays if np.iscomplexobj(a)]
+    if sum(a.nbytes for a in complex_arrays) > _LIMIT.compute(count_memory(complex_arrays)):
         raise ModelFileError("the complex constants must not take far more memory than the file")
 
 
@@ -78,7 +78,7 @@ def _split_complex(data: Array) -> Array:
     return np.stack([data.real, data.imag], -1)
 
 
-def _pair(tensor: Tensor) -> Tensor:
+def _make_pair(tensor: Tensor) -> Tensor:
     part, data, signature = PARTS[tensor.dtype], tensor.data, tensor.shape_signature
     return replace(
         tensor,
@@ -247,7 +247,7 @@ def _slice_pairs(rw: _PairRewriter) -> None:
 
 
 def _conjugate_pairs(rw: _PairRewriter) -> None:
-    """Negate imaginary parts: times (1, -1)."""
+    """Negate imaginary parts: multiply pairs by (1, -1)."""
     y = rw.output
     signs = make_constant(f"{y.name}/signs", _SIGNS[y.dtype], y)
     rw.add_changed(code="FlexMul", inputs=(rw.inputs[0], signs), outputs=(y,))

@@ -136,7 +136,7 @@ class ShapeWalk:
             constants = self._evaluate_op(known_op, operator)
             self.known.update(zip(op.outputs, constants or outputs, strict=True))
             if not constants:
-                self._note_elements(op, operator)
+                self._record_elements(op, operator)
 
     @staticmethod
     def _check_op(op: Op, operator: Operator) -> None:
@@ -210,21 +210,21 @@ class ShapeWalk:
         again.
         """
         operator = self._operator_of(op)
-        shapes: list[list[Sequence[Dim]]] = [list(each) for each in op.subgraph_input_shapes]
+        shapes: list[list[Sequence[Dim]]] = [list(inputs) for inputs in op.subgraph_input_shapes]
         if isinstance(operator, RunsSubgraphs):
-            shapes = [list(each) for each in operator.infer_subgraph_inputs()]
+            shapes = [list(inputs) for inputs in operator.infer_subgraph_inputs()]
         varying: set[tuple[int, int, int]] = set()
         while True:
             pairs = zip(op.graphs, shapes, strict=True)
             walked = replace(op, graphs=tuple(self._walk_subgraph(*pair) for pair in pairs))
             operator = self._operator_of(walked)
-            sizes_found = (
+            varying_sizes = (
                 {*operator.find_varying_sizes()} if isinstance(operator, RunsSubgraphs) else varying
             )
-            if not self._is_open or sizes_found <= varying:
+            if not self._is_open or varying_sizes <= varying:
                 return walked
-            varying |= sizes_found
-            for graph, i, axis in sizes_found:
+            varying |= varying_sizes
+            for graph, i, axis in varying_sizes:
                 tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
                 symbol = Symbol(name_axis(tensor, axis), evaluate(sizes[axis]), least=0)
                 sizes[axis] = make_dimension(symbol)
@@ -241,7 +241,7 @@ class ShapeWalk:
 
     # Elements
 
-    def _note_elements(self, op: Op, operator: Operator) -> None:
+    def _record_elements(self, op: Op, operator: Operator) -> None:
         """Record the elements of a list that joins lists of integers, if some are known."""
         if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
             return
@@ -266,7 +266,7 @@ class ShapeWalk:
         return self._elements.get(tensor, [None] * tensor_known.elements)
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
-        """Return the sizes of the output that an input lists; none if a size may be -1."""
+        """Return the sizes of the output that an input lists; None for a size that may be -1."""
         if not isinstance(operator, DynamicShape):
             return ()
         index = operator.find_listed_sizes()

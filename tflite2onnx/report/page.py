@@ -70,7 +70,7 @@ _ASSETS = ("report.html", "report.css", "report.js")
 
 def _write_head(facts: Facts) -> str:
     report = facts.report
-    kind, word = _judge(report)
+    kind, word = _describe_verdict(report)
     entries = [
         ("Quantization", facts.scheme),
         ("TFLite", f"{count(facts.operators, 'operator')}, {_write_bytes(facts.tflite_bytes)}"),
@@ -89,7 +89,7 @@ def _write_head(facts: Facts) -> str:
     )
 
 
-def _judge(report: Report) -> tuple[str, str]:
+def _describe_verdict(report: Report) -> tuple[str, str]:
     """Return the style of the verdict, and its text."""
     if not report.ok:
         return "wrong", "Different"
@@ -184,7 +184,7 @@ def _write_steps(report: Report) -> str:
         rows = [
             (
                 f"{i}{' or more' * (i == MOST_STEPS)}",
-                _log(part),
+                _compute_bar_length(part),
                 f"{number:,} ({100 * part:.3g} %)",
             )
             for i, number, part in parts
@@ -212,7 +212,7 @@ def _write_decade(decade: int) -> str:
     return f"up to 1e{decade}" if decade else "more than 0.1"
 
 
-def _log(part: float) -> float:
+def _compute_bar_length(part: float) -> float:
     """Return the length of a bar on a log scale: fractions differ by orders of magnitude."""
     return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
 

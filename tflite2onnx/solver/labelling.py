@@ -84,14 +84,14 @@ def minimize_cost(
     for proposal in proposals:
         for node, label in proposal.items():
             labels[node] = label
-    idle = 0
+    idle_count = 0
     for proposal in chain.from_iterable(repeat(proposals, _MOST_ROUNDS)):
-        idle = 0 if _expand(proposal, uses, labels) else idle + 1
-        if idle == len(proposals):
+        idle_count = 0 if _expand(proposal, uses, labels) else idle_count + 1
+        if idle_count == len(proposals):
             break
     steps = _MOST_STEPS + 20 * len(choices)
-    for window, near in _list_windows(choices, edges, proposals, uses, labels):
-        search = _Search(choices, uses, labels, window, near)
+    for window, neighbours in _list_windows(choices, edges, proposals, uses, labels):
+        search = _Search(choices, uses, labels, window, neighbours)
         for node, label in search.improve_labels().items():
             labels[node] = label
         steps -= search.steps
@@ -104,7 +104,7 @@ _Uses = list[list[tuple[Hyperedge, Sequence[int]]]]
 
 
 def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
-    """Apply a proposal to the nodes for which it lowers the cost; return whether there are any."""
+    """Apply a proposal to the nodes where it lowers the cost; return whether a label changed."""
     movable = [node for node, label in proposal.items() if labels[node] != label]
     touched = list(dict.fromkeys(edge for node in movable for edge, _ in uses[node]))
     if not any(edge.compute_cost(labels) for edge in touched):
@@ -145,12 +145,14 @@ class _Cut:
             for node, states in edge.ends
         ]
         target = next(s[self._proposal[n]] for n, s in edge.ends if n in self._number)
-        self._charge(ends, target, 1)
+        self._add_price(ends, target, 1)
         if edge.weight:
             classes = edge.classes
-            self._charge([(n, classes[state]) for n, state in ends], classes[target], edge.weight)
+            self._add_price(
+                [(n, classes[state]) for n, state in ends], classes[target], edge.weight
+            )
 
-    def _charge(self, ends: Sequence[tuple[int, int]], target: int, price: int) -> None:
+    def _add_price(self, ends: Sequence[tuple[int, int]], target: int, price: int) -> None:
         """Add the price to the cost of each state that is consumed and not produced."""
         (producer, produced), *consumers = ends
         consumers_of: dict[int, list[int]] = {}
@@ -169,7 +171,7 @@ class _Cut:
                 self._arcs.append((self._add_any(numbers, self.TAKE), producer, price))
 
     def _add_any(self, numbers: Sequence[int], side: int) -> int:
-        """Return a node that is on a side if at least one of these nodes is."""
+        """Return a node that is on a side if at least one of these nodes is on the side."""
         if side in numbers:
             return side
         first, *others = dict.fromkeys(numbers)
@@ -182,8 +184,8 @@ class _Cut:
 
     def solve(self) -> list[int]:
         """Return the nodes that take the proposal."""
-        never = 1 + sum(price for _, _, price in self._arcs)
-        arcs = chain(self._arcs, ((start, end, never) for start, end in self._ties))
+        infinite_price = 1 + sum(price for _, _, price in self._arcs)
+        arcs = chain(self._arcs, ((start, end, infinite_price) for start, end in self._ties))
         _, side = find_cut(self._nodes, arcs, self.TAKE, self.KEEP)
         return [node for node, number in self._number.items() if number in side]
 
@@ -209,18 +211,18 @@ def _list_windows(
         if start in seen or not start.compute_cost(labels):
             continue
         window: dict[int, None] = {}
-        near = {start: None}
-        queue = deque(near)
+        neighbours = {start: None}
+        queue = deque(neighbours)
         while queue:
             for node, _ in queue.popleft().ends:
                 if choices[node] > 1 and node not in window and len(window) < _MOST_NODES:
                     window[node] = None
-                    new = dict.fromkeys(edge for edge, _ in uses[node] if edge not in near)
-                    near |= new
+                    new = dict.fromkeys(edge for edge, _ in uses[node] if edge not in neighbours)
+                    neighbours |= new
                     queue.extend(new)
-        seen |= near.keys()
+        seen |= neighbours.keys()
         if len(set().union(*(proposals_of[node] for node in window))) > 2:
-            yield list(window), list(near)
+            yield list(window), list(neighbours)
 
 
 _States = frozenset[int]
@@ -243,21 +245,21 @@ class _Search:
         uses: _Uses,
         labels: Sequence[int],
         window: Sequence[int],
-        near: Sequence[Hyperedge],
+        neighbours: Sequence[Hyperedge],
     ) -> None:
         self._choices, self._uses = choices, uses
-        self._turn = sorted(window, key=self._find_position)
-        self._last = {edge: node for node in self._turn for edge, _ in uses[node]}
+        self._sequence = sorted(window, key=self._find_position)
+        self._last = {edge: node for node in self._sequence for edge, _ in uses[node]}
         # The states that nodes outside the window produce, and that they consume.
         edges_fixed = [
             (edge, frozenset(states[labels[node]] for node, states in ends if node not in window))
-            for edge in near
+            for edge in neighbours
             for ends in (edge.ends[:1], edge.ends[1:])
         ]
         self._produced = {edge: states for edge, states in edges_fixed[::2] if states}
         self._consumed = dict(edges_fixed[1::2])
-        self._before = sum(edge.compute_cost(labels) for edge in near)
-        self.steps = sum(len(edge.ends) for edge in near)
+        self._before = sum(edge.compute_cost(labels) for edge in neighbours)
+        self.steps = sum(len(edge.ends) for edge in neighbours)
 
     def _find_position(self, node: int) -> float:
         """Return a node's position; a node that only produces precedes its first consumer."""
@@ -269,12 +271,12 @@ class _Search:
         return min(consumers, default=node) - 0.5
 
     def improve_labels(self) -> dict[int, int]:
-        """Return cheaper labels by node, empty if there are none."""
+        """Return cheaper labels by node, empty if no labels are cheaper."""
         cost, available = 0, _Available()
         for edge, produced in self._produced.items():
-            cost += self._add(available, edge, produced, self._consumed[edge])
+            cost += self._add_states(available, edge, produced, self._consumed[edge])
         partials: list[_Partial] = [(cost, available, ())]
-        for node in self._turn:
+        for node in self._sequence:
             best: dict[tuple[_States, ...], _Partial] = {}
             for spent, available, labels in partials:
                 for label in range(self._choices[node]):
@@ -284,7 +286,7 @@ class _Search:
                         best[key] = (spent + cost, after, (*labels, label))
             partials = self._select_partials(best.values())
         spent, _, labels = partials[0]
-        return dict(zip(self._turn, labels, strict=True)) if spent < self._before else {}
+        return dict(zip(self._sequence, labels, strict=True)) if spent < self._before else {}
 
     def _take_step(self, node: int, label: int, available: _Available) -> tuple[int, _Available]:
         """Return the cost of a label, and the states that are available with the label."""
@@ -293,12 +295,12 @@ class _Search:
         for edge, states in self._uses[node]:
             state = frozenset([states[label]])
             if edge.producer == node:
-                cost += self._add(available, edge, state, self._consumed[edge])
+                cost += self._add_states(available, edge, state, self._consumed[edge])
             else:
-                cost += self._add(available, edge, available.get(edge, _States()), state)
+                cost += self._add_states(available, edge, available.get(edge, _States()), state)
         return cost, {e: states for e, states in available.items() if self._last[e] != node}
 
-    def _add(
+    def _add_states(
         self, available: _Available, edge: Hyperedge, present: _States, consumed: _States
     ) -> int:
         """Add consumed states to the present states of a hyperedge, and return the cost."""

@@ -107,15 +107,15 @@ def verify(  # noqa: PLR0913 - options
     converted = convert(model) if converted is None else converted
     opened = open_model(converted)
     model = embed_external_weights(model)
-    several = _split_signatures(opened, model) if not inputs and not images else [opened]
+    models = _split_signatures(opened, model) if not inputs and not images else [opened]
 
-    def judge(ends: OpenedModel) -> Report:
-        comparison = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
-        comparison.check_same()
+    def make_report(ends: OpenedModel) -> Report:
+        comparison = _ModelPair(model, converted, ends, tolerance, progress or (lambda *_: None))
+        comparison.check_ends()
         given = comparison.open_inputs(inputs or {}, images)
         count = given.count or SAMPLES if samples is None else samples
-        ways = [False] * tensors + [True] * per_operator
-        arrays, report, kind = comparison.report_what_shows(seed, count, given, ways)
+        modes = [False] * tensors + [True] * per_operator
+        arrays, report, kind = comparison.report_varying_outputs(seed, count, given, modes)
         random = f" ({kind.value})" if kind.value else ""
         names = tuple(given.describe_origin(i) or f"seed {seed + i}{random}" for i in range(count))
         sizes = None if given.count else _compare_other_sizes(comparison, ends, seed, kind)
@@ -124,7 +124,7 @@ def verify(  # noqa: PLR0913 - options
             return report
         return replace(report, right_unoptimized=comparison.is_right_unoptimized(arrays, report))
 
-    reports = [judge(ends) for ends in several]
+    reports = [make_report(ends) for ends in models]
     return next((report for report in reports if not report.ok), reports[0])
 
 
@@ -159,14 +159,14 @@ def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
 
 
 def _compare_other_sizes(
-    both: _Both, ends: OpenedModel, seed: int, kind: Kind
+    pair: _ModelPair, ends: OpenedModel, seed: int, kind: Kind
 ) -> tuple[SizeComparison, ...] | None:
     """Compare the outputs at the first two sizes of the dynamic axes that LiteRT runs."""
     compared: list[SizeComparison] = []
     sizes = None
     for sizes in list_other_sizes(ends if ends.batch is None else ends.with_samples()):
         try:
-            outputs = both.resize(resize_ends(ends, sizes)).compare_outputs(seed, kind)
+            outputs = pair.resize(resize_ends(ends, sizes)).compare_outputs(seed, kind)
         except LiteRTError:
             continue
         except VerifyError as error:
@@ -177,7 +177,7 @@ def _compare_other_sizes(
     return None if sizes is None else tuple(compared)
 
 
-class _Both:
+class _ModelPair:
     """The two models, and the options of their comparison."""
 
     def __init__(
@@ -217,9 +217,9 @@ class _Both:
         ]
         return BatchInterpreter(interpreters, *ends)
 
-    def resize(self, ends: OpenedModel) -> _Both:
+    def resize(self, ends: OpenedModel) -> _ModelPair:
         """Return the same models with inputs of other sizes."""
-        return _Both(self._source, self._converted, ends, self._tolerance, lambda *_: None)
+        return _ModelPair(self._source, self._converted, ends, self._tolerance, lambda *_: None)
 
     def compare_outputs(self, seed: int, kind: Kind) -> tuple[Difference, ...]:
         """Compare the outputs for one sample of random numbers."""
@@ -228,7 +228,7 @@ class _Both:
         run.allow_kernel_differences(arrays, (), outputs, {})
         return tuple(outputs.values())
 
-    def check_same(self) -> None:
+    def check_ends(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
         details = self._interpreter.get_input_details()
         shapes = [tuple(map(int, detail["shape"])) for detail in details]
@@ -274,8 +274,8 @@ class _Both:
             lambda i: draw_inputs(self._interpreter, seed + i, given.read_arrays(i), kind), count
         )
 
-    def report_what_shows(
-        self, seed: int, count: int, given: GivenInputs, ways: Sequence[bool]
+    def report_varying_outputs(
+        self, seed: int, count: int, given: GivenInputs, modes: Sequence[bool]
     ) -> tuple[Samples, Report, Kind]:
         """Compare both models on random numbers for which all outputs of LiteRT vary.
 
@@ -288,7 +288,7 @@ class _Both:
                 arrays = self.make_samples(seed, count, given, kind)
                 show = must_show and is_random
                 try:
-                    return arrays, self.report(arrays, seed, ways, must_show=show), kind
+                    return arrays, self.report(arrays, seed, modes, must_show=show), kind
                 except NothingShownError:
                     continue
                 except VerifyError as error:
@@ -298,17 +298,17 @@ class _Both:
         raise refused[Kind.UNIT]
 
     def report(
-        self, arrays: Samples, seed: int, ways: Sequence[bool], *, must_show: bool = False
+        self, arrays: Samples, seed: int, modes: Sequence[bool], *, must_show: bool = False
     ) -> Report:
         """Compare both models; if an element exceeds its limit, also run each operator alone.
 
-        `ways` are the modes in which tensors between operators are compared: True runs each
+        `modes` are the modes in which tensors between operators are compared: True runs each
         operator alone, on LiteRT's own inputs; False runs the whole network. With `must_show`, see
         `Run.compare_samples`.
         """
-        run, (outputs, inner) = self._compare_samples(arrays, ways, must_show=must_show)
+        run, (outputs, inner) = self._compare_samples(arrays, modes, must_show=must_show)
         differences = [c.difference for comparison in inner.values() for c in comparison.values()]
-        if True not in ways and not all(
+        if True not in modes and not all(
             comparison.is_within for comparison in (*outputs.values(), *differences)
         ):
             inner |= self._compare_samples(arrays, [True])[1][1]
@@ -332,7 +332,7 @@ class _Both:
     def is_right_unoptimized(self, arrays: Samples, report: Report) -> bool:
         """Return whether the verification succeeds with ONNX Runtime's optimizations disabled."""
         try:
-            other = _Both(
+            other = _ModelPair(
                 self._source,
                 self._converted,
                 open_model(self._converted, partial(make_session, optimize=False)),
@@ -345,14 +345,14 @@ class _Both:
             return False
 
     def _compare_samples(
-        self, arrays: Samples, ways: Sequence[bool], *, must_show: bool = False
+        self, arrays: Samples, modes: Sequence[bool], *, must_show: bool = False
     ) -> tuple[Run, Found]:
-        """Compare both models, and the tensors between operators in each of the modes `ways`."""
-        interpreter = self._open(inner=bool(ways))
+        """Compare both models, and the tensors between operators in each of the modes `modes`."""
+        interpreter = self._open(inner=bool(modes))
         run = Run(self._open, interpreter, self._ends, self._tolerance, self._progress)
         walks = [
-            InnerTensors(self._skeleton, self._places, alone=way, optimize=self._optimize)
-            for way in ways
+            InnerTensors(self._skeleton, self._places, alone=mode, optimize=self._optimize)
+            for mode in modes
             if self._places
         ]
         return run, run.compare_samples(arrays, walks, must_show=must_show)

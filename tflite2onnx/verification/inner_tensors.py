@@ -94,7 +94,7 @@ class TensorComparison:
 class Place(NamedTuple):
     """A tensor in both models: its index in LiteRT, its value in ONNX, and its operators.
 
-    `ops` are the operators that compute it from other tensors in both models: `op`, and the
+    `ops` are the operators that compute the tensor from other tensors in both models: `op`, and the
     operators before `op` whose outputs the ONNX model does not have.
     """
 
@@ -115,19 +115,19 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
     producers = {tensor: op for op in graph.ops for tensor in op.outputs}
     tensors = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
-    unseen = {tensor: op for tensor, op in producers.items() if tensor not in tensors}
+    uncompared = {tensor: op for tensor, op in producers.items() if tensor not in tensors}
     return [
-        Place(tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, unseen))
+        Place(tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, uncompared))
         for tensor, op in producers.items()
         if tensor in tensors
     ]
 
 
-def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
-    """Return an operator and, transitively, the operators that compute its unseen inputs."""
+def _find_producers(op: Op, uncompared: Mapping[Tensor, Op]) -> tuple[Op, ...]:
+    """Return an operator and, transitively, the operators that compute its uncompared inputs."""
     producers = [op]
     for producer in producers:  # the loop appends to the list
-        before = dict.fromkeys(unseen[t] for t in producer.present if t in unseen)
+        before = dict.fromkeys(uncompared[t] for t in producer.present if t in uncompared)
         producers += [op_before for op_before in before if op_before not in producers]
     return tuple(producers)
 
@@ -147,18 +147,18 @@ class InnerTensors:
     def __init__(
         self,
         skeleton: Skeleton,
-        found: Sequence[Place],
+        places: Sequence[Place],
         *,
         alone: bool,
         most: int = MOST_BYTES,
         optimize: bool = True,
     ) -> None:
         self.alone = alone
-        self.places = tuple(found)
-        # One value is the place of several tensors if a TRANSPOSE or RESHAPE between them moves no
+        self.places = tuple(places)
+        # One value stores several tensors if a TRANSPOSE or RESHAPE between them moves no
         # data.
         self._places: dict[str, list[Place]] = {}
-        for place in found:
+        for place in places:
             self._places.setdefault(place.port.name, []).append(place)
         self._pieces = [
             (
@@ -200,13 +200,13 @@ class InnerTensors:
             values |= {name: feeds[name] for name in states if name in feeds}
             outputs = run_onnx(session, values, segment.fetches)
             results = dict(zip(segment.fetches, outputs, strict=True))
-            for called, name in segment.tensors:
+            for output, name in segment.tensors:
                 first, *others = self._places[name]
-                yield first, results[called]
+                yield first, results[output]
                 compared = (
                     self._read_litert_as_stored(interpreter, first)
                     if self.alone and others
-                    else results[called]
+                    else results[output]
                 )
                 for place in others:
                     yield place, compared
@@ -267,18 +267,18 @@ def _count_steps(litert: Array, onnx: Array, step: float) -> tuple[int, ...]:
     """Return how many elements are 0, 1, 2... steps apart."""
     if step:
         with np.errstate(all="ignore"):
-            apart = np.fmin(np.abs(litert - onnx) / step, MOST_STEPS)
-        apart = np.rint(apart).astype(np.uint8)
+            steps_apart = np.fmin(np.abs(litert - onnx) / step, MOST_STEPS)
+        steps_apart = np.rint(steps_apart).astype(np.uint8)
     else:
-        apart = np.minimum(subtract_integers(litert, onnx), MOST_STEPS)
-    return tuple(map(int, np.bincount(apart.reshape(-1))))
+        steps_apart = np.minimum(subtract_integers(litert, onnx), MOST_STEPS)
+    return tuple(map(int, np.bincount(steps_apart.reshape(-1))))
 
 
 def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
     """Return LiteRT's array in the element type of the ONNX model, and the size of a step in it.
 
-    Integers become real numbers if the ONNX model has none, or integers in another scale; the size
-    is 0 otherwise.
+    Integers become real numbers if the ONNX model has no integers, or integers in another scale.
+    Otherwise the size is 0.
     """
     own, other = place.tensor.quantization, _find_other_scale(place)
     to_real = other is not None or place.port.dtype.is_float

@@ -29,7 +29,7 @@ ModelFile = str | os.PathLike[str] | bytes
 def open_interpreter(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
     """Return a LiteRT interpreter that is ready to run; `kernels` is one of OpResolverType.
 
-    With `inner`, the interpreter keeps the tensors between the operators for `inner_tensor`.
+    With `inner`, the interpreter keeps the tensors between the operators for `read_inner_tensor`.
     """
     litert = import_runtime("ai_edge_litert.interpreter")
     source = (

@@ -78,8 +78,8 @@ class _Cutter:
         # The inputs of a piece must have known types.
         self._seen = {n for n in seen if n in results and (n in self._infos or not alone)}
         self._reads = [{*list_reads(node)} for node in self._nodes]
-        # The indices of the nodes that decode constants. `known` are the names of constants and of
-        # decoded constants.
+        # The indices of the nodes that decode constants. `sources` are the names of constants and
+        # of decoded constants.
         sources = (self._small.keys() | self._large.keys()) - self._inputs
         self._decoders = []
         for i, node in enumerate(self._nodes):

@@ -14,7 +14,7 @@ from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, check, random_inputs, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.layout import order_of
+from tflite2onnx.layout import make_order
 from tflite2onnx.op.movement.reshape_transpose import Reshape, match_reshape_axes
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def test_any_label_of_a_reshape_gives_the_right_numbers(
     label = list(dict.fromkeys((*axes, *made)))
     generator.shuffle(label)
     x = np.arange(np.prod(source, dtype=int)).reshape(source)
-    stored = x.transpose(order_of(axes, tuple(label)))
-    wanted = x.reshape(target).transpose(order_of(made, tuple(label)))
+    stored = x.transpose(make_order(axes, tuple(label)))
+    wanted = x.reshape(target).transpose(make_order(made, tuple(label)))
     np.testing.assert_array_equal(stored.reshape(wanted.shape), wanted)
 
 

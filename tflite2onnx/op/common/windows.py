@@ -143,8 +143,8 @@ class Window(NamedTuple):
 
         Of an odd number, the larger half comes at the end.
         """
-        whole = [max(n, 0) for n in excess]
-        pads = [n // 2 for n in whole] + [n - n // 2 for n in whole]
+        totals = [max(n, 0) for n in excess]
+        pads = [n // 2 for n in totals] + [n - n // 2 for n in totals]
         return self._list_node_attributes() | {"pads": pads}
 
     def place(self, g: Builder, x: View, data: Operand) -> tuple[Operand, dict[str, Any]]:
@@ -209,17 +209,17 @@ class Window(NamedTuple):
         if height == 1:
             pixels = _gather_places(g, data, rows[:, 0], axis=1, size=image[0])
         if self._repeats_rows:
-            pixels, line = g.Concat(*[data] * width, axis=2), image[1]
+            pixels, row_size = g.Concat(*[data] * width, axis=2), image[1]
             copy, piece = columns[:, 0] % width, columns[:, 0] // width
-            column = piece + copy * ((line + 1) // width)
+            column = piece + copy * ((row_size + 1) // width)
         else:
             pixels = _gather_places(g, pixels, columns if width > 1 else columns[:, 0], 2, image[1])
-            line, column = steps[1], np.arange(steps[1], dtype=np.int32)
+            row_size, column = steps[1], np.arange(steps[1], dtype=np.int32)
         if height > 1:
-            lines = g.reshape(pixels, (-1, image[0] * line, width * image[2]))
-            first = g.constant(rows[:, None] * line)
+            image_rows = g.reshape(pixels, (-1, image[0] * row_size, width * image[2]))
+            first = g.constant(rows[:, None] * row_size)
             # The index is a constant, so the Add is folded.
-            pixels = g.Gather(lines, g.Add(first, g.constant(column[:, None])), axis=1)
+            pixels = g.Gather(image_rows, g.Add(first, g.constant(column[:, None])), axis=1)
         if self.kernel == (1, 1):
             return pixels
         return g.reshape(pixels, (-1, *steps, height * width * image[2]))
@@ -230,7 +230,7 @@ class Window(NamedTuple):
         return min(self.kernel) > 1 == self.dilations[1]
 
     def _count_spare_columns(self, width: int) -> int:
-        """Return the number of columns by which `gather` needs wider rows to repeat them.
+        """Return the number of columns that `gather` adds to rows in order to repeat the rows.
 
         A copy begins one pixel before the end of a piece.
         """
@@ -262,14 +262,14 @@ class Window(NamedTuple):
         refuses negative padding, and convolutions with negative padding begin at a later element.
         """
         windows = zip(self.strides, self._dilate_kernel(), strict=True)
-        narrow = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]
-        if not narrow:
+        unread = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]
+        if not unread:
             return data
-        axes, strides, extents = (g.ints(numbers) for numbers in zip(*narrow, strict=True))
+        axes, strides, extents = (g.ints(numbers) for numbers in zip(*unread, strict=True))
         sizes = g.Gather(g.Shape(data), axes, axis=0)
         last = g.Div(g.Sub(sizes, g.ints([1])), strides)
         ends = g.Add(g.Mul(last, strides), extents)
-        return g.Slice(data, g.ints([0] * len(narrow)), ends, axes)
+        return g.Slice(data, g.ints([0] * len(unread)), ends, axes)
 
     def _list_node_attributes(self) -> dict[str, Any]:
         return {
@@ -320,7 +320,7 @@ def make_window(options: Options, *kernel: int) -> Window:
 
 
 def read_window_lists(options: Options, axes: int) -> Window:
-    """Return the window of options that are lists for all axes, with batch and channels."""
+    """Return the window of options that are lists for all axes, including batch and channels."""
     kernel, strides = (tuple(int(n) for n in options[name]) for name in ("ksize", "strides"))
     outer = {*kernel[:: axes - 1], *strides[:: axes - 1]}
     if not len(kernel) == len(strides) == axes or outer != {1}:

@@ -1,8 +1,8 @@
 """Elementwise operators: tables with a row for each operator.
 
 If a result is not finite, these operators follow ONNX, not LiteRT: LiteRT's kernels of ADD, SUB,
-MUL and DIV replace an infinity by the largest float (kernels of the default delegate do not). In
-LiteRT, MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
+MUL and DIV replace an infinity by the largest float (kernels of the default delegate keep
+infinities). In LiteRT, MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class Elementwise(AnySizes, Foldable):
         return self.rows[self.op.code].emit(g, xs[0].dtype, self.options, *xs)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
-        # NumPy would read bfloat16, which is stored as its bits, as integers, and would write to an
-        # input that is one too many.
+        # NumPy would read bfloat16, which is stored as its bits, as integers, and would write the
+        # result to a surplus input.
         is_bits = self.input(0).dtype is DType.BFLOAT16
         if self.row.numpy is None or is_bits or len(inputs) != self.arity:
             return None
@@ -223,7 +223,7 @@ def emit_floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand)
     if dtype.is_integer:
         return g.Mod(a, b)
     remainder = g.Mod(a, b, fmod=1)
-    # Sign(rest) replaces rest, because a product of small numbers may underflow to 0.
+    # Sign(remainder) replaces remainder, because a product of small numbers may underflow to 0.
     differs = g.Less(g.Mul(g.Sign(remainder), b), g.scalar(0, dtype))
     return g.Where(differs, g.Add(remainder, b), remainder)
 

@@ -66,10 +66,10 @@ def _without_options(emit: Callable[..., Value]) -> Emit:
 def _emit_expm1(g: Builder, dtype: DType, x: Operand) -> Value:
     """Return exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate near 0."""
     half, one = g.scalar(0.5, dtype), g.scalar(1, dtype)
-    near = g.Mul(g.Tanh(g.Mul(x, half)), g.Add(g.Exp(x), one))
+    product = g.Mul(g.Tanh(g.Mul(x, half)), g.Add(g.Exp(x), one))
     # Far from 0 the difference is accurate, and a product may overflow.
-    far = g.Greater(g.Abs(x), one)
-    return g.Where(far, g.Sub(g.Exp(x), one), near)
+    is_far = g.Greater(g.Abs(x), one)
+    return g.Where(is_far, g.Sub(g.Exp(x), one), product)
 
 
 def _emit_log1p(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -77,9 +77,9 @@ def _emit_log1p(g: Builder, dtype: DType, x: Operand) -> Value:
     one = g.scalar(1, dtype)
     u = g.Add(x, one)
     difference = g.Sub(u, one)
-    near = g.Mul(x, g.Div(g.Log(u), difference))
+    product = g.Mul(x, g.Div(g.Log(u), difference))
     is_zero = g.Equal(difference, g.scalar(0, dtype))
-    return g.Where(g.Or(is_zero, g.IsInf(u, detect_negative=0)), x, near)
+    return g.Where(g.Or(is_zero, g.IsInf(u, detect_negative=0)), x, product)
 
 
 def _emit_node_but_double(op_type: str, emit: Unary, **attributes: float) -> Unary:
@@ -209,12 +209,12 @@ class FlexCheck(Elementwise):
     }
 
 
-def _guard_zero(of: int, emit: Binary) -> Emit:
-    """Return an emitter whose result is 0 where the input with index `of` is 0."""
+def _guard_zero(index: int, emit: Binary) -> Emit:
+    """Return an emitter whose result is 0 where the input with this index is 0."""
 
     def emit_guarded(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
         zero = g.scalar(0, dtype)
-        return g.Where(g.Equal(xs[of], zero), zero, emit(g, dtype, *xs))
+        return g.Where(g.Equal(xs[index], zero), zero, emit(g, dtype, *xs))
 
     return emit_guarded
 
@@ -222,18 +222,18 @@ def _guard_zero(of: int, emit: Binary) -> Emit:
 def _emit_floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
     if dtype.is_float:
         return g.Floor(g.Div(a, b))
-    wide = _WIDE.get(dtype, dtype)
-    a, b = (x if dtype is wide else g.cast(x, wide) for x in (a, b))
+    type_of_node = _WIDE.get(dtype, dtype)
+    a, b = (x if dtype is type_of_node else g.cast(x, type_of_node) for x in (a, b))
     quotient = g.Div(a, b)
     if dtype not in _UNSIGNED:
         # Div rounds towards 0: the quotient is 1 too large if remainder and divisor have different
         # signs.
-        zero, remainder = g.scalar(0, wide), g.Sub(a, g.Mul(quotient, b))
+        zero, remainder = g.scalar(0, type_of_node), g.Sub(a, g.Mul(quotient, b))
         rounded_up = g.And(
             g.Not(g.Equal(remainder, zero)), g.Xor(g.Less(remainder, zero), g.Less(b, zero))
         )
-        quotient = g.Sub(quotient, g.cast(rounded_up, wide))
-    return g.recast(quotient, wide, dtype)
+        quotient = g.Sub(quotient, g.cast(rounded_up, type_of_node))
+    return g.recast(quotient, type_of_node, dtype)
 
 
 def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
@@ -325,31 +325,31 @@ class FlexComparison(Elementwise):
     }
 
 
-def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
+def _clip_shift_count(g: Builder, dtype: DType, count: Operand) -> Value:
     """Return the shift counts, uint64, clipped to the bits of the type as in TensorFlow."""
     low, high = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
-    bounded = g.add_with_casts("Min", dtype, g.add_with_casts("Max", dtype, by, low), high)
+    bounded = g.add_with_casts("Min", dtype, g.add_with_casts("Max", dtype, count, low), high)
     return g.cast(bounded, DType.UINT64)
 
 
-def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, count: Operand) -> Value:
     # ONNX shifts unsigned integers only. The final cast drops the bits that do not fit into the
     # type.
-    bits, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
+    bits, places = g.cast(x, DType.UINT64), _clip_shift_count(g, dtype, count)
     return g.cast(g.BitShift(bits, places, direction="LEFT"), dtype)
 
 
-def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    places = _shift_count(g, dtype, by)
+def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, count: Operand) -> Value:
+    places = _clip_shift_count(g, dtype, count)
     if dtype in _UNSIGNED_TYPES:
         return g.cast(g.BitShift(g.cast(x, DType.UINT64), places, direction="RIGHT"), dtype)
     # For a negative number, the shift applies to its complement, and the result is the complement
     # again.
-    wide = g.cast(x, DType.INT64)
-    negative, mirror = g.Less(wide, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
-    bits = g.cast(g.Where(negative, g.Sub(mirror, wide), wide), DType.UINT64)
+    number = g.cast(x, DType.INT64)
+    negative, minus_one = g.Less(number, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
+    bits = g.cast(g.Where(negative, g.Sub(minus_one, number), number), DType.UINT64)
     shifted = g.cast(g.BitShift(bits, places, direction="RIGHT"), DType.INT64)
-    return g.cast(g.Where(negative, g.Sub(mirror, shifted), shifted), dtype)
+    return g.cast(g.Where(negative, g.Sub(minus_one, shifted), shifted), dtype)
 
 
 class FlexBits(Elementwise):

@@ -34,7 +34,7 @@ _OF_BOOLS = {"max": "add", "min": "mul"}
 
 
 class _Indexed(Operator):
-    """Base of both operators, which reads the index vectors."""
+    """Base of STABLEHLO_GATHER and STABLEHLO_SCATTER, which reads the index vectors."""
 
     quantization = Moves()
 
@@ -115,10 +115,10 @@ class StablehloGather(_Indexed, DynamicShape):
     def _sizes(self) -> list[int]:
         """The size of a window along each axis of the data."""
         shape, sizes = self.input(0).shape, [int(n) for n in self.options.slice_sizes or ()]
-        fitting = len(sizes) == len(shape) and all(
+        fits = len(sizes) == len(shape) and all(
             0 < size <= whole for size, whole in zip(sizes, shape, strict=True)
         )
-        if not fitting:
+        if not fits:
             raise OperatorError(
                 f"slice_sizes must be positive and fit into {list(shape)}, got {sizes}"
             )
@@ -200,7 +200,7 @@ class StablehloGather(_Indexed, DynamicShape):
         return g.clamp_int64(vectors, g.scalar(0, DType.INT64), last)
 
     def _drop_unreached(self, g: Builder, x: View, indexed: Collection[int]) -> Value:
-        """Return the data cut to the windows along other axes, where all windows begin at 0."""
+        """Return the data cut to the windows along axes without indices: windows begin at 0."""
         axes = [a for a, size in enumerate(self._sizes) if a not in indexed and size < x.shape[a]]
         if not axes:
             return x.value

@@ -43,8 +43,8 @@ class Concatenation(AnySizes, Foldable):
     joins_elements = True
     evaluates_dimensions = True
     tflite = "... -> ..."
-    # For inputs of different scales the uint8 kernel rescales, the int8 kernel fails, and the
-    # others copy.
+    # For inputs of different scales the uint8 kernel rescales, the int8 kernel fails, and
+    # other kernels copy.
     quantization = Moves(rescales=frozenset({DType.INT8, DType.UINT8}))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -320,7 +320,7 @@ class Tile(Movement, Foldable):
         x = self.input(0)
         if self.has_data_dependent_shape:
             return [[Unknown() for _ in x.shape]]
-        return [[size * times for size, times in zip(x.shape, self._multiples, strict=True)]]
+        return [[size * repeats for size, repeats in zip(x.shape, self._multiples, strict=True)]]
 
     def check(self) -> None:
         x = self.input(0)
@@ -331,16 +331,16 @@ class Tile(Movement, Foldable):
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand or self.has_data_dependent_shape:
             return None
-        return [axis for axis, times in enumerate(self._multiples) if times != 1]
+        return [axis for axis, repeats in enumerate(self._multiples) if repeats != 1]
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
         if self.has_data_dependent_shape:
-            times = g.as_int64_list(multiples, x.order)
+            repeats = g.as_int64_list(multiples, x.order)
         elif y.sizes == x.sizes:
             return x.value
         else:
-            times = g.ints(x.reorder(self._multiples))
-        return g.move("Tile", x.dtype, x, times)
+            repeats = g.ints(x.reorder(self._multiples))
+        return g.move("Tile", x.dtype, x, repeats)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.tile(inputs[0], self._multiples)]

@@ -24,7 +24,9 @@ _Part = tuple[int, bool, int]
 
 
 class _Batches(Movement):
-    """Base of both operators: a batch axis, one or two spatial axes, and a channel axis.
+    """Base of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND.
+
+    The axes are a batch axis, one or two spatial axes, and a channel axis.
 
     The position in a block is the outer part of the batch axis: all first pixels of blocks come
     before all second pixels.
@@ -39,7 +41,7 @@ class _Batches(Movement):
         return None if is_computed else range(1, self.input(0).rank - 1)
 
     @property
-    def _measures(self) -> bool:
+    def _is_dynamic(self) -> bool:
         """Whether the number or the size of the blocks is known at run time only."""
         return self.has_data_dependent_shape or bool(self.input(0).symbols)
 
@@ -83,10 +85,10 @@ class _Batches(Movement):
             )
         return [(0, 0), *zip(flat[::2], flat[1::2], strict=True), (0, 0)]
 
-    def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
-        pairs = list(zip(sizes, by, strict=True))
+    def _divide_sizes(self, sizes: Sequence[int], divisors: Sequence[int]) -> list[int]:
+        pairs = list(zip(sizes, divisors, strict=True))
         if any(is_known(size) and size % block for size, block in pairs):
-            raise OperatorError(f"sizes must be divisible by {list(by)}, got {list(sizes)}")
+            raise OperatorError(f"sizes must be divisible by {list(divisors)}, got {list(sizes)}")
         return [size // block for size, block in pairs]
 
 
@@ -165,7 +167,7 @@ class SpaceToBatch(_Batches):
         return outer * prod(self._block)
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
-        if self._measures:
+        if self._is_dynamic:
             return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
         old = _split_blocks(x.order, self._sizes, self._block)
         new = _move_blocks_to_front(y.order, self._sizes, self._block)
@@ -177,10 +179,10 @@ class SpaceToBatch(_Batches):
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         amounts = g.Gather(edges, g.ints(x.order), axis=0)
         pads = g.reshape(g.Transpose(amounts, perm=[1, 0]), [2 * x.rank])
-        whole = g.Add(emit_sizes(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
-        counts = g.Div(whole, block)
-        times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
-        shape = g.Gather(g.Mul(counts, times), g.ints(y.order), axis=0)
+        padded_sizes = g.Add(emit_sizes(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
+        counts = g.Div(padded_sizes, block)
+        factors = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
+        shape = g.Gather(g.Mul(counts, factors), g.ints(y.order), axis=0)
         unknown = (0,) * x.rank
         old = _split_blocks(x.order, unknown, unknown)
         new = _move_blocks_to_front(y.order, unknown, unknown)
@@ -228,7 +230,7 @@ class BatchToSpace(_Batches):
         return None if rest != 0 else blocks
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
-        if self._measures:
+        if self._is_dynamic:
             return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
         old = _move_blocks_to_front(x.order, self._sizes, self._block)
         new = _split_blocks(y.order, self._sizes, self._block)
@@ -242,15 +244,15 @@ class BatchToSpace(_Batches):
         return g.move("Slice", x.dtype, merged, *bounds)
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
-        times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
-        counts = g.Div(emit_sizes(g, x), times)
-        whole, unknown = g.Mul(counts, block), (0,) * x.rank
+        factors = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
+        counts = g.Div(emit_sizes(g, x), factors)
+        uncropped, unknown = g.Mul(counts, block), (0,) * x.rank
         old = _move_blocks_to_front(x.order, unknown, unknown)
         new = _split_blocks(y.order, unknown, unknown)
-        pads = g.Gather(whole, g.ints(y.order), axis=0)
-        merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, pads)
+        shape = g.Gather(uncropped, g.ints(y.order), axis=0)
+        merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, shape)
         first, cropped = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
-        axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cropped)
+        axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(uncropped, cropped)
         return g.move("Slice", x.dtype, merged, first, last, axes)
 
 
@@ -258,7 +260,7 @@ _WIDE = 8  # channels
 
 
 class Blocks(ImageOperator):
-    """Base of both directions.
+    """Base of SPACE_TO_DEPTH and DEPTH_TO_SPACE.
 
     The channels of one pixel of a block are consecutive, ONNX's mode DCR. ONNX Runtime implements
     the nodes for few types besides float32, and with channels first. For other types, and with
@@ -300,8 +302,8 @@ class Blocks(ImageOperator):
 class DepthToSpace(Blocks):
     """DEPTH_TO_SPACE: channels become the pixels of blocks.
 
-    Passes set the option `mode` to ONNX's other sequence of channels, of float32 elements, and the
-    option `channels_last` behind an operator that computes images with channels last.
+    Passes may set two options: for float32 elements `mode` to CRD, ONNX's other sequence of
+    channels, and `channels_last` behind an operator that computes images with channels last.
     """
 
     codes = ("DEPTH_TO_SPACE",)

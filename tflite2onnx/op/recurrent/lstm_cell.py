@@ -241,7 +241,7 @@ class Cell:
         *,
         reverse: bool,
     ) -> tuple[Value, ...]:
-        """Return the outputs of ONNX's LSTM; see `onnx`."""
+        """Return the outputs of ONNX's LSTM; see `is_onnx`."""
         return g.node_outputs(
             "LSTM",
             3,

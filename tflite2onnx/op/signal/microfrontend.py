@@ -71,7 +71,7 @@ class AudioMicrofrontend(Operator):
 
     @property
     def _stacks(self) -> Array:
-        """The frames of each stack, [stacks, frames]; the index behind the last means zeros."""
+        """The frames of each stack, [stacks, frames]; an index behind the last is for zeros."""
         s, count = self._settings, self._frames
         left = s.read_integer("left_context", 0, _MOST_FEATURE)
         right = s.read_integer("right_context", 0, _MOST_FEATURE)
@@ -140,19 +140,19 @@ class AudioMicrofrontend(Operator):
 
     def _subtract_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
         """Return the signal [frames, channels] without noise, and the noise estimate."""
-        steps = self._subtraction
-        signal = steps.scale_signal(g, x)
+        subtraction = self._subtraction
+        signal = subtraction.scale_signal(g, x)
         inner, shape = g.make_nested(), (self._settings.channels,)
         before, gained = (
             inner.annotate(Value(dtype=DType.INT64, name=name), DType.INT64, shape)
             for name in ("before", "gained")
         )
-        estimate = inner.annotate(steps.estimate(inner, gained, before), DType.INT64, shape)
+        estimate = inner.annotate(subtraction.estimate(inner, gained, before), DType.INT64, shape)
         output = inner.annotate(inner.Identity(estimate), DType.INT64, shape)
         body = Body("step", (before, gained), tuple(inner.nodes), (estimate, output), ())
-        operands = np.zeros(shape, np.int64), g.Mul(signal, steps.rising)
+        operands = np.zeros(shape, np.int64), g.Mul(signal, subtraction.rising)
         _, noise = g.node_outputs("Scan", 2, *operands, body=body, num_scan_inputs=1)
-        return steps.subtract_estimate(g, x, signal, noise), noise
+        return subtraction.subtract_estimate(g, x, signal, noise), noise
 
     def _compute_features(self, g: Builder, x: Value, noise: Value) -> Value:
         """Return features [frames, channels]: gain control, then logarithm, if enabled."""
@@ -215,8 +215,8 @@ def compute_window(size: int) -> Array:
     """Return the Hann window, int64 with 12 fractional bits (window_util.c)."""
     turn = float(np.float32(2 * math.pi / size))
     values = [np.float32(0.5 - 0.5 * math.cos(turn * (i + 0.5))) for i in range(size)]
-    whole = [math.floor(float(v * np.float32(1 << WINDOW_BITS)) + 0.5) for v in values]
-    return np.array(whole, np.int64)
+    rounded = [math.floor(float(v * np.float32(1 << WINDOW_BITS)) + 0.5) for v in values]
+    return np.array(rounded, np.int64)
 
 
 def _convert_to_mel(frequency: np.float32) -> np.float32:

@@ -178,8 +178,9 @@ class ResizeBilinear(Resize):
         """Return whether ONNX Runtime resizes float32 images faster with channels last.
 
         Its kernel for channels last reads and writes all channels of a pixel at once. Convolutions
-        around it take about as long to make and read channels last as channels first. Resizing to a
-        multiple has a kernel in the blocks of convolutions, which require a multiple of 4 channels.
+        around a Resize take about as long to make and read channels last as channels first. ONNX
+        Runtime resizes to a multiple in the blocks of convolutions, if the number of channels is a
+        multiple of 4.
         """
         is_float = self.input(0).dtype is DType.FLOAT32
         if g.canonical or not is_float or x.tensor.symbols or y.tensor.symbols:
@@ -217,7 +218,7 @@ def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
 def compute_weights(
     size: int, output_size: int, *, align: bool, half: bool
 ) -> tuple[Array, Array, Array]:
-    """Return the input elements around each output element, and the weight of the second.
+    """Return the input elements around each output element, and the weight of the upper element.
 
     The distance of two elements is rounded to 1 / 1024 and multiplied by their index, as in
     ResizeBilinearInteger of LiteRT's reference/resize_bilinear.h. Where the kernel reads past the

@@ -2,8 +2,8 @@
 
 The network is walked once, in order of execution, with a symbol for the number of samples. Each
 tensor that depends on an input has a place for the samples (see `places`), which follows from the
-shapes that the operators infer, from the axes along which they compute (`Operator.mixed_axes`), and
-from the axes that their operands have in common (`Operator.find_common_axis`).
+shapes that the operators infer, from the axes along which they compute (`Operator.find_mixed_axes`),
+and from the axes that their operands have in common (`Operator.find_common_axis`).
 
 1. The samples of an input are its first axis if the first size is dynamic or 1. Any other input,
    and any other output, gets one more axis in front.
@@ -216,7 +216,7 @@ class Batching:
             self._builder.emit(op)
             self._places[y] = self._builder.find_computed_place(y, before)
             return
-        sample = self._builder.infer_shape(op, {x: self._builder.sample_of(x)})
+        sample = self._builder.infer_shape(op, {x: self._builder.find_sample_shape(x)})
         places = rank_places(sample, before)
         if len(places) > 1:
             self._choices[y] = places
@@ -264,7 +264,7 @@ class Batching:
             if operator.broadcasts and x in self._places and x.rank < rank:
                 place_of_x = self._places[x]
                 kept = Place(place_of_x.axis + rank - x.rank, place_of_x.outer)
-                sample = (1,) * (rank - x.rank) + self._builder.sample_of(x)
+                sample = (1,) * (rank - x.rank) + self._builder.find_sample_shape(x)
                 before, place = self._builder.count_before(x), kept if kept in places else None
                 inputs[x] = self._builder.reshape(x, sample, before, place=place)
         return op.with_inputs(inputs)
@@ -274,7 +274,7 @@ class Batching:
         x, width = op.operand(0), operator.row_size
         if x not in self._places or width is None:
             return op
-        sample, before = self._builder.sample_of(x), self._builder.count_before(x)
+        sample, before = self._builder.find_sample_shape(x), self._builder.count_before(x)
         rows = divide(prod(sample), width)
         if rows is None:
             wrong = f"{list(sample)} must be rows of {width} elements"
@@ -282,7 +282,7 @@ class Batching:
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
 
     def _align_inputs(self, op: Op, first: int, place: Place) -> Op:
-        """Return the operator; the samples of all inputs are in the axis that one input has them in.
+        """Return the operator with samples of all inputs in the axis of one input's samples.
 
         Raises:
             _UnalignedError: the operator computes along this axis, and would mix samples.
@@ -304,15 +304,17 @@ class Batching:
         if not t:
             return None
         same = place.axis if index == first else operator.find_common_axis(first, place.axis, index)
-        size = self._builder.sample_of(x)[place.axis]
+        size = self._builder.find_sample_shape(x)[place.axis]
         if t not in self._places:
             return self._find_place_of_shared(operator, t, index, same, place, size)
         mixed = operator.find_mixed_axes(index)
         if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
             raise _UnalignedError
-        target, shape = Place(same, place.outer), self._builder.sample_of(t)[same]
+        target, shape = Place(same, place.outer), self._builder.find_sample_shape(t)[same]
         # The samples move to an axis of size 1, or the sequence of elements stays the same.
-        moves = count_before(self._builder.sample_of(t), target) != self._builder.count_before(t)
+        moves = count_before(
+            self._builder.find_sample_shape(t), target
+        ) != self._builder.count_before(t)
         if shape != size or (moves and (size, place.outer) != (1, 1)):
             raise _UnalignedError
         return target
@@ -359,7 +361,7 @@ class Batching:
         if axis is None:
             raise OperatorError(_MIXES)
         self._places[y] = Place(axis, place.outer)
-        sample, before = self._builder.sample_of(y), self._builder.count_before(y)
+        sample, before = self._builder.find_sample_shape(y), self._builder.count_before(y)
         self._reshape(y, (*sample[:axis], *sample[axis + 1 :]), before, op.outputs[0])
 
     def _put_batch_into_sizes(self, op: Op, operator: Operator, first: int, place: Place) -> Op:
@@ -381,7 +383,8 @@ class Batching:
         data = [t for t in op.present if t in self._places]
         vectors = self._list_vectors(op)
         has_axis = all(
-            t not in vectors and self._builder.sample_of(t)[self._places[t].axis] == 1 for t in data
+            t not in vectors and self._builder.find_sample_shape(t)[self._places[t].axis] == 1
+            for t in data
         )
         operator = self._operator_of(op)
         wider = None if has_axis else operator.add_leading_axis()
@@ -392,7 +395,7 @@ class Batching:
         for i in indices:
             x = require_input(op, i)
             is_wide = x in vectors and not operator.broadcasts
-            shape = (1, *(() if is_wide else self._builder.sample_of(x)))
+            shape = (1, *(() if is_wide else self._builder.find_sample_shape(x)))
             if x in self._places:
                 inputs[i] = self._builder.move_to(x, 1, shape, Place(0))
             else:
@@ -407,7 +410,7 @@ class Batching:
         except _UnalignedError:
             raise OperatorError(_MIXES) from None
         for y, operand in zip(op.outputs, outputs, strict=True):
-            self._reshape(operand, self._builder.sample_of(operand)[1:], 1, y)
+            self._reshape(operand, self._builder.find_sample_shape(operand)[1:], 1, y)
 
     # Sub-graphs
 
@@ -445,7 +448,7 @@ class Batching:
             return x
         if not place_of_x:
             return self._builder.repeat(x, place)
-        if self._builder.sample_of(x)[place.axis] != 1:
+        if self._builder.find_sample_shape(x)[place.axis] != 1:
             raise OperatorError("the samples of its sub-graphs must be in one axis")
         return self._builder.move_samples(x, Place(place.axis))
 
@@ -480,7 +483,7 @@ class Batching:
             raise MixedSamplesError(f"the output {old.name} depends on the number of samples")
         if x not in self._places:
             return x if old in self._following else self._builder.repeat_output(x)
-        sample, place = self._builder.sample_of(x), self._places[x]
+        sample, place = self._builder.find_sample_shape(x), self._places[x]
         shape = sample if sample[:1] == (1,) else (1, *sample)
         if shape == sample and place == Place(0) and x is old:
             return old

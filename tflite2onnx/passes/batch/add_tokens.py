@@ -83,11 +83,11 @@ class _Tokens(Batching):
     def _take_last(self, x: Tensor) -> Tensor:
         """Return the last token of a tensor."""
         axis = self._places[x].axis
-        if self._builder.sample_of(x)[axis] != 1:
+        if self._builder.find_sample_shape(x)[axis] != 1:
             raise MixedSamplesError(f"{x.name} must have the tokens in an axis")
         last = Tensor("last", (1,), DType.INT32)
         self._builder.add("SUB", [self._builder.count, make_list([1])], last)
-        sample = make_tensor(x, self._builder.sample_of(x))
+        sample = make_tensor(x, self._builder.find_sample_shape(x))
         return self._builder.add("GATHER", [x, last], sample, axis=axis, batch_dims=0)
 
 

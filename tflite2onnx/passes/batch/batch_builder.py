@@ -77,19 +77,19 @@ class BatchBuilder:
         """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
         return self.walk.known.get(tensor, tensor).shape
 
-    def sample_of(self, tensor: Tensor) -> Sizes:
+    def find_sample_shape(self, tensor: Tensor) -> Sizes:
         """Return the shape of one sample, whose sizes may be dimensions."""
         shape, place = self.find_shape(tensor), self.places.get(tensor)
         return take_sample(shape, place) if place else shape
 
     def count_before(self, tensor: Tensor) -> Dim:
         """Return how many elements of a sample come before the samples."""
-        return count_before(self.sample_of(tensor), self.places[tensor])
+        return count_before(self.find_sample_shape(tensor), self.places[tensor])
 
     def list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
         """Yield the places that samples may have in an operator, and the input of each place."""
         pairs = [(i, t) for i, t in enumerate(op.inputs) if t and t in self.places]
-        samples = [self.sample_of(t) for _, t in pairs]
+        samples = [self.find_sample_shape(t) for _, t in pairs]
         places = [self.places[t] for _, t in pairs]
         best = min(range(len(pairs)), key=lambda i: samples[i][places[i].axis] != 1)
         first = pairs[best][0]
@@ -103,7 +103,7 @@ class BatchBuilder:
                 yield first, Place(axis)
 
     def infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
-        """Return the shape of the output if inputs have these shapes; empty if they contradict."""
+        """Return the shape of the output if inputs have these shapes; empty for wrong shapes."""
         tensors = self.walk.known
         # In a shape walk the sizes of a tensor may be dimensions.
         resized = {t: replace(tensors[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ class BatchBuilder:
 
     def move_samples(self, x: Tensor, place: Place) -> Tensor:
         """Return x with the samples in another place."""
-        sample = self.sample_of(x)
+        sample = self.find_sample_shape(x)
         return self.move_to(x, count_before(sample, place), sample, place)
 
     def move_to(
@@ -248,12 +248,12 @@ class BatchBuilder:
             self.emit(op)
         return ops[-1].outputs[0]
 
-    def _multiply_count(self, times: Dim) -> Tensor:
-        """Return the number of samples, multiplied by a number, as a list of one number."""
-        if times == 1:
+    def _multiply_count(self, factor: Dim) -> Tensor:
+        """Return the number of samples, multiplied by a factor, as a list of one number."""
+        if factor == 1:
             return self.count
         y = Tensor("batch", (1,), DType.INT32)
-        return self.add("MUL", [self.count, make_list([times])], y)
+        return self.add("MUL", [self.count, make_list([factor])], y)
 
 
 def _drop_samples(shape: Sequence[Dim]) -> Sizes:
@@ -283,12 +283,12 @@ def make_list(numbers: Sequence[Dim]) -> Tensor:
     return make_int32("sizes", np.array(numbers, np.int32))
 
 
-def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:
+def make_tensor(like: Tensor, sample: Sequence[Dim]) -> Tensor:
     """Return a new tensor with the type of another tensor and the shape of one sample."""
-    if near.per_axis:
-        raise OperatorError(f"{near.name} must have one scale")
-    name, shape = near.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
-    return Tensor(name, shape, near.dtype, quantization=near.quantization)
+    if like.per_axis:
+        raise OperatorError(f"{like.name} must have one scale")
+    name, shape = like.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
+    return Tensor(name, shape, like.dtype, quantization=like.quantization)
 
 
 def require_input(op: Op, index: int = 0) -> Tensor:

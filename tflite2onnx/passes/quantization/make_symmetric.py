@@ -258,9 +258,11 @@ def _round_product(
         if shifts[0]:
             sums = sums - shifts[0] * sum_weights(weights, axis or 0)
         scale = _multiply_scales(data, weights)
-        whole = np.rint(sums / scale).astype(np.int32)
+        integers = np.rint(sums / scale).astype(np.int32)
         scales = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
-        inputs[declaration.bias] = replace(bias, data=whole, dtype=DType.INT32, quantization=scales)
+        inputs[declaration.bias] = replace(
+            bias, data=integers, dtype=DType.INT32, quantization=scales
+        )
     return replace(op, inputs=tuple(inputs))
 
 
@@ -270,8 +272,8 @@ def _round_bias(op: Op, index: int, factor: int, changed: Mapping[Tensor, Tensor
     if x not in changed or bias.dtype is not DType.INT32 or not bias.has_data:
         return op
     growth = _find_quantization(changed[x]).scale[0] / _find_quantization(x).scale[0]
-    whole = np.rint(bias.values / growth.astype(np.float64)).astype(np.int32)
-    return op.with_inputs({bias: replace(bias, data=whole, quantization=None)})
+    integers = np.rint(bias.values / growth.astype(np.float64)).astype(np.int32)
+    return op.with_inputs({bias: replace(bias, data=integers, quantization=None)})
 
 
 def _multiply_scales(x: Tensor, weights: Tensor) -> Array:
@@ -282,7 +284,7 @@ def _multiply_scales(x: Tensor, weights: Tensor) -> Array:
 
 
 def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
-    """Return the real numbers of a bias, float64, none if it is not stored as integers."""
+    """Return the real numbers of a bias, float64, empty if the bias has no integers."""
     if bias.dtype not in (DType.INT32, DType.INT64) or not bias.has_data:
         return np.empty(0)
     return bias.values.astype(np.float64) * _multiply_scales(x, weights)
