@@ -2,8 +2,9 @@
 
 The network is walked once, in order of execution, with a symbol for the number of samples. Each
 tensor that depends on an input has a place for the samples (see `places`), which follows from the
-shapes that the operators infer, from the axes along which they compute (`Operator.find_mixed_axes`),
-and from the axes that their operands have in common (`Operator.find_common_axis`).
+shapes that the operators infer, from the axes along which they compute
+(`Operator.find_mixed_axes`), and from the axes that their operands have in common
+(`Operator.find_common_axis`).
 
 1. The samples of an input are its first axis if the first size is dynamic or 1. Any other input,
    and any other output, gets one more axis in front.
