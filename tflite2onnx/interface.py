@@ -318,9 +318,9 @@ def name_axes(sites: Sequence[Site], user_letters: Mapping[Tensor, str]) -> dict
     queue = deque(letters)
     while queue:
         for members in frames_of.get(queue.popleft(), ()):
-            letters_found = _spread_letters(members, letters)
-            letters |= letters_found
-            queue += letters_found
+            new_letters = _spread_letters(members, letters)
+            letters |= new_letters
+            queue += new_letters
     return letters
 
 

@@ -125,8 +125,8 @@ class StoragePlan:
 
     def find_inner_storage(self, storage: Storage) -> Storage:
         """Return the storage of a value inside an operator, given the storage in the kernel."""
-        storage_chosen: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
-        return storage_chosen
+        chosen_storage: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
+        return chosen_storage
 
     def find_inner_weights(self, x: Tensor, weights: Tensor) -> OperandStorage:
         """Return the storage of weights of a recurrent layer that multiply x."""
@@ -160,8 +160,8 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         # `finds_processor`: in float16 ONNX Runtime would dequantize adaptive weights in each run.
         options.weights == "adaptive" and not options.float16,
     )
-    tensors_used = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
-    tensors = {t: common.find_storage(t) for t in tensors_used}
+    used_tensors = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
+    tensors = {t: common.find_storage(t) for t in used_tensors}
     common = replace(common, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}

@@ -459,13 +459,13 @@ def _reshape_storage(
         return storage, make_identity(len(shape))
     old_axis = order.index(storage.quantization.axis)
     sizes = [tensor.shape[i] for i in order]
-    sizes_known = [size for size in shape if isinstance(size, int)]
+    known_sizes = [size for size in shape if isinstance(size, int)]
     axes = [
         i
-        for i, size in enumerate(sizes_known)
-        if len(sizes_known) == len(shape)
+        for i, size in enumerate(known_sizes)
+        if len(known_sizes) == len(shape)
         and size == sizes[old_axis]
-        and prod(sizes_known[:i]) == prod(sizes[:old_axis])
+        and prod(known_sizes[:i]) == prod(sizes[:old_axis])
     ]
     if not axes or storage.quantization.block_size:
         raise OperatorError(

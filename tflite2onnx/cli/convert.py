@@ -25,7 +25,7 @@ from tflite2onnx.cli.arguments.conversion import add_arguments
 from tflite2onnx.cli.arguments.tensors import read_layouts, read_pairs, read_shapes, read_types
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
-    list_given,
+    list_given_options,
     read_verification_options,
     spell_option,
 )
@@ -253,7 +253,7 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
     single = [f"--{name}" for name in names if getattr(options, name)]
     if isinstance(read_types(options.io_type or ()), dict):
         single.append("--io-type with a name")
-    for option in (*single, *list_given(options, SINGLE)):
+    for option in (*single, *list_given_options(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {subject}")
 
 

@@ -11,7 +11,7 @@ from tflite2onnx.bundle import is_bundle, list_parts, make_bundle, read_bundle
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     add_verification_options,
-    list_given,
+    list_given_options,
     read_verification_options,
 )
 from tflite2onnx.cli.latency import verify_and_measure
@@ -141,7 +141,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
     if options.converted == STANDARD:
         raise OptionError("the models of a bundle must be in a folder, got standard input")
-    for option in list_given(options, SINGLE):
+    for option in list_given_options(options, SINGLE):
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted

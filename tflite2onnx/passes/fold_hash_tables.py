@@ -48,9 +48,9 @@ def fold_hash_tables(model: Model) -> Model:
             if imports and handle in handles and handles[handle] not in tables:
                 room -= sum(t.elements for t in op.present[1:])
                 tables[handles[handle]] = _import_table(op) if room >= 0 else None
-    tables_known = {number: table for number, table in tables.items() if table}
+    known_tables = {number: table for number, table in tables.items() if table}
     graphs = (
-        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _find_table_numbers(graph), tables_known)))
+        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _find_table_numbers(graph), known_tables)))
         for graph in model.graphs
     )
     return model._replace(graphs=tuple(graphs))

@@ -190,15 +190,15 @@ class ShapeWalk:
             if not isinstance(size, Unknown):
                 sizes.append(size)
                 continue
-            size_declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
-            size_declared = self._example if size_declared <= 1 else size_declared
+            declared_size = tensor.shape[axis] if tensor.rank == len(shape) else 1
+            declared_size = self._example if declared_size <= 1 else declared_size
             # If a signature has no dynamic axis, its sizes may be dynamic or fixed.
             signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
             is_fixed = signed and axis not in tensor.dynamic_axes
             if not self._is_open or (is_fixed and not isinstance(size, DataDependentSize)):
-                named.setdefault(size, size_declared)
+                named.setdefault(size, declared_size)
             else:
-                symbol = Symbol(name_axis(origin, axis), size_declared, least=0)
+                symbol = Symbol(name_axis(origin, axis), declared_size, least=0)
                 named.setdefault(size, make_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)
@@ -258,12 +258,12 @@ class ShapeWalk:
 
     def _list_elements(self, tensor: Tensor) -> Sequence[Dim | None] | None:
         """Return a tensor's elements, None for unknown elements; None if all are unknown."""
-        tensor_known = self.known.get(tensor, tensor)
-        if has_dimensions(tensor_known.shape) or tensor_known.elements > _MOST_ELEMENTS:
+        known_tensor = self.known.get(tensor, tensor)
+        if has_dimensions(known_tensor.shape) or known_tensor.elements > _MOST_ELEMENTS:
             return None
-        if tensor_known.has_data:
-            return [as_dim(element) for element in tensor_known.values.reshape(-1)]
-        return self._elements.get(tensor, [None] * tensor_known.elements)
+        if known_tensor.has_data:
+            return [as_dim(element) for element in known_tensor.values.reshape(-1)]
+        return self._elements.get(tensor, [None] * known_tensor.elements)
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
         """Return the sizes of the output that an input lists; None for a size that may be -1."""

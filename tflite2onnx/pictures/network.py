@@ -90,12 +90,12 @@ def _list_needed(
     nodes: Sequence[onnx.NodeProto], inputs: Iterable[str], outputs: Iterable[str]
 ) -> list[onnx.NodeProto]:
     """Return the nodes between inputs and outputs, in sequence."""
-    available, needed, nodes_kept = {*inputs}, {*outputs}, []
+    available, needed, kept_nodes = {*inputs}, {*outputs}, []
     for node in reversed(nodes):
         if not (needed - available).isdisjoint(node.output):
-            nodes_kept.append(node)
+            kept_nodes.append(node)
             needed.update(list_reads(node))
-    return nodes_kept[::-1]
+    return kept_nodes[::-1]
 
 
 def _rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -433,10 +433,10 @@ def _read_map(raw: bytes) -> dict[str, Any]:
 def _make_unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
     """Make names unique; on a conflict the names at the indices `first` are kept."""
     taken: set[str] = set()
-    names_chosen: dict[int, str] = {}
+    chosen_names: dict[int, str] = {}
     for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):
         base = f"{names[i] or 'tensor'}_{i}"
         candidates = chain((names[i] or base, base), (f"{base}_{n}" for n in count(1)))
-        names_chosen[i] = next(name for name in candidates if name not in taken)
-        taken.add(names_chosen[i])
-    return [names_chosen[i] for i in range(len(names))]
+        chosen_names[i] = next(name for name in candidates if name not in taken)
+        taken.add(chosen_names[i])
+    return [chosen_names[i] for i in range(len(names))]

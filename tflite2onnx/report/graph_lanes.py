@@ -88,11 +88,11 @@ def _list_steps(
     nodes: Sequence[onnx.NodeProto], sources: dict[str, str], constants: set[str]
 ) -> Iterator[_Step]:
     """Yield the nodes; a node that reads only constants is a constant, because runtimes fold it."""
-    constants_known = set(constants)
+    known_constants = set(constants)
     for node in nodes:
         reads = [sources.get(name, name) for name in list_reads(node)]
-        if node.op_type == "Constant" or (reads and constants_known.issuperset(reads)):
-            constants_known.update(node.output)
+        if node.op_type == "Constant" or (reads and known_constants.issuperset(reads)):
+            known_constants.update(node.output)
         elif node.op_type in _PAIRS:
             sources[node.output[0]] = reads[0]
         else:

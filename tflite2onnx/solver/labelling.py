@@ -251,13 +251,13 @@ class _Search:
         self._sequence = sorted(window, key=self._find_position)
         self._last = {edge: node for node in self._sequence for edge, _ in uses[node]}
         # The states that nodes outside the window produce, and that they consume.
-        edges_fixed = [
+        fixed_edges = [
             (edge, frozenset(states[labels[node]] for node, states in ends if node not in window))
             for edge in neighbours
             for ends in (edge.ends[:1], edge.ends[1:])
         ]
-        self._produced = {edge: states for edge, states in edges_fixed[::2] if states}
-        self._consumed = dict(edges_fixed[1::2])
+        self._produced = {edge: states for edge, states in fixed_edges[::2] if states}
+        self._consumed = dict(fixed_edges[1::2])
         self._before = sum(edge.compute_cost(labels) for edge in neighbours)
         self.steps = sum(len(edge.ends) for edge in neighbours)
 

@@ -265,8 +265,8 @@ def _make_constant(number: Dim) -> Dimension:
 
 def _make_dimension(terms: Mapping[Factors, int]) -> Dim:
     """Return an integer if there are no symbols, else a Dimension."""
-    terms_kept = {factors: n for factors, n in terms.items() if n}
-    return terms_kept.get((), 0) if terms_kept.keys() <= {()} else Dimension(terms_kept)
+    kept_terms = {factors: n for factors, n in terms.items() if n}
+    return kept_terms.get((), 0) if kept_terms.keys() <= {()} else Dimension(kept_terms)
 
 
 def _list_terms(value: object) -> dict[Factors, int] | None:

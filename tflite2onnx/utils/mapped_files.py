@@ -52,7 +52,7 @@ def read_elements(array: Array) -> Iterator[memoryview]:
 
 
 class _KeptFile(mmap.mmap):
-    """A mapped file without a name, and the bytes from which its bytes were computed."""
+    """A mapped file without a name, and the array from which the bytes were computed."""
 
     origin: Array | None
 

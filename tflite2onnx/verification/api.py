@@ -193,12 +193,12 @@ class _ModelPair:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
         # LiteRT may be unable to allocate tensors of the sizes in the file.
-        shapes_declared = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
+        declared_shapes = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
         shapes = [end.tflite_shape for end in ends.inputs]
         if ends.batch is not None:
-            shapes = list_sample_shapes(ends.inputs, [*map(len, shapes_declared)])
+            shapes = list_sample_shapes(ends.inputs, [*map(len, declared_shapes)])
             ends = ends.with_samples()
-        self._is_resized = shapes_declared != shapes
+        self._is_resized = declared_shapes != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
         self._converted, self._ends = converted, ends

@@ -126,8 +126,8 @@ def extract_entry_point(
 ) -> ModelFile:
     """Return the part of a model that was converted, with inputs of the converted shapes."""
     entry_point = cut_entry_point(move_signature_first(model, signature), part)
-    shapes_declared = [tensor.shape for tensor in read_model(entry_point).graphs[0].inputs]
-    return entry_point if shapes_declared == shapes else resize_entry_point(entry_point, shapes)
+    declared_shapes = [tensor.shape for tensor in read_model(entry_point).graphs[0].inputs]
+    return entry_point if declared_shapes == shapes else resize_entry_point(entry_point, shapes)
 
 
 def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:

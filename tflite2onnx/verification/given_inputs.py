@@ -198,9 +198,9 @@ def _read_array(path: Path, name: str) -> Array:
             return content
         with content:
             names = content.files
-            name_chosen = name if name in names else names[0] if len(names) == 1 else None
-            if name_chosen is not None:
-                return np.asarray(content[name_chosen])
+            chosen_name = name if name in names else names[0] if len(names) == 1 else None
+            if chosen_name is not None:
+                return np.asarray(content[chosen_name])
     except Exception as error:  # numpy, archives and compression raise exceptions of many classes
         raise VerifyError(f"cannot read {path}: {_describe_reason(error)}") from error
     raise VerifyError(

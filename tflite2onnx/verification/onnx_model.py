@@ -278,7 +278,7 @@ def _find_chosen_shapes(
     pairs: _Pairs, *, static: bool, batch: int | str | None
 ) -> dict[str, Sequence[int | str]]:
     """Return the shapes that differ from the declared shapes, by the names of the tensors."""
-    sizes_chosen: dict[str, Sequence[int | str]] = {}
+    chosen_sizes: dict[str, Sequence[int | str]] = {}
     for tensor, end in pairs:
         shape, sizes, dynamic = end.tflite_shape, end.tflite_sizes, tensor.dynamic_axes
         if batch is not None:  # the sizes of one sample
@@ -286,8 +286,8 @@ def _find_chosen_shapes(
             shape, sizes, dynamic = (*first, *shape[1:]), (*first, *sizes[1:]), dynamic - {0}
         symbols = {axis for axis, size in enumerate(sizes) if isinstance(size, str)}
         if tensor.shape != shape or not (static or dynamic == symbols):
-            sizes_chosen[tensor.name] = sizes
-    return sizes_chosen
+            chosen_sizes[tensor.name] = sizes
+    return chosen_sizes
 
 
 def _read_types(proto: onnx.ModelProto) -> dict[str, int]:

@@ -162,13 +162,15 @@ class Run:
             if all(output.ok for output in outputs.values()) and not wrong:
                 continue
             try:
-                own, own_inner = self._compare_kernels(kernels, samples, wrong)
+                differences, comparisons = self._compare_kernels(kernels, samples, wrong)
             except VerifyError:  # a kernel of this kind is missing for an operator
                 continue
             for name, output in outputs.items():
-                outputs[name] = output if output.ok else output.allow_kernel_noise(own[name], named)
-            for name, own_one in own_inner.items():
-                allowed = chain[name].difference.allow_kernel_noise(own_one.difference, named)
+                outputs[name] = (
+                    output if output.ok else output.allow_kernel_noise(differences[name], named)
+                )
+            for name, comparison in comparisons.items():
+                allowed = chain[name].difference.allow_kernel_noise(comparison.difference, named)
                 chain[name] = replace(chain[name], difference=allowed)
 
     def _compare_kernels(

@@ -59,7 +59,9 @@ def add_verification_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def list_given(options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)) -> list[str]:
+def list_given_options(
+    options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)
+) -> list[str]:
     """Return the options that were given, in the spelling of the command line."""
     return [NAMES[name] for name in names if getattr(options, name) not in (None, [])]
 

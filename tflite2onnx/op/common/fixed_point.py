@@ -239,9 +239,9 @@ def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.flo
     for moves in _list_moves():
         scales = [base + move * np.spacing(base) for base, move in zip((p, q), moves, strict=True)]
         errors = sums.count_errors(*scales)
-        at = int(np.argmin(errors))
-        if errors[at] < least:
-            best, least = (scales[0][at], scales[1][at]), errors[at]
+        index = int(np.argmin(errors))
+        if errors[index] < least:
+            best, least = (scales[0][index], scales[1][index]), errors[index]
         if not least:
             break
     return best
@@ -249,7 +249,7 @@ def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.flo
 
 @cache
 def _list_moves() -> list[Array]:
-    """Return the changes of two scales to try, in groups; the group of the smallest comes first.
+    """Return the changes of two scales to try, in groups; the smallest changes come first.
 
     A group is [2, changes], in units in the last place.
     """

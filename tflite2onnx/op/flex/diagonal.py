@@ -113,10 +113,10 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
             )
         longest = packed.shape[-1]
         length = longest - min(high, 0), longest + max(low, 0)
-        sizes_given = (integer(self, 2), integer(self, 3)) if self._is_later else (-1, -1)
-        if sizes_given == (-1, -1):
+        given_sizes = (integer(self, 2), integer(self, 3)) if self._is_later else (-1, -1)
+        if given_sizes == (-1, -1):
             return max(length), max(length)
-        return tuple(b if a == -1 else a for a, b in zip(sizes_given, length, strict=True))
+        return tuple(b if a == -1 else a for a, b in zip(given_sizes, length, strict=True))
 
     @property
     def _batch(self) -> int:

@@ -109,13 +109,13 @@ class AudioMicrofrontend(Operator):
         features = self._compute_features(g, *self._subtract_noise(g, signal))
         scale = s.read_integer("out_scale", 1, (1 << 31) - 1)
         if y.dtype is DType.FLOAT32:
-            features_out = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
+            output_features = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
         else:
-            features_out = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
+            output_features = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
         if self.options.get("zero_padding", 0):
             zeros = np.zeros((1, s.channels), y.dtype.numpy)
-            features_out = g.Concat(features_out, zeros, axis=0)
-        return g.reshape(g.Gather(features_out, self._stacks, axis=0), y.shape)
+            output_features = g.Concat(output_features, zeros, axis=0)
+        return g.reshape(g.Gather(output_features, self._stacks, axis=0), y.shape)
 
     def _compute_energies(self, g: Builder, x: Value) -> tuple[Value, Value]:
         """Return energies [frames, frequencies], and the power of 2 that scales their roots."""

@@ -337,11 +337,11 @@ class Batching:
         """Add an operator, all of whose inputs have their samples at matching places."""
         operator = self._operator_of(op)
         if isinstance(operator, IndexesAxes):
-            op_kept = operator.keep_axis(place.axis)
-            if op_kept and op_kept.outputs[0].rank != op.outputs[0].rank:
-                self._add_indexing(op, op_kept, place)
+            kept_op = operator.keep_axis(place.axis)
+            if kept_op and kept_op.outputs[0].rank != op.outputs[0].rank:
+                self._add_indexing(op, kept_op, place)
                 return
-            op = replace(op_kept, outputs=op.outputs) if op_kept else op
+            op = replace(kept_op, outputs=op.outputs) if kept_op else op
         op = replace(op, outputs=tuple(map(self._make_vector, op.outputs)))
         self._builder.emit(self._put_batch_into_sizes(op, operator, first, place))
         outer = operator.count_before_samples(place.outer)
@@ -391,8 +391,8 @@ class Batching:
         wider = None if has_axis else operator.add_leading_axis()
         if not wider:
             raise OperatorError(_MIXES)
-        op_wide, indices = wider
-        inputs = list(op_wide.inputs)
+        wider_op, indices = wider
+        inputs = list(wider_op.inputs)
         for i in indices:
             x = require_input(op, i)
             is_wide = x in vectors and not operator.broadcasts
@@ -402,12 +402,12 @@ class Batching:
             else:
                 inputs[i] = self._builder.reshape_batch(x, shape, make_tensor(x, shape))
         outputs = tuple(make_tensor(y, (1, *y.shape)) for y in op.outputs)
-        op_wide = replace(op_wide, inputs=tuple(inputs), outputs=outputs)
+        wider_op = replace(wider_op, inputs=tuple(inputs), outputs=outputs)
         if {self._places[t].axis for t in inputs if t in self._places} != {0}:
             raise OperatorError(_MIXES)
         first = next(i for i in indices if inputs[i] in self._places)
         try:
-            self._add_aligned(self._align_inputs(op_wide, first, Place(0)), first, Place(0))
+            self._add_aligned(self._align_inputs(wider_op, first, Place(0)), first, Place(0))
         except _UnalignedError:
             raise OperatorError(_MIXES) from None
         for y, operand in zip(op.outputs, outputs, strict=True):

@@ -31,8 +31,8 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
         MixedSamplesError: the size of an output is known at run time only.
     """
     _check_sizes(graph, operator_of)
-    inputs_fixed = [replace(t, shape_signature=()) for t in graph.inputs]
-    declared = [t if has_batch_axis(t) else add_first_axis(t) for t in inputs_fixed]
+    fixed_inputs = [replace(t, shape_signature=()) for t in graph.inputs]
+    declared = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed_inputs]
     ops = count_samples(declared[0])
     (count,), number = ops[-1].outputs, _make_number("sample")
     buffers = [_make_buffer(ops, t, count) for t in graph.outputs]

@@ -75,8 +75,8 @@ def _fix_known_rows(graph: Graph) -> Graph:
     single = [t for t in items if t.shape[:1] == (1,) and 0 in t.dynamic_axes]
     if not single:
         return graph
-    shapes_known = infer_dimensions(graph)
-    rows = [t for t in single if shapes_known.get(t, t).shape[:1] == (1,)]
+    known_shapes = infer_dimensions(graph)
+    rows = [t for t in single if known_shapes.get(t, t).shape[:1] == (1,)]
     return graph.replace_tensors({t: replace(t, shape_signature=()) for t in rows})
 
 

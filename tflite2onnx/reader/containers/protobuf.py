@@ -101,7 +101,7 @@ def _decode_field(content: int | bytes, kind: str, *, packed: bool) -> list[Any]
 
 
 def read_integers(content: int | bytes) -> list[int]:
-    """Return the signed integers of a field: one integer, or those of a packed list."""
+    """Return the signed integers of a field: one integer, or the integers of a packed list."""
     numbers, place = [content] if isinstance(content, int) else [], 0
     while isinstance(content, bytes) and place < len(content):
         number, place = _read_varint(content, place)
