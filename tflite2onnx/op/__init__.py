@@ -116,7 +116,7 @@ def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     builtin = _find_builtin_class(op.code, op.custom)
     try:
         cls = registry.find_class(Key(op.code, op.custom)) or builtin
-    except OperatorError as error:  # the conversion reports it later, with all others
+    except OperatorError as error:  # the conversion reports the error later
         return unsupported.Unsupported(op, str(error))
     if cls is not None and cls is builtin and _reads_packed_elements(op):
         why = "elements of a TensorFlow operator must have 8 bits or more"

@@ -112,13 +112,15 @@ def verify(  # noqa: PLR0913 - options
     def make_report(ends: OpenedModel) -> Report:
         comparison = _ModelPair(model, converted, ends, tolerance, progress or (lambda *_: None))
         comparison.check_ends()
-        given = comparison.open_inputs(inputs or {}, images)
-        count = given.count or SAMPLES if samples is None else samples
+        given_inputs = comparison.open_inputs(inputs or {}, images)
+        count = given_inputs.count or SAMPLES if samples is None else samples
         modes = [False] * tensors + [True] * per_operator
-        arrays, report, kind = comparison.report_varying_outputs(seed, count, given, modes)
+        arrays, report, kind = comparison.report_varying_outputs(seed, count, given_inputs, modes)
         random = f" ({kind.value})" if kind.value else ""
-        names = tuple(given.describe_origin(i) or f"seed {seed + i}{random}" for i in range(count))
-        sizes = None if given.count else _compare_other_sizes(comparison, ends, seed, kind)
+        names = tuple(
+            given_inputs.describe_origin(i) or f"seed {seed + i}{random}" for i in range(count)
+        )
+        sizes = None if given_inputs.count else _compare_other_sizes(comparison, ends, seed, kind)
         report = replace(report, sample_names=names, other_sizes=sizes)
         if report.ok:
             return report

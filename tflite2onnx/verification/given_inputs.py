@@ -209,5 +209,5 @@ def _read_array(path: Path, name: str) -> Array:
 
 
 def _describe_reason(error: Exception) -> str:
-    """Return the reason of the system, else a description of valid files of arrays."""
+    """Return the operating system's message, else a description of valid files."""
     return getattr(error, "strerror", None) or "it must be a .npy or .npz file of numbers"

@@ -28,7 +28,7 @@ class Kind(Enum):
     NORMAL: floats are normally distributed, integers of 8 and 16 bits uniformly over all their
     values, others from 0 to 7. UNIT: floats are between 0 and 1, and unquantized integers are 0 or
     1, which are valid indices into nearly any table. SMOOTH: numbers as with UNIT, but neighbours
-    are equal as in a picture, quantized integers too. SMALL: floats are 0.001 times those of
+    are equal as in a picture, quantized integers too. SMALL: floats are 0.001 times the floats of
     NORMAL, for models that overflow. BYTES: floats are between 0 and 255, as in a picture.
     """
 

@@ -44,9 +44,9 @@ _BLOCK = 16  # channels in the largest block of ONNX Runtime
 _MANY = 1 << 14  # elements of an image; a larger image saves more time than another node takes
 
 
-def _compute_mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
+def _compute_mean(x: Array, **axes: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
     """Return means; means of integers are truncated. Means of no elements are 0 or NaN."""
-    total = x.sum(dtype=np.float32 if x.dtype.kind == "f" else np.int64, **over)
+    total = x.sum(dtype=np.float32 if x.dtype.kind == "f" else np.int64, **axes)
     count = x.size // max(total.size, 1)
     if x.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
@@ -64,19 +64,19 @@ class Reduction(DynamicShape, Foldable):
 
     rows: ClassVar[Mapping[str, ReductionRule]] = {
         "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _compute_mean),
-        "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **over: x.all(**over)),
-        "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **over: x.any(**over)),
+        "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **axes: x.all(**axes)),
+        "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **axes: x.any(**axes)),
         "REDUCE_MAX": ReductionRule(
-            "ReduceMax", _ORDERED, lambda x, **over: x.max(initial=_find_limits(x).min, **over)
+            "ReduceMax", _ORDERED, lambda x, **axes: x.max(initial=_find_limits(x).min, **axes)
         ),
         "REDUCE_MIN": ReductionRule(
-            "ReduceMin", _ORDERED, lambda x, **over: x.min(initial=_find_limits(x).max, **over)
+            "ReduceMin", _ORDERED, lambda x, **axes: x.min(initial=_find_limits(x).max, **axes)
         ),
         "REDUCE_PROD": ReductionRule(
-            "ReduceProd", _ORDERED, lambda x, **over: x.prod(dtype=x.dtype, **over)
+            "ReduceProd", _ORDERED, lambda x, **axes: x.prod(dtype=x.dtype, **axes)
         ),
         "SUM": ReductionRule(
-            "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
+            "ReduceSum", "float32 int32 int64", lambda x, **axes: x.sum(dtype=x.dtype, **axes)
         ),
     }
     evaluates_dimensions = True
@@ -155,9 +155,9 @@ class Reduction(DynamicShape, Foldable):
         selects = self.op.code in ("REDUCE_MAX", "REDUCE_MIN")
         return Integers(equal_scales=True) if selects else Real()
 
-    def emit(self, g: Builder, y: View, x: View, over: View) -> Value | NeedsReshape:
+    def emit(self, g: Builder, y: View, x: View, axes_input: View) -> Value | NeedsReshape:
         if self.has_data_dependent_shape:
-            return self._reduce_dynamic_axes(g, x, over)
+            return self._reduce_dynamic_axes(g, x, axes_input)
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
@@ -175,12 +175,12 @@ class Reduction(DynamicShape, Foldable):
         reduce = partial(g.reduce, self.row.node, axes=axes, keepdims=keepdims)
         return g.with_compute_type(self.row.node, x.dtype, reduce, x)
 
-    def _reduce_dynamic_axes(self, g: Builder, x: View, over: View) -> Value:
-        axes, node = g.reshape(g.as_int64_list(over), [-1]), self.row.node
+    def _reduce_dynamic_axes(self, g: Builder, x: View, axes: View) -> Value:
+        indices, node = g.reshape(g.as_int64_list(axes), [-1]), self.row.node
         keepdims, averages = bool(self.options.keep_dims), self.op.code == "MEAN"
         if x.dtype.is_integer and averages:
             node = "ReduceSum"
-        reduce = partial(g.reduce, node, axes=axes, keepdims=keepdims)
+        reduce = partial(g.reduce, node, axes=indices, keepdims=keepdims)
         if node != "ReduceSum" or (x.dtype is not DType.INT64 and not averages):
             return g.with_compute_type(node, x.dtype, reduce, x)
         total = _sum_int64(g, g.recast(x, x.dtype, DType.INT64), reduce)
@@ -211,8 +211,8 @@ class Reduction(DynamicShape, Foldable):
     def _reduce_constant(self, x: Array) -> Array:
         if not self._axes:
             return x
-        over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
-        return np.asarray(self.row.numpy(x, **over)).astype(x.dtype, copy=False)
+        axes = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
+        return np.asarray(self.row.numpy(x, **axes)).astype(x.dtype, copy=False)
 
     def _reduce_empty(self, x: View) -> Array:
         """Return the result for an input without elements."""

@@ -42,7 +42,7 @@ class ListRewriter(Rewriter):
         return find_operand(self.source, index)
 
     def output(self, index: int = 0) -> Tensor:
-        """Return an output."""
+        """Return an output, which must be present."""
         return find_operand(self.source, ~index)
 
     @property
