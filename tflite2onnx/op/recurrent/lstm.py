@@ -191,7 +191,7 @@ class Lstm(UnidirectionalLstm):
     """LSTM: one step of an LSTM layer. The kernel BASIC has other operands, see `lstm_basic`."""
 
     codes = ("LSTM",)
-    # The kernel BASIC for uint8 rounds the gates and the cell state to 12 bits.
+    # The kernel BASIC for uint8 rounds the inputs of the gates to 12 fractional bits.
     steps: ClassVar[Mapping[str, int]] = {"LSTM int8": 3, "LSTM uint8": 64}
     ranks = (2,)
 
