@@ -22,8 +22,6 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import Array, DType, Quantization
 
-_MATRIX = 2  # axes
-
 
 class QdqNodes(Nodes):
     """Collects nodes for one opset, and converts stored integers to real numbers and back."""
@@ -52,8 +50,13 @@ class QdqNodes(Nodes):
             else self.Cast(value, to=require_onnx_type(storage.dtype))
         )
 
-    def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
-        """Return the float32 numbers that stored integers in an order stand for."""
+    def dequantize(
+        self, x: Operand, storage: Storage, order: Order, *, zero_point: bool = True
+    ) -> Value:
+        """Return the float32 numbers that stored integers in an order stand for.
+
+        Without `zero_point` the node has a zero point only if it is not 0.
+        """
         quantization = _expect_quantization(storage)
         value, wide = self._make_value(x), widen_subbyte(storage.dtype)
         if wide is not storage.dtype and value is not None and value.data is None:
@@ -65,7 +68,7 @@ class QdqNodes(Nodes):
             # OpenVINO makes integer products of data and weights that Mul scales, not of these.
             real = self.Clip(real) if storage.hides else real
         else:
-            real = self._emit_qdq("DequantizeLinear", x, storage, order)
+            real = self._emit_qdq("DequantizeLinear", x, storage, order, zero_point=zero_point)
         return self.annotate_like(x, real, DType.FLOAT32)
 
     def quantize(self, x: Operand, storage: Storage, order: Order) -> Value:
@@ -84,7 +87,9 @@ class QdqNodes(Nodes):
             return self.annotate(result, dtype, value.data.shape[axes])
         return result
 
-    def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
+    def _emit_qdq(
+        self, op_type: str, x: Operand, storage: Storage, order: Order, *, zero_point: bool = True
+    ) -> Value:
         quantization = _expect_quantization(storage)
         first, what = find_first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}"
         if storage.dtype is DType.INT16 and not self.supports(first, what):
@@ -93,7 +98,7 @@ class QdqNodes(Nodes):
         self.require(first, what)
         scale, zero = order_parameters(quantization, order)
         points = None
-        if _needs_zero_point(storage, order):
+        if zero.any() or (zero_point and _needs_zero_point(storage)):
             constant = self.make_separate_constant if storage.dtype is DType.INT8 else self.constant
             points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.constant(scale, DType.FLOAT32)
@@ -130,17 +135,13 @@ class QdqNodes(Nodes):
         return self.cast(self.Clip(value, *bounds), DType.INT16)
 
 
-def _needs_zero_point(storage: Storage, order: Order) -> bool:
+def _needs_zero_point(storage: Storage) -> bool:
     """Return whether a DequantizeLinear or QuantizeLinear must have a zero point, even if it is 0.
 
     DequantizeLinear of int32 must not have one. ONNX Runtime fuses Gemm and elementwise operators
-    only with zero points. It fuses products of blocks without zero points, too, and adds those of
-    the weights of a convolution itself (SetOptionalZeroPoint in qdq_actions.cc).
+    only with zero points. It fuses products of blocks without zero points, too.
     """
-    quantization = _expect_quantization(storage)
-    if quantization.block_size or (storage.adapts and len(order) > _MATRIX):
-        return bool(quantization.zero_point.any())
-    return storage.dtype is not DType.INT32
+    return storage.dtype is not DType.INT32 and not _expect_quantization(storage).block_size
 
 
 def _expect_quantization(storage: Storage) -> Quantization:

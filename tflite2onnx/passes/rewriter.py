@@ -110,9 +110,10 @@ class Rewriter:
 def make_like(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     """Return a tensor that is computed, "<like>/<name>", with the dtype and scale of another.
 
-    The shape is that of the other tensor too, unless `shape` is given.
+    The shape is that of the other tensor too, unless `shape` is given. TensorFlow's converter joins
+    the names of all operators that it fuses by semicolons; the new name has the first of them.
     """
-    new = replace(like, name=f"{like.name}/{name}", data=None)
+    new = replace(like, name=f"{like.name.partition(';')[0]}/{name}", data=None)
     return new if shape is None else replace(new, shape=shape, shape_signature=())
 
 

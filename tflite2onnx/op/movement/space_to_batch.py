@@ -279,15 +279,19 @@ class Blocks(ImageOperator):
     def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
         last = make_identity(x.rank)
-        pixels = x if x.order == last else g.Transpose(x, perm=[0, 2, 3, 1])
-        if g.canonical:
-            rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
-        else:
-            a, b, size = split
-            places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
-            rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
-        made = g.reshape(rows, y.with_order(last).sizes)
-        return made if y.order == last else g.Transpose(made, perm=[0, 3, 1, 2])
+
+        def swap(value: View | Value) -> Value:
+            pixels = value if x.order == last else g.Transpose(value, perm=[0, 2, 3, 1])
+            if g.canonical:
+                rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
+            else:
+                a, b, size = split
+                places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
+                rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
+            made = g.reshape(rows, y.with_order(last).sizes)
+            return made if y.order == last else g.Transpose(made, perm=[0, 3, 1, 2])
+
+        return g.with_compute_type("Gather", x.dtype, swap, x)
 
     def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
