@@ -24,6 +24,7 @@ from tflite2onnx.builder.builder import (
     walk_nodes,
 )
 from tflite2onnx.builder.join_reshapes import join_reshapes
+from tflite2onnx.builder.keep_float_weights import keep_float_weights
 from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
 from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
@@ -141,6 +142,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
     if not g.canonical:
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
+        distinct = keep_float_weights(g, distinct, ends_of_graph)
     distinct = omit_zero_states(distinct)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
     live, widened = widen_blocks(g, live, ends_of_graph)
