@@ -5,7 +5,7 @@ computes each element, or each row, for itself becomes
 
     RESHAPE(ADD(RESHAPE(x), RESHAPE(y)))    of matrices [batch * rows, features]
 
-so that all RESHAPE between layers are dropped (`builder.join_reshapes`). An operator is changed if
+so that all RESHAPE between layers are dropped (`join_reshapes`). An operator is changed if
 
 1. it computes each element or normalizes along the last axis; its operands have three axes, or are
    constants of one element, of the last axis or of all axes;

@@ -1,4 +1,4 @@
-"""builder/keep_float_weights.py: ONNX Runtime does not round float weights between integers."""
+"""builder/rewrites/keep_float_weights.py: ONNX Runtime does not round these weights."""
 
 from __future__ import annotations
 
