@@ -34,45 +34,33 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import OPERATORS
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import as_builtin, make_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
-_Function = Callable[..., Array]
-
 # All operands have one degree, which is that of the result.
-_SUMS: Mapping[str, _Function] = {
-    "ABS": np.abs,
-    "ADD": np.add,
+_SUMS = (
+    *("ABS", "ADD", "CAST", "LEAKY_RELU", "MAXIMUM", "MINIMUM", "NEG", "RELU", "SUB"),
+    "ZEROS_LIKE",
+)
+# All operands have one degree; that of the result is 0.
+_COMPARISONS = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_NOT", "SIGN")
+_PRODUCTS = ("DIV", "MUL", "PRELU")  # the degree of the result is the sum of the degrees
+# The first operand has degree 0, and the others have one degree.
+_CHOICES = ("SELECT", "SELECT_V2")
+_CODES = (*_SUMS, *_COMPARISONS, *_PRODUCTS, *_CHOICES)
+# Functions of operators whose rows have none that the converter may fold constants with.
+_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "CAST": lambda x: x.astype(np.float32),
     "LEAKY_RELU": lambda x, alpha: np.where(x > 0, x, alpha * x),
-    "MAXIMUM": np.maximum,
-    "MINIMUM": np.minimum,
-    "NEG": np.negative,
-    "RELU": lambda x: np.maximum(x, 0),
-    "SUB": np.subtract,
-    "ZEROS_LIKE": np.zeros_like,
-}
-# All operands have one degree; that of the result is 0.
-_COMPARISONS: Mapping[str, _Function] = {
-    "GREATER": np.greater,
-    "GREATER_EQUAL": np.greater_equal,
-    "LESS": np.less,
-    "LESS_EQUAL": np.less_equal,
-    "LOGICAL_NOT": np.logical_not,
-    "SIGN": np.sign,
-}
-# The degree of the result is the sum of the degrees.
-_PRODUCTS: Mapping[str, _Function] = {
-    "DIV": np.divide,
-    "MUL": np.multiply,
     "PRELU": lambda x, slopes: np.where(x > 0, x, slopes * x),
+    "RELU": lambda x: np.maximum(x, 0),
+    "SIGN": np.sign,
+    **dict.fromkeys(_CHOICES, np.where),
 }
-# The first operand has degree 0, and the others have one degree.
-_CHOICES: Mapping[str, _Function] = {"SELECT": np.where, "SELECT_V2": np.where}
-_FUNCTIONS = {**_SUMS, **_COMPARISONS, **_PRODUCTS, **_CHOICES}
 _CONSTANT_SECOND = ("DIV", "PRELU")  # otherwise the degree is none, or depends on signs
-_CODES = {0.0: "RELU", -1.0: "ABS"}  # by slope
+_RECTIFIERS = {0.0: "RELU", -1.0: "ABS"}  # by slope
 _DEEPEST = 8  # tensors on which a result may depend
 _MOST = 1 << 20  # elements of a constant
 _CLOSE = 1e-6
@@ -96,7 +84,7 @@ def fuse_rectifiers(graph: Graph) -> Graph:
     functions: dict[Tensor, dict[Tensor, _Homogeneous]] = {}
 
     def change(op: Op) -> list[Op]:
-        if not op.is_builtin(*_FUNCTIONS) or op.activation not in {"NONE", "RELU"}:
+        if not op.is_builtin(*_CODES) or op.activation not in {"NONE", "RELU"}:
             return [op]
         found = _find_functions(op, functions)
         functions[op.outputs[0]] = dict([*found.items()][-_DEEPEST:])
@@ -146,10 +134,13 @@ def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | N
     degree = _find_degree(op, operands)
     if degree is None:
         return None
+    compute = _FUNCTIONS.get(op.code) or OPERATORS[op.code].rows[op.code].numpy
     parameters = [op.options.alpha] if op.code == "LEAKY_RELU" else []
     sides = []
     for values in zip(*((each.above, each.below) for each in operands), strict=True):
-        side = _FUNCTIONS[op.code](*values, *parameters)
+        side = compute(*values, *parameters)
+        if side is None:  # a divisor is 0
+            return None
         sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
     return _Homogeneous(degree, *sides)
 
@@ -178,7 +169,7 @@ def _make_rectifier(op: Op, x: Tensor, function: _Homogeneous) -> Op | None:
     if not np.all(np.abs(function.above - 1) <= _CLOSE) or not np.all(np.isfinite(slopes)):
         return None
     slope = float(slopes.flat[0])
-    code = "PRELU" if np.any(slopes != slope) else _CODES.get(slope, "LEAKY_RELU")
+    code = "PRELU" if np.any(slopes != slope) else _RECTIFIERS.get(slope, "LEAKY_RELU")
     same = op.is_builtin(code) and op.inputs[0] is x and op.activation == "NONE"
     if same or np.all(slopes == 1):
         return None
