@@ -199,9 +199,7 @@ ROWS: dict[str, Row] = {
         for size in ((32, 12), (24, 48))
     },
     **{
-        f"upsampling, {size}": Row(
-            "patterns.fuse_repeats", lambda size=size: spell_upsampling(*size)
-        )
+        f"upsampling, {size}": Row(REARRANGEMENTS, lambda size=size: spell_upsampling(*size))
         for size in ((16, 128), (64, 32))
     },
     **{

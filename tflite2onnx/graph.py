@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+T = TypeVar("T")
 
 
 class Options(Mapping[str, Any]):
@@ -173,6 +175,17 @@ class Graph:
     def readers(self) -> Readers:
         """The operators by the tensors that they read, in sub-graphs too."""
         return Readers(self)
+
+    @cached_property
+    def _analyses(self) -> dict[Callable[[Graph], Any], Any]:
+        return {}
+
+    def analyze(self, analysis: Callable[[Graph], T]) -> T:
+        """Return what a function finds in the graph; it is called once."""
+        if analysis not in self._analyses:
+            self._analyses[analysis] = analysis(self)
+        found: T = self._analyses[analysis]
+        return found
 
     def walk_ops(self) -> Iterator[Op]:
         """Yield all operators; the operators of sub-graphs follow the operator that runs them."""

@@ -174,10 +174,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
     # Unrolled layers unpack sequences and pack them again.
     apply_pattern("UNPACK SPLIT", "patterns.join_parts"),
-    # Images with axes split and merged again would need Transposes.
-    apply_pattern("TRANSPOSE", "patterns.fuse_rearrangements"),
-    # Keras repeats rows and columns of images, which ONNX resizes.
-    apply_pattern("BROADCAST_TO TILE", "patterns.fuse_repeats"),
+    # Images with axes split and merged again would need Transposes; repeated pixels are resized.
+    apply_pattern("BROADCAST_TO TILE TRANSPOSE", "patterns.fuse_rearrangements"),
     # Behind the activations that contain rectifiers.
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"

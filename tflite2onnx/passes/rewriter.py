@@ -96,6 +96,19 @@ class Rewriter:
             "RESHAPE", x, output=output, like=like, name=name, shape=shape, new_shape=new_shape
         )
 
+    def transpose(
+        self,
+        x: Tensor,
+        order: Sequence[int],
+        *,
+        like: Tensor | None = None,
+        name: str = "",
+        output: Tensor | None = None,
+    ) -> Tensor:
+        """Add TRANSPOSE by a constant permutation; see `op`."""
+        shape, constant = tuple(x.shape[i] for i in order), make_int32(f"{x.name}/order", order)
+        return self.op("TRANSPOSE", x, constant, output=output, like=like, name=name, shape=shape)
+
     def crop(self, x: Tensor, first: Sequence[int], y: Tensor) -> Tensor:
         """Add SLICE from the first row and column of an image to the size of an output."""
         begin = make_int32(f"{y.name}/begin", [0, *first, 0])

@@ -48,6 +48,17 @@ def test_every_opset_equals_litert(opset: int) -> None:
         check(blocks("SPACE_TO_DEPTH", [2, 6, 10, 2], [2, 3, 5, 8], 2, dtype=dtype), opset=opset)
 
 
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+def test_blocks_of_constants_need_no_node(code: str) -> None:
+    shapes = [2, 3, 7, 20], [2, 6, 14, 5]
+    image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
+    m = Build()
+    constant = m.constant(np.arange(840, dtype=np.float32).reshape(image))
+    (moved,) = m.op(code, [constant], [made], block_size=2)
+    m.output(*m.op("ADD", [m.input(made), moved], [made]))
+    assert [node.op_type for node in check(m.bytes()).model.graph.node] == ["Add"]
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
 def test_blocks_of_stored_integers_equal_litert(code: str, dtype: str) -> None:

@@ -16,9 +16,9 @@ A pattern matches a value, which is a tensor of a graph, or a formula of a recur
     Shared(p)               p; operators outside of the match may read what its operators compute
     Activated(p)            p; its last operator may apply an activation
 
-and, composed of these, `through` and `maybe`. No operator outside a match reads the tensors between
-its operators, unless they are `Shared`, so that the operators are dead once the last of them is
-replaced.
+and, composed of these, `any_of`, `through` and `maybe`. No operator outside a match reads the
+tensors between its operators, unless they are `Shared`, so that the operators are dead once the
+last of them is replaced.
 """
 
 from __future__ import annotations
@@ -74,9 +74,14 @@ class Activated:
     pattern: Pattern
 
 
+def any_of(codes: Iterable[str], *inputs: Any) -> OneOf:  # noqa: ANN401 - patterns, options, ...
+    """Return the pattern of an operator that has one of several codes."""
+    return OneOf(*((code, *inputs) for code in codes))
+
+
 def through(pattern: Pattern, *codes: str) -> OneOf:
     """Return the pattern of a value, or of a RESHAPE (or another operator) of it."""
-    return OneOf(pattern, *((code, pattern, ...) for code in codes or ("RESHAPE",)))
+    return OneOf(pattern, any_of(codes or ("RESHAPE",), pattern, ...))
 
 
 def maybe(code: str, pattern: Pattern, other: Pattern) -> OneOf:
@@ -211,12 +216,12 @@ def _are_equal(a: object, b: object) -> bool:
 
 
 class Match(NamedTuple):
-    """A match of a pattern: its last operator, its tensors by their names, and its operators."""
+    """A match of a pattern: its last operator, tensors by their names, operators, and the graph."""
 
     last: Op
     tensors: Mapping[str, Tensor]
     ops: tuple[Op, ...]
-    matcher: GraphMatcher
+    graph: Graph
 
     @property
     def x(self) -> Tensor:
@@ -228,14 +233,9 @@ class Match(NamedTuple):
         """The output of the last operator."""
         return self.last.outputs[0]
 
-    @property
-    def graph(self) -> Graph:
-        """The graph of the operators."""
-        return self.matcher.graph
-
     def analyze(self, analysis: Callable[[Graph], T]) -> T:
-        """Return what a function finds in the graph; it is called once for each round."""
-        return self.matcher.analyze(analysis)
+        """Return what a function finds in the graph; see `Graph.analyze`."""
+        return self.graph.analyze(analysis)
 
     def number(self, name: str, default: float | None = None) -> float | None:
         """Return the only element of a constant, None if there is another number of elements."""
@@ -267,14 +267,6 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def __init__(self, graph: Graph, *, floats: bool = True) -> None:
         self.graph, self._floats = graph, floats
-        self._analyses: dict[Callable[[Graph], Any], Any] = {}
-
-    def analyze(self, analysis: Callable[[Graph], T]) -> T:
-        """Return what a function finds in the graph, for which it is called once."""
-        if analysis not in self._analyses:
-            self._analyses[analysis] = analysis(self.graph)
-        found: T = self._analyses[analysis]
-        return found
 
     def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
         """Yield the matches of a pattern with the operators that end in this operator."""
@@ -282,7 +274,7 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
             made = [t for each in ops if each is not op for t in each.outputs]
             if not made or all(self.graph.readers.are_among({*ops, op}, t) for t in made):
                 tensors = {k: v for k, v in values.items() if isinstance(v, Tensor)}
-                yield Match(op, tensors, ops, self)
+                yield Match(op, tensors, ops, self.graph)
 
     def find_step(self, value: Tensor | Op, code: str) -> Step[Tensor | Op] | None:
         """Return the operator of a code that computes a tensor, None if it runs sub-graphs."""
