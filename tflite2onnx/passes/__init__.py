@@ -189,10 +189,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
-    # Convolutions of the rows of an image, in a batch of all rows.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
-    # Convolutions of sequences become convolutions of images before they are fused.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
+    # Convolutions of sequences and rows become convolutions of images before they are fused.
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.compute_images"),
     # One Conv with a dilation instead of three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.

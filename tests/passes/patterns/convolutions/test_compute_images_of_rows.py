@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/keep_rows.py: rows of images that RESHAPE puts into the batch."""
+"""Rows of images that RESHAPE puts into the batch become images; see compute_images.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.convolutions.keep_rows import keep_rows
+from tflite2onnx.passes.patterns.convolutions.compute_images import compute_images
 
 STEP = "padding=VALID, stride_w=1, stride_h=1, dilation_w_factor=1, dilation_h_factor=1"
 FILTERS = f"float32[5,1,3,4], float32[5], {STEP}"
@@ -37,7 +37,7 @@ def list_nodes(text: str) -> list[str]:
 
 
 def test_reshapes_around_a_convolution_are_dropped() -> None:
-    assert_rewritten(keep_rows, BEFORE, AFTER)
+    assert_rewritten(compute_images, BEFORE, AFTER)
 
 
 def test_operators_become_one_dilated_convolution() -> None:
@@ -98,7 +98,7 @@ def test_convolution_with_padded_columns_reads_images() -> None:
         y: float32[1,2,5,5] = RESHAPE(c, [1, 2, 5, 5])
         return y
     """
-    assert [op.code for op in keep_rows(parse_graph(text)).ops] == ["CONV_2D", "RESHAPE"]
+    assert [op.code for op in compute_images(parse_graph(text)).ops] == ["CONV_2D", "RESHAPE"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_other_operators_on_rows_stay(operation: str) -> None:
         y: float32[1,2,4,5] = RESHAPE(c, [1, 2, 4, 5])
         return y
     """
-    check_unchanged(keep_rows, parse_graph(text))
+    check_unchanged(compute_images, parse_graph(text))
 
 
 @pytest.mark.parametrize(("old", "new"), [("1,2,6,4", "n,2,6,4"), ("2,1,6,4", "1,2,6,4")])
@@ -131,4 +131,4 @@ def test_other_reshapes_stay(old: str, new: str) -> None:
         c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})
         return c
     """
-    check_unchanged(keep_rows, parse_graph(text))
+    check_unchanged(compute_images, parse_graph(text))

@@ -1,25 +1,25 @@
-"""RESHAPE between sequences and images moves away from the convolution.
+"""Operators on sequences, and on rows in the batch, compute the images of convolutions instead.
 
-TFLite convolves a sequence [N, T, C] as an image [N, 1, T, C] or [N, T, 1, C]. Keras pads the
-sequence before that, and spreads it over the batch if the convolution is dilated:
+TFLite convolves a sequence [N, T, C] as an image [N, 1, T, C] or [N, T, 1, C], and Keras the rows
+of an image [N, H, W, C] as [N H, 1, W, C]. Keras pads sequences before that, and spreads them over
+the batch if the convolution is dilated:
 
     PAD, SPACE_TO_BATCH_ND, RESHAPE, CONV_2D, RESHAPE, BATCH_TO_SPACE_ND, TANH, ...
     RESHAPE, PAD, SPACE_TO_BATCH_ND, CONV_2D, BATCH_TO_SPACE_ND, TANH, ..., RESHAPE
 
-The second form, which this pass makes of the first one, becomes one convolution
-(`fuse_convolutions`), and a RESHAPE cancels the RESHAPE of the next convolution. An operator moves
+This pass makes the second form of the first. `fuse_convolutions` then makes one convolution of
+three operators, and RESHAPE meets RESHAPE, or rows that are an image again need none. The networks
+take half the time in ONNX Runtime: a WaveNet, and one of licence plates with 1 Transpose in place
+of 28 (docs/performance.md).
 
-1. to the other side of a RESHAPE that only adds or removes an axis of size 1 of an image that a
-   convolution reads or writes;
-2. before a convolution: if only the convolution reads its output, perhaps through operators that
-   move too;
-3. behind a convolution: if all its operands are moved images of one shape, or constants of one axis
-   at most;
-4. if all sizes but the batch are fixed, and paddings, crops and blocks are constant;
-5. BATCH_TO_SPACE_ND and SPACE_TO_BATCH_ND: if the convolution may be dilated. On images the two
-   take more time than on sequences.
-
-A WaveNet takes half the time in ONNX Runtime (docs/performance.md).
+1. An operator moves before a RESHAPE to sequences or rows if all its operands are these, of images
+   of one shape, or constants of one axis at most. It is elementwise; or, of sequences,
+   BATCH_TO_SPACE_ND behind a convolution that may be dilated, because on images the operator takes
+   more time; or, of rows, a convolution with windows and strides of height 1 that pads no rows and
+   does not quantize float data, which it would do row by row.
+2. PAD, and SPACE_TO_BATCH_ND if the convolution may be dilated, move behind a RESHAPE to images
+   that only convolutions read, if nothing else reads their output.
+3. All sizes are fixed, but for the batch of sequences; paddings, crops and blocks are constant.
 
 This is no rule (`rules.py`): an operator moves if all operators before it have moved.
 """
@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Graph, Op, copy_op
+from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import ELEMENTWISE, RESHAPES, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS, may_be_dilated
@@ -36,136 +37,151 @@ from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
 
-_SEQUENCE = 3  # axes
-# The operators that this pass moves, with the number of their inputs.
-_INPUTS = {"PAD": 2, "SPACE_TO_BATCH_ND": 3, "BATCH_TO_SPACE_ND": 3}
 
-
-def reshape_sequences(graph: Graph) -> Graph:
-    """Return the graph with RESHAPE before the padding and behind elementwise operators."""
+def compute_images(graph: Graph) -> Graph:
+    """Return the graph with images in place of sequences and rows around convolutions."""
     if graph.codes.isdisjoint(RESHAPES):
         return graph
     mover = _Mover(graph)
-    changed = graph.rewrite(lambda op: mover.move(op) or (op,))
+    changed = graph.rewrite(mover.change, mover.known)
     # `fuse_convolutions` must not find the old readers of a convolution.
     return graph if changed is graph else eliminate_dead_operators(changed)
 
 
 class _Mover:
-    """Moves RESHAPE, in order of execution."""
+    """Replaces operators, in order of execution; `known` are equal images by tensors."""
 
     def __init__(self, graph: Graph) -> None:
+        self.known: dict[Tensor, Tensor] = {}
         self._graph = graph
         self._outer = {*graph.ops}  # whose outputs sub-graphs read too, but not the reverse
+        self._outputs = {*graph.walk_outputs()}
         self._convolutions = {op for op in graph.walk_ops() if op.is_builtin(*CONVOLUTIONS)}
         self._dilatable = {op for op in self._convolutions if may_be_dilated(op)}
-        self._images: dict[Tensor, tuple[Tensor, int]] = {}  # of sequences, with the added axis
+        self._images: dict[Tensor, Tensor] = {}  # of sequences and rows
 
-    def move(self, op: Op) -> list[Op]:
-        """Return the operators that replace an operator; [] if none moves."""
-        if op.is_builtin(*RESHAPES):
-            x, y = op.operand(0), op.outputs[0]
-            if self._graph.producers.get(x) in self._convolutions:
-                axis = _find_new_axis(y, x)
-                self._images |= {} if axis is None else {y: (x, axis)}
-            elif self._graph.readers.are_among(self._convolutions, y):
-                return self._move_back(op, _find_new_axis(x, y))
-        if op.is_builtin("BATCH_TO_SPACE_ND", *ELEMENTWISE):
-            return self._move_ahead(op)
-        return []
+    def change(self, op: Op) -> list[Op]:
+        """Return the operators that replace an operator."""
+        op = op.with_inputs(self.known)
+        if not op.is_builtin(*RESHAPES):
+            return self._compute_image(op)
+        x, y = op.operand(0), op.outputs[0]
+        if x.dtype is not y.dtype or not same_scale(x, y):
+            return [op]
+        if x in self._images and self._images[x].sizes == y.sizes:
+            if y in self._outputs:
+                return [copy_op(op, self._images[x], y)]
+            self.known[y] = self._images[x]
+            return []
+        is_convolved = self._graph.producers.find(x) in self._convolutions
+        if _has_rows(x, y) or (is_convolved and _find_new_axis(y, x)):
+            self._images[y] = x
+        if self._graph.readers.are_among(self._convolutions, y):
+            return self._pad_image(op, _find_new_axis(x, y))
+        return [op]
 
-    def _move_back(self, op: Op, axis: int | None) -> list[Op]:
-        """Return RESHAPE to an image, and then the operators that were before it."""
-        x, before = op.operand(0), [op]
-        while True:
-            producer = find_producer(x, self._graph, *_INPUTS)
-            if not _pads(producer) or self._find_image(x, axis):
-                break
-            spreads = producer.is_builtin("SPACE_TO_BATCH_ND")
-            if spreads and not self._graph.readers.are_among(self._dilatable, op.outputs[0]):
+    def _compute_image(self, op: Op) -> list[Op]:
+        """Return an operator on images, and RESHAPE of its output: case 1."""
+        images = [self._images.get(t) for t in op.present if not t.has_data]
+        shapes = {image.shape for image in images if image}
+        if None in images or len(shapes) != 1:
+            return [op]
+        (old,) = shapes
+        shape = self._find_shape(op, old)
+        if not shape:
+            return [op]
+        rewriter, y = Rewriter(op), op.outputs[0]
+        inputs = op.with_inputs(self._images).inputs
+        if op.is_builtin("BATCH_TO_SPACE_ND"):
+            inputs = (inputs[0], *_widen_constants(op, old.index(1, 1)))
+        name = "rows" if y.rank == len(shape) else "image"
+        image = rewriter.op(op.code, *inputs, like=y, name=name, shape=shape, **op.options)
+        rewriter.reshape(image, output=y)
+        self._images[y] = image
+        return rewriter.ops
+
+    def _find_shape(self, op: Op, image: Shape) -> Shape:
+        """Return the shape of what an operator makes of images, () unless it is one of case 1."""
+        if not op.is_builtin("BATCH_TO_SPACE_ND", *CONVOLUTIONS, *ELEMENTWISE):
+            return ()
+        x, weights, y = op.operand(0), op.operand(1), op.outputs[0]
+        if op.is_builtin(*ELEMENTWISE):
+            alike = all(t.rank <= 1 if t.has_data else t.sizes == y.sizes for t in op.present)
+            return image if alike else ()
+        if op.is_builtin(*CONVOLUTIONS):
+            top, _, bottom, _ = op.options.get("pads", (0, 0, 0, 0))
+            rows = (weights.shape[1], op.options.get("stride_h"), top, bottom) == (1, 1, 0, 0)
+            alone = rows and weights.has_data and not is_hybrid(x, weights)
+            return (*image[:2], *y.shape[2:]) if alone else ()
+        dilatable = self._graph.producers.find(self._images[x]) in self._dilatable
+        joins = dilatable and _moves_sequences(op)
+        return _insert_axis(y.shape, image.index(1, 1)) if joins else ()
+
+    def _pad_image(self, op: Op, axis: int) -> list[Op]:
+        """Return RESHAPE to an image, and then the operators that were before it: case 2."""
+        x, y, before = op.operand(0), op.outputs[0], list[Op]()
+        while axis and not self._find_image(x, axis):
+            producer = find_producer(x, self._graph, "PAD", "SPACE_TO_BATCH_ND")
+            dilatable = self._graph.readers.are_among(self._dilatable, y)
+            if not _moves_sequences(producer) or not (producer.code == "PAD" or dilatable):
                 break
             before.append(producer)
             x = producer.operand(0)
-        if axis is None or len(before) == 1:
-            return []
-        rewriter, known = Rewriter(op), self._find_image(x, axis)
-        image = known or x
-        if not known:
+        if not before:
+            return [op]
+        rewriter, image = Rewriter(op), self._find_image(x, axis)
+        if not image:
             image = rewriter.reshape(x, _insert_axis(x.shape, axis), like=x, name="image")
             if op in self._outer:
-                self._images[x] = (image, axis)
-        for each in before[:0:-1]:
-            output = op.outputs[0] if each is before[1] else None
-            image = _apply_to_image(rewriter, each, (image,), axis, output)
+                self._images[x] = image
+        for each in reversed(before):
+            made = each.outputs[0]
+            image = rewriter.op(
+                each.code,
+                image,
+                *_widen_constants(each, axis),
+                output=y if each is before[0] else None,
+                like=made,
+                name="image",
+                shape=_insert_axis(made.shape, axis),
+                **each.options,
+            )
         return rewriter.ops
 
-    def _find_image(self, sequence: Tensor, axis: int | None) -> Tensor | None:
-        image, added = self._images.get(sequence, (None, None))
-        return image if added == axis else None
-
-    def _move_ahead(self, op: Op) -> list[Op]:
-        """Return an operator on images, and RESHAPE of its output."""
-        y = op.outputs[0]
-        data = [t for t in op.present if not t.has_data]
-        images = [self._images[t] for t in data if t in self._images]
-        axes = {axis for _, axis in images}
-        if len(images) < len(data) or len(axes) != 1 or y.rank != _SEQUENCE or not _is_fixed(y):
-            return []
-        if op.is_builtin("BATCH_TO_SPACE_ND"):
-            fits = _pads(op) and self._graph.producers.get(images[0][0]) in self._dilatable
-        else:
-            constants = [t for t in op.present if t.has_data]
-            fits = all(t.sizes == y.sizes for t in data) and all(t.rank <= 1 for t in constants)
-        if not fits:
-            return []
-        (axis,) = axes
-        rewriter = Rewriter(op)
-        operands = tuple(self._images[t][0] if t in self._images else t for t in op.inputs if t)
-        image = _apply_to_image(rewriter, op, operands, axis, None)
-        rewriter.reshape(image, output=y)
-        self._images[y] = (image, axis)
-        return rewriter.ops
+    def _find_image(self, sequence: Tensor, axis: int) -> Tensor | None:
+        image = self._images.get(sequence)
+        return image if image and image.shape == _insert_axis(sequence.shape, axis) else None
 
 
-def _apply_to_image(
-    rewriter: Rewriter, op: Op, inputs: tuple[Tensor, ...], axis: int, output: Tensor | None
-) -> Tensor:
-    """Add an operator on sequences as an operator on images; return its output."""
-    y = op.outputs[0]
-    if op.code in _INPUTS:
-        first = 0 if op.code == "PAD" else 1  # the first axis that the constants describe
-        parameters = [t.values for t in op.present[1:]]
-        # Along the new axis a block is one element, and there is no padding.
-        wide = [np.insert(each, axis - first, int(each.ndim == 1), 0) for each in parameters]
-        names = (f"{y.name}/image/{i}" for i in range(len(wide)))
-        inputs = (inputs[0], *map(make_int32, names, wide))
-    shape = _insert_axis(y.shape, axis)
-    return rewriter.op(
-        op.code, *inputs, output=output, like=y, name="image", shape=shape, **op.options
-    )
+def _widen_constants(op: Op, axis: int) -> list[Tensor]:
+    """Return paddings, crops and blocks of sequences for images with an axis of size 1."""
+    first = 0 if op.code == "PAD" else 1  # the first axis that the constants describe
+    # Along the new axis a block is one element, and there is no padding.
+    wide = (np.insert(t.values, axis - first, int(t.rank == 1), 0) for t in op.present[1:])
+    return [make_int32(f"{op.outputs[0].name}/image/{i}", each) for i, each in enumerate(wide)]
 
 
-def _pads(op: Op) -> bool:
-    """Return whether an operator pads or spreads sequences by constants: condition 4."""
-    x = op.operand(0)
-    if not op.is_builtin(*_INPUTS) or len(op.inputs) != _INPUTS[op.code]:
-        return False
-    tensors = (x, *op.outputs)
-    if not all(t.rank == _SEQUENCE and _is_fixed(t) and t.dtype is x.dtype for t in tensors):
-        return False
-    if not same_scale(*tensors):
-        return False
-    return all(t.has_data for t in op.present[1:])
+def _moves_sequences(op: Op) -> bool:
+    """Return whether an operator pads, spreads or joins sequences by constants: case 3."""
+    tensors = (op.operand(0), *op.outputs)
+    fixed = all(t.rank == 3 and _is_fixed(t) for t in tensors) and same_scale(*tensors)
+    return fixed and all(t.has_data for t in op.present[1:])
 
 
-def _find_new_axis(sequence: Tensor, image: Tensor) -> int | None:
-    """Return the axis of size 1 that only the image has, None if the shapes differ otherwise."""
-    alike = sequence.dtype is image.dtype and same_scale(sequence, image)
-    if sequence.rank != _SEQUENCE or not (_is_fixed(sequence) and alike):
-        return None
+def _find_new_axis(sequence: Tensor, image: Tensor) -> int:
+    """Return the axis of size 1 that only the image has, 0 if the shapes differ otherwise."""
     sizes = image.sizes
-    ones = [i for i in (1, 2) if sizes[i : i + 1] == (1,)]
-    return next((i for i in ones if (*sizes[:i], *sizes[i + 1 :]) == sequence.sizes), None)
+    axis = sizes.index(1, 1) if 1 in sizes[1:3] else 0
+    alike = (*sizes[:axis], *sizes[axis + 1 :]) == sequence.sizes
+    return axis if alike and _is_fixed(sequence) else 0
+
+
+def _has_rows(x: Tensor, y: Tensor) -> bool:
+    """Return whether RESHAPE puts the rows of an image into the batch."""
+    if x.rank != 4 or x.symbols or y.symbols:
+        return False
+    count, height, width, channels = x.shape
+    return height > 1 and y.shape == (count * height, 1, width, channels)
 
 
 def _is_fixed(tensor: Tensor) -> bool:
