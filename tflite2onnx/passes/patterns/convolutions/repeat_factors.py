@@ -28,28 +28,25 @@ _MOST = 1 << 19  # elements of an image
 
 def _resize_pixel(found: Match) -> list[Op]:
     """Return the pixel with the size of the image, and the product; [] unless 1 to 3 hold."""
-    op, x, pixel = found.last, found.tensors["x"], found.tensors["pixel"]
-    images, y = found.analyze(find_images), op.outputs[0]
-    if x not in images or pixel not in images or {1, 2} & set(y.symbols):
+    x, pixel, y = found.x, found.tensors["pixel"], found.output
+    if not found.analyze(find_images) >= {x, pixel} or {x, y} & found.analyze(find_integer_images):
         return []
-    if {x, y} & found.analyze(find_integer_images):
+    single = (y.sizes[0], 1, 1, y.sizes[-1])
+    if x.sizes != y.sizes or pixel.sizes != single or y.sizes == single:
         return []
-    (_, *size, _), single = y.shape, (y.sizes[0], 1, 1, y.sizes[-1])
-    if x.sizes != y.sizes or pixel.sizes != single or size == [1, 1]:
+    if {1, 2} & y.symbols.keys() or prod(y.shape[1:]) > _MOST:
         return []
-    if prod(y.shape[1:]) > _MOST:
-        return []
-    rw = Rewriter(op)
+    rw = Rewriter(found.last)
     repeated = rw.op(
         "RESIZE_NEAREST_NEIGHBOR",
         pixel,
-        make_int32(f"{pixel.name}/size", size),
+        make_int32(f"{pixel.name}/size", y.shape[1:3]),
         like=y,
         name="repeated",
         align_corners=False,
         half_pixel_centers=False,
     )
-    rw.op(op.code, x, repeated, output=y, **op.options)
+    rw.op(found.last.code, x, repeated, output=y, **found.last.options)
     return rw.ops
 
 

@@ -24,33 +24,23 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.operands import find_images
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import Array, Tensor
 
 
 def _make_convolutions(found: Match) -> list[Op]:
-    x, slopes = found.x, found.tensors["slope#"]
-    if x not in found.analyze(find_images) or not found.keeps_shape() or not is_float(slopes):
+    x, y, slopes = found.x, found.output, found.tensors["slope#"]
+    each = slopes.shape[-1:] == x.shape[-1:] == (slopes.elements,)
+    if not each or x not in found.analyze(find_images):
         return []
-    if slopes.shape[-1:] != x.shape[-1:] or slopes.elements != x.shape[-1]:
-        return []
-    vector = slopes.values.astype(np.float32).reshape(1, 1, 1, -1)
-    rw = Rewriter(found.last)
-    bend = _scale_channels(rw, x, -np.abs(1 - vector), "bend", "RELU")
-    bend = _scale_channels(rw, bend, np.sign(1 - vector), "signed")
-    rw.op("ADD", bend, x, output=found.output, fused_activation_function="NONE")
+    bend = 1 - slopes.values.astype(np.float32).reshape(1, 1, 1, -1)
+    rw, code = Rewriter(found.last), "DEPTHWISE_CONV_2D"
+    below = rw.convolve(code, x, -np.abs(bend), like=y, name="bend", activation="RELU")
+    signed = rw.convolve(code, below, np.sign(bend), like=y, name="signed")
+    rw.op("ADD", signed, x, output=y, fused_activation_function="NONE")
     return rw.ops
-
-
-def _scale_channels(
-    rw: Rewriter, x: Tensor, factors: Array, name: str, activation: str = "NONE"
-) -> Tensor:
-    """Add a depthwise convolution that multiplies each channel by a factor."""
-    y = rw.source.outputs[0]
-    return rw.convolve("DEPTHWISE_CONV_2D", x, factors, like=y, name=name, activation=activation)
 
 
 split_prelu = Rules(
