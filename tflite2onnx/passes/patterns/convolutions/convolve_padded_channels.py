@@ -33,16 +33,14 @@ from functools import lru_cache, partial
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.operands import find_images, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.passes.patterns.convolutions.pad_channels import Channels
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 
-_IMAGE = 4  # axes
 _MOST = 1 << 18  # elements of the filters
-_WITH_FILTERS = 2  # inputs
 
 
 def convolve_padded_channels(graph: Graph) -> Graph:
@@ -55,31 +53,28 @@ def convolve_padded_channels(graph: Graph) -> Graph:
 
 
 def _make_convolution(found: Match) -> list[Op]:
-    x, pads, y = found.tensors["x"], found.tensors["pads#"].values, found.last.outputs[0]
-    if x not in found.analyze(find_images) or not is_float(x) or y.rank != _IMAGE:
+    x, y = found.x, found.output
+    if x not in found.analyze(find_images) or y in found.graph.walk_outputs():
         return []
-    if y in {*found.graph.walk_outputs()} or pads.shape != (_IMAGE, 2):
+    *others, before, after = found.list_integers("pads#")
+    if any(others) or min(before, after) < 0 or x.shape == y.shape:
         return []
-    before, after = (int(n) for n in pads[-1])
-    if np.any(pads[:-1]) or min(before, after) < 0 or before + after == 0:
+    if y.shape[-1] * x.shape[-1] > _MOST:
         return []
-    channels = x.shape[-1]
-    if (before + channels + after) * channels > _MOST:
-        return []
-    filters = np.zeros((before + channels + after, channels), np.float32)
-    filters[before : before + channels] = np.eye(channels)
+    filters = np.eye(y.shape[-1], x.shape[-1], -before, np.float32)
     rw = Rewriter(found.last)
     rw.convolve("CONV_2D", x, filters[:, None, None, :], output=y)
     return rw.ops
 
 
 def _copies_channels(op: Op) -> bool:
-    """Return whether the operator is a convolution that pads channels."""
-    if not op.is_builtin("CONV_2D") or len(op.present) != _WITH_FILTERS or op.activation != "NONE":
+    """Return whether the operator is a convolution that pads behind the channels."""
+    alone = op.is_builtin("CONV_2D") and len(op.present) == 2 and op.activation == "NONE"
+    if not alone or not has_unit_steps(op) or not is_float(op.operand(1)):
         return False
-    w, steps = op.operand(1), (op.options.get("stride_h"), op.options.get("stride_w"))
-    single = steps == w.shape[1:3] == (1, 1) and is_float(w) and w.has_data
-    return single and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
+    filters = op.operand(1).values
+    eye = np.eye(len(filters), filters.shape[-1])
+    return filters.shape[1:3] == (1, 1) and np.array_equal(filters[:, 0, 0, :], eye)
 
 
 def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Graph) -> Graph:
