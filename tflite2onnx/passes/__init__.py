@@ -37,6 +37,7 @@ GraphPass: TypeAlias = Callable[[Graph], Graph]
 _CONVOLUTIONS = "patterns.convolutions"
 _NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
+_KEEP_BLOCKS = f"{_CONVOLUTIONS}.keep_blocks"
 
 
 def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
@@ -246,15 +247,17 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.
-    apply_pattern("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
+    apply_pattern("PAD", f"{_KEEP_BLOCKS}:convolve_padded_channels"),
+    # A convolution that pads channels takes as long as any other.
+    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.pad_channels:leave_out_copies"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_pattern("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
+    apply_pattern("PRELU", f"{_KEEP_BLOCKS}:split_prelu"),
     # An image of few channels between two convolutions takes long to store and read.
     apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
-    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    apply_pattern("CONV_2D", f"{_KEEP_BLOCKS}:merge_groups"),
     # A product of an image and one pixel leaves the blocked layout of convolutions.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_KEEP_BLOCKS}:repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime slices channels outside of the blocked layout of convolutions.

@@ -28,21 +28,32 @@ padded together if
 
 The padded channels are finite numbers, which the next convolution multiplies by zeros.
 
+`leave_out_copies`: a convolution that copies channels and pads them with zeros (`keep_blocks`)
+takes as long as a layer of the network, and padded channels of a block no time at all: 24, 28 and
+32 channels are two blocks of 16. It is left out, and its input is computed with all channels, if
+condition 2 holds for the input and `cost` expects a shorter time of the graph: large images first,
+one by one. The short-range face detection takes 0.79 of the time, 0.89 with AVX2.
+
 This is no rule (`rules.py`): the channels of all images that correspond change together.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import ACTIVATIONS, is_float, normalize_axes
+from tflite2onnx.passes.operands import (
+    ACTIVATIONS,
+    has_unit_steps,
+    is_float,
+    normalize_axes,
+)
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
@@ -64,6 +75,38 @@ _ENOUGH = 3  # operators
 # The product of the multiplications with both blocks, relative to those without padding, up to
 # which padding is faster in the geometric mean.
 _MORE = 2.7
+
+
+def leave_out_copies(graph: Graph) -> Graph:
+    """Return the graph with padded channels in place of convolutions that only pad channels."""
+    copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
+    copies.sort(key=lambda copy: -copy.elements)
+    join_channels = lru_cache(maxsize=1)(Channels)
+    return keep_faster(graph, [partial(_leave_out, copy.name, join_channels) for copy in copies])
+
+
+def _copies_channels(op: Op) -> bool:
+    """Return whether the operator is a convolution that pads behind the channels."""
+    alone = op.is_builtin("CONV_2D") and len(op.present) == 2 and op.activation == "NONE"
+    if not alone or not has_unit_steps(op) or not is_float(op.operand(1)):
+        return False
+    filters = op.operand(1).values
+    eye = np.eye(len(filters), filters.shape[-1])
+    return filters.shape[1:3] == (1, 1) and np.array_equal(filters[:, 0, 0, :], eye)
+
+
+def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Graph) -> Graph:
+    """Return the graph without the convolution that computes an image, if condition 2 holds."""
+    outputs = {*graph.walk_outputs()}
+    for copy in filter(_copies_channels, graph.ops):
+        (y,), channels = copy.outputs, join_channels(graph)
+        root = channels.find(copy.operand(0))
+        if y.name == name and y not in outputs and root not in channels.fixed:
+            padded = channels.pad({root: y.shape[-1]}, graph)
+            source = padded.producers[y].operand(0)
+            ops = tuple(op for op in padded.ops if y not in op.outputs)
+            return replace(padded, ops=ops).replace_tensors({y: source})
+    return graph
 
 
 def pad_channels(graph: Graph) -> Graph:
