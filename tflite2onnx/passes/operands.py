@@ -5,10 +5,11 @@ from __future__ import annotations
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved, find_operator
 from tflite2onnx.op.movement.reshape_transpose import Reshape
-from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Tensor
 
+CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of volumes
 RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
 # Operators of sequences between convolutions, on each element.
 ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")

@@ -1,10 +1,10 @@
 """A convolution of few filters computes blocks of pixels: each pixel has filters of its own.
 
 ONNX Runtime computes filters in blocks: 16 with AVX-512, 8 with AVX2. The last convolution of a
-network that makes a picture has 3 filters, so most of a block is wasted, and LiteRT wastes it too.
-A convolution with strides of b computes b * b pixels at once: its windows are larger by b - 1, and
-each filter stands in it b * b times, moved by a pixel each time. DEPTH_TO_SPACE then puts the
-pixels in their places. The larger windows have more multiplications, but fill the blocks.
+network that makes a picture has 3 filters, so most of a block is wasted. A convolution with strides
+of b computes b * b pixels at once: its windows are larger by b - 1, and each filter stands in it
+b * b times, moved by a pixel each time. DEPTH_TO_SPACE then puts the pixels in their places. The
+larger windows have more multiplications, but fill the blocks.
 
 Time of the convolution with one of 1x1 filters before it, on one thread with AVX-512:
 
@@ -14,8 +14,8 @@ Time of the convolution with one of 1x1 filters before it, on one thread with AV
 
 A convolution is replaced if
 
-1. the image is float32; the filters are constant, float32 or int8 without zero points; so is the
-   bias;
+1. the image is float32, and filters and bias are constant, the filters float32 or int8 without
+   zero points;
 2. its strides and dilations are 1, it has no groups, and its height and width are known multiples
    of the size of a block;
 3. `cost` expects a shorter time, and the filters are small: see `_MOST`.

@@ -11,8 +11,7 @@ from math import prod, sqrt
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.operands import find_images
-from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS
+from tflite2onnx.passes.operands import CONVOLUTIONS, find_images
 from tflite2onnx.solver.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import Tensor
 

@@ -1,9 +1,8 @@
 """Fuse operators that are one convolution together.
 
-`fuse_dilated_convolutions`: early TensorFlow wrote a dilated convolution as SPACE_TO_BATCH_ND (one
-image for each offset of the pixels within a block), a convolution of these images, and
-BATCH_TO_SPACE_ND. The three become one convolution whose dilation is the block size and whose
-padding is the paddings minus the crops, if:
+`fuse_dilated_convolutions`: SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND, as early
+TensorFlow wrote a dilated convolution, become one convolution whose dilation is the block size and
+whose padding is the paddings minus the crops, if:
 
 1. the convolution has padding VALID, strides 1 and dilations 1, and does not quantize float data,
    which it would do image by image;
@@ -16,7 +15,7 @@ its padding, if:
 
 1. the operator has padding VALID or explicit pads, and MAX_POOL_2D reads floats that are not
    negative, with a number that is no padding in each window;
-2. PAD pads height and width only, by constants that are not negative, and keeps the scale;
+2. PAD pads height and width only, and keeps the scale;
 3. the operator reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
 
 ONNX Runtime does the second fusion for float models, but not for quantized models.
@@ -29,13 +28,12 @@ from itertools import chain
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op.common.hybrid import is_hybrid
-from tflite2onnx.passes.operands import find_positive, has_unit_steps, is_float
+from tflite2onnx.passes.operands import CONVOLUTIONS, find_positive, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.quantization.storage import same_scale
 
-CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")  # not those that are transposed or of volumes
 _POOL = "MAX_POOL_2D"
 # SPACE_TO_BATCH_ND and PAD may have other readers.
 _SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))

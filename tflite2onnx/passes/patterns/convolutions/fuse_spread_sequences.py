@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS
+from tflite2onnx.passes.operands import CONVOLUTIONS
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
