@@ -26,7 +26,7 @@ from tflite2onnx.passes.normalise import (
     eliminate_dead_operators,
     remove_copies,
 )
-from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
+from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
 
