@@ -106,17 +106,14 @@ def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Gra
 
 def pad_channels(graph: Graph) -> Graph:
     """Return the graph with padded channels where that keeps blocks."""
-    if not any(_needs_padding(t) for op in graph.ops for t in op.outputs):
+    if not any(_find_block(t) for op in graph.ops for t in op.outputs):
         return graph
     channels = Channels(graph)
-    blocks: dict[Tensor, int] = {}
-    others = []
-    for root in channels.find_groups():
-        if _is_int8(root) or root.shape[-1] % _ALIGNMENT:
-            blocks[root] = _LARGEST_BLOCK if _is_int8(root) else _BLOCK
-        else:
-            others.append(partial(channels.pad, {root: _LARGEST_BLOCK}))
-    return keep_faster(channels.pad(blocks, graph), others)
+    blocks = {root: _find_block(root) for root in channels.find_groups()}
+    tried = [root for root in blocks if is_float(root) and root.shape[-1] % _ALIGNMENT == 0]
+    always = {root: block for root, block in blocks.items() if root not in tried}
+    others = [partial(channels.pad, {root: blocks[root]}) for root in tried]
+    return keep_faster(channels.pad(always, graph), others)
 
 
 class Channels(DisjointSets[Tensor]):
@@ -153,7 +150,7 @@ class Channels(DisjointSets[Tensor]):
         return [
             root
             for root, around in ops.items()
-            if _needs_padding(root) and root not in self.fixed and _gains(root, around)
+            if _find_block(root) and root not in self.fixed and _gains(root, around)
         ]
 
     def pad(self, blocks: Mapping[Tensor, int], graph: Graph) -> Graph:
@@ -166,12 +163,16 @@ class Channels(DisjointSets[Tensor]):
         return graph.rewrite(lambda op: [_pad_operator(op, known)])
 
 
-def _needs_padding(tensor: Tensor) -> bool:
-    channels = tensor.shape[-1] if tensor.rank == _IMAGE else 0
-    if _is_int8(tensor):
-        return channels > _FEW and channels % _LARGEST_BLOCK > 0
-    unaligned = channels % _ALIGNMENT > 0 or channels < _LARGEST_BLOCK
-    return is_float(tensor) and channels > _FEW and unaligned
+def _find_block(image: Tensor) -> int:
+    """Return the number of which padded channels are a multiple, 0 if none are padded."""
+    channels = image.shape[-1] if image.rank == _IMAGE else 0
+    if channels <= _FEW:
+        return 0
+    if _is_int8(image):
+        return _LARGEST_BLOCK if channels % _LARGEST_BLOCK else 0
+    if is_float(image) and channels % _ALIGNMENT:
+        return _BLOCK
+    return _LARGEST_BLOCK if is_float(image) and channels < _LARGEST_BLOCK else 0
 
 
 def _may_be_padded(tensor: Tensor) -> bool:
