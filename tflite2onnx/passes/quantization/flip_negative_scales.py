@@ -59,8 +59,9 @@ def _flip_inputs(op: Op, negative: Mapping[Tensor, Flags]) -> Op:
         if bias is not ABSENT:
             if not bias.has_data:
                 raise OperatorError(f"{bias.name}, the bias of negative scales, must be constant")
-            data = _negate(bias, negative[op.operand(declared.weights)])
-            flipped[bias] = replace(bias, data=data)
+            known = flipped.get(bias, bias)
+            data = _negate(known, negative[op.operand(declared.weights)])
+            flipped[bias] = replace(known, data=data)
     return op.with_inputs(flipped)
 
 

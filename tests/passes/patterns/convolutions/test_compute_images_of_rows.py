@@ -65,6 +65,24 @@ def test_elementwise_operators_run_on_images(activation: str) -> None:
     assert [output.name for output in result.model.graph.output] == ["y"]
 
 
+def test_rows_become_images_before_a_sequence_does() -> None:
+    text = f"""
+        {ROWS}
+        c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})
+        b: float32[1,2,4,5] = RESHAPE(c, [1, 2, 4, 5])
+        s: float32[1,8,5] = RESHAPE(b, [1, 8, 5])
+        p: float32[1,10,5] = PAD(s, [[0, 0], [2, 0], [0, 0]])
+        i: float32[1,1,10,5] = RESHAPE(p, [1, 1, 10, 5])
+        d: float32[1,1,8,5] = CONV_2D(i, float32[5,1,3,5], float32[5], {STEP})
+        q: float32[1,8,5] = RESHAPE(d, [1, 8, 5])
+        y: float32[1,8,5] = TANH(q)
+        return y
+    """
+    codes = [op.code for op in compute_images(parse_graph(text)).ops]
+    assert codes == ["CONV_2D", "RESHAPE", "RESHAPE", "PAD", "CONV_2D", "TANH", "RESHAPE"]
+    assert "Pad" not in list_nodes(text)
+
+
 def test_rows_with_other_readers_equal_litert() -> None:
     """Rows that an operator reads which needs rows are made of the image."""
     text = f"""
