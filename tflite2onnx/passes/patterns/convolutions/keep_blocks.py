@@ -2,10 +2,9 @@
 
 ONNX Runtime stores the images of float convolutions in blocks of channels, 16 with AVX-512 and 8
 with AVX2. An operator that it has no kernel of blocks for takes an image out of the blocks and back
-into them. The times are those of one thread of an AMD EPYC (family 26) unless they name a network.
-Operators change if their float32 images depend on convolutions by operators that keep the order of
-the axes (`find_images`); elsewhere the new forms take longer. An infinite number gives NaN in other
-channels that a convolution reads.
+into them. Operators change if their float32 images depend on convolutions by operators that keep
+the order of the axes (`find_images`); elsewhere the new forms take longer. An infinite number gives
+NaN in other channels that the same filters read.
 
 `convolve_padded_channels`: PAD of channels becomes a convolution with 1x1 filters. The filter of an
 output channel has a single 1, at the input channel that it copies; the others are 0. The sum behind
@@ -27,8 +26,9 @@ channels as groups of 16 and 48 would take 1.11 and 1.6 times as long, and group
 
 `repeat_factors`: the factor or term of each channel that squeeze and excitation computes, an image
 of one pixel, is resized to the other image, if height and width are known. With 7x7 to 56x56 pixels
-the bottlenecks of MobileNet v3 take 0.86 to 0.97 of the time. Images of more than 2^19 elements are
-larger than a cache, and take longer. Images of integer products stay: their channels are last.
+the bottlenecks of MobileNet v3 take 0.86 to 0.97 of the time (one thread of an AMD EPYC, family
+26). With 112x112 pixels of 96 channels, which are larger than a cache, they take longer: an image
+has at most 2^19 elements. Images of integer products stay: their channels are last.
 """
 
 from __future__ import annotations
