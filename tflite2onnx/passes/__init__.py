@@ -26,7 +26,7 @@ from tflite2onnx.passes.normalise import (
     eliminate_dead_operators,
     remove_copies,
 )
-from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
+from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
 
@@ -37,6 +37,7 @@ GraphPass: TypeAlias = Callable[[Graph], Graph]
 _CONVOLUTIONS = "patterns.convolutions"
 _NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
+_KEEP_BLOCKS = f"{_CONVOLUTIONS}.keep_blocks"
 
 
 def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
@@ -187,10 +188,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
-    # Convolutions of the rows of an image, in a batch of all rows.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
-    # Convolutions of sequences become convolutions of images before they are fused.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
+    # Convolutions of sequences and rows become convolutions of images before they are fused.
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.compute_images"),
     # One Conv with a dilation instead of three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
@@ -246,15 +245,17 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.
-    apply_pattern("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
+    apply_pattern("PAD", f"{_KEEP_BLOCKS}:convolve_padded_channels"),
+    # A convolution that pads channels takes as long as any other.
+    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.pad_channels:leave_out_copies"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_pattern("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
+    apply_pattern("PRELU", f"{_KEEP_BLOCKS}:split_prelu"),
     # An image of few channels between two convolutions takes long to store and read.
     apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
-    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    apply_pattern("CONV_2D", f"{_KEEP_BLOCKS}:merge_groups"),
     # A product of an image and one pixel leaves the blocked layout of convolutions.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_KEEP_BLOCKS}:repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime slices channels outside of the blocked layout of convolutions.

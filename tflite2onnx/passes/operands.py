@@ -5,18 +5,22 @@ from __future__ import annotations
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved, find_operator
 from tflite2onnx.op.movement.reshape_transpose import Reshape
-from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Tensor
 
+CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of volumes
 RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
 # Operators of sequences between convolutions, on each element.
 ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
+# Functions of single elements between convolutions.
+ACTIVATIONS = (
+    *("GELU", "HARD_SIGMOID", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "PRELU", "RELU", "RELU6"),
+    *("RELU_0_TO_1", "RELU_N1_TO_1", "TANH"),
+)
 # What networks have between convolutions; others were not measured.
 _KEEPS_AXES = (
-    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "GELU", "HARD_SIGMOID", "HARD_SWISH"),
-    *("LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6"),
-    *("RELU_0_TO_1", "RELU_N1_TO_1", "SUB", "TANH"),
+    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MUL", "PAD", "SUB", *ACTIVATIONS),
 )
 # Operators whose outputs are never negative, and operators that make no negative number of others.
 _POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]

@@ -244,6 +244,10 @@ class Match(NamedTuple):
         data = self.tensors[name].values
         return float(data.reshape(())) if data.size == 1 else None
 
+    def list_integers(self, name: str) -> list[int]:
+        """Return the elements of a constant, none if the match has no tensor of this name."""
+        return [int(n) for n in self.tensors[name].values.flat] if name in self.tensors else []
+
     def find_axes(self, name: str, rank: int) -> set[int]:
         """Return the axes that a constant lists, from 0 on; none if it lists no integers."""
         axes = self.tensors[name].values
