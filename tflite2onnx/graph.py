@@ -309,6 +309,12 @@ class Producers(dict[Tensor, Op]):
         """Return the operator that computes a tensor, `NO_OP` if none does."""
         return self.get(tensor, NO_OP)
 
+    def trace(self, tensor: Tensor, *codes: str) -> Tensor:
+        """Return a tensor before all operators of some codes, which read it first."""
+        while (op := self.find(tensor)).is_builtin(*codes):
+            tensor = op.operand(0)
+        return tensor
+
 
 class Readers:
     """The operators that read each tensor, in a graph and in its sub-graphs."""

@@ -105,7 +105,7 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     return rewriter.ops
 
 
-def _find_taken_ranges(op: Op) -> dict[int, range]:
+def find_taken_ranges(op: Op) -> dict[int, range]:
     """Return the indices that a slice takes along the axes that it does not take whole."""
     operator = find_operator(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
@@ -115,7 +115,7 @@ def _find_taken_ranges(op: Op) -> dict[int, range]:
 
 def _find_item(x: Tensor, op: Op) -> _Item | None:
     """Return what a slice takes, None unless condition 1 holds, and those of types and sizes."""
-    y, taken = op.outputs[0], _find_taken_ranges(op)
+    y, taken = op.outputs[0], find_taken_ranges(op)
     if y.symbols or y.dtype is not x.dtype:
         return None
     if not same_quantization(x.quantization, y.quantization) or x.per_axis:
@@ -174,7 +174,7 @@ def _find_items(op: Op, graph: Graph) -> _Items | None:
         axis = int(op.options.get("axis", 0))
         items = _Items(transpose, axis, tuple(range(len(op.outputs))))
     else:
-        taken = _find_taken_ranges(op)
+        taken = find_taken_ranges(op)
         axis, indices = next(iter(taken.items()), (0, range(0)))
         if len(taken) != 1 or not len(indices) == indices.step == 1:
             return None

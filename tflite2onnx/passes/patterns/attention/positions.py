@@ -6,7 +6,7 @@ All positions of a cache are tried, so what holds for the results is proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from tflite2onnx.tensor import Array, DType, Tensor
 T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
+_HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
 # Operators whose classes do not compute, because their results are hardly ever constant.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "COS": np.cos,
@@ -41,19 +42,37 @@ class Positions:
     """The results of a graph for each position in a cache of `length` tokens, from `first` on.
 
     `position` is the input of the graph that all results depend on; it is set by the first one.
+    Results are None if they depend on anything else, or cannot be computed.
     """
 
     def __init__(self, graph: Graph, length: int, *, first: int = 0) -> None:
         self.position: Tensor | None = None
         self._graph, self._length, self._first = graph, length, first
         self._known: dict[tuple[Tensor, Callable[..., object]], Any] = {}
+        self._tables: dict[bytes, Tensor] = {}
 
-    def analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
-        """Return what a function finds in the elements of a tensor, of one position after another.
+    def find_rows(self, tensor: Tensor) -> Array | None:
+        """Return the elements of a tensor, a row for each position."""
+        return self._analyze(tensor, _stack_rows)
 
-        Returns None if they depend on anything else, or cannot be computed. The function is called
-        once for each tensor.
+    def find_window(self, mask: Tensor) -> int | None:
+        """Return how many tokens a mask shows: the last ones up to the position.
+
+        Returns 0 if the mask hides none before the position, and None if it says anything else.
         """
+        return self._analyze(mask, _find_window)
+
+    def make_table(self, angle: Tensor) -> Tensor | None:
+        """Return a constant with the rows of a cosine or sine; equal tables are one constant."""
+        # Layers reshape the same angles.
+        rows = self.find_rows(self._graph.producers.trace(angle, "RESHAPE"))
+        if rows is None or rows.dtype != np.float32:
+            return None
+        table = Tensor(f"{angle.name}/positions", rows.shape, DType.FLOAT32, rows)
+        return self._tables.setdefault(rows.tobytes(), table)
+
+    def _analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
+        """Return what a function finds in the rows of a tensor, for which it is called once."""
         key = tensor, analysis
         if key not in self._known:
             try:
@@ -107,6 +126,26 @@ class Positions:
             if len(found) > _MOST_OPS:
                 return []
         return [found[place] for place in sorted(found)] if self.position else []
+
+
+def _stack_rows(rows: Iterable[Array]) -> Array:
+    return np.stack([*rows])
+
+
+def _find_window(masks: Iterable[Array]) -> int | None:
+    counts = []
+    for position, mask in enumerate(masks):
+        shown = mask == 0
+        count = int(np.count_nonzero(shown))
+        last = shown[max(position + 1 - count, 0) : position + 1]
+        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= _HIDDEN)):
+            return None
+        counts.append(count)
+    window = max(counts)
+    expected = [min(position + 1, window) for position in range(len(counts))]
+    if counts != expected:
+        return None
+    return window if window < len(counts) else 0
 
 
 def _find_function(op: Op) -> Callable[..., Array | Sequence[Array] | None]:
