@@ -77,8 +77,9 @@ def squeeze_order(op: Op) -> tuple[int, ...] | None:
 
 
 def joins_last_axis(op: Op) -> bool:
-    """Return whether an operator is a CONCATENATION along the last axis."""
-    return op.is_builtin("CONCATENATION") and op.options.axis in (-1, op.outputs[0].rank - 1)
+    """Return whether an operator is a CONCATENATION along the last axis of its operands."""
+    rank = op.operand(0).rank  # scalars become a list
+    return op.is_builtin("CONCATENATION") and rank > 0 and op.options.axis in (-1, rank - 1)
 
 
 def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:

@@ -35,7 +35,7 @@ import numpy as np
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import commutes
 from tflite2onnx.passes.operands import is_float, normalize_axes
-from tflite2onnx.quantization.storage import BOUNDS
+from tflite2onnx.quantization.storage import BOUNDS, same_quantization
 from tflite2onnx.tensor import Tensor
 
 T = TypeVar("T")
@@ -200,7 +200,7 @@ def _bind_name(name: str, value: V, found: Found[V]) -> Sequence[Found[V]]:
     if isinstance(value, Op):
         return []
     if name in values:
-        return [found] if _are_equal(values[name], value) else []
+        return [found] if are_equal(values[name], value) else []
     fits = not name.endswith("#") or (isinstance(value, Tensor) and value.has_data)
     return [Found({**values, name: value}, ops, shared)] if fits else []
 
@@ -215,13 +215,13 @@ def _is_number(value: object, number: float) -> bool:
     return bool(np.all(error <= _CLOSE * abs(number)))
 
 
-def _are_equal(a: object, b: object) -> bool:
+def are_equal(a: object, b: object) -> bool:
     """Return whether two values are the same, or constants with equal elements."""
     if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return a is b
     if not a.has_data or not b.has_data or a.dtype is not b.dtype:
         return False
-    return np.array_equal(a.values, b.values)
+    return same_quantization(a.quantization, b.quantization) and np.array_equal(a.values, b.values)
 
 
 class Match(NamedTuple):

@@ -23,17 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
-
-import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Matrix, Sum
+from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Sum
 from tflite2onnx.passes.rewriter import make_int32
-from tflite2onnx.quantization.storage import same_quantization
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes
 _LAST = ("MUL", "ADD")  # the operators that compute h: of an LSTM, of a GRU
@@ -114,17 +113,7 @@ def _follows(one: RecurrentCell, other: RecurrentCell) -> bool:
     same = (one.code, one.options) == (other.code, other.options)
     if not same or any(a.after is not b.before for a, b in states):
         return False
-    pairs = zip(one.parameters, other.parameters, strict=True)
-    return all(_are_equal(a, b) for a, b in pairs)
-
-
-def _are_equal(one: Matrix | Array | None, other: Matrix | Array | None) -> bool:
-    if isinstance(one, Matrix) and isinstance(other, Matrix):
-        same = one.dtype is other.dtype and np.array_equal(one.data, other.data)
-        return same and same_quantization(one.quantization, other.quantization)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    return one is other
+    return all(map(are_equal, one.parameters, other.parameters))
 
 
 class _Layer(NamedTuple):
@@ -154,7 +143,7 @@ class _Replacement:
         """Replace a chain by a layer; return whether the conditions hold."""
         cells, h = [step.cells[0] for step in chain], chain[-1].op.outputs[0]
         weights = cells[0].parameters[0]
-        features = len(weights.data.T) if isinstance(weights, Matrix) else 0
+        features = weights.shape[1] if weights else 0
         item = replace(h, shape=(h.shape[0], features))
         before: list[Op] = []
         items = [self._find_tensor(cell.item, item, before) for cell in cells]
@@ -236,34 +225,27 @@ class _Replacement:
         sequence of the states is unpacked.
         """
         made = {t for layer in self.layers for t in (*layer.every, *layer.outputs)}
-        rest = [op for op in self._graph.ops if made.isdisjoint(op.outputs)]
-        graph = self._with_ops(rest, unpacks=[True] * len(self.layers))
-        unpacks = [
-            any(not graph.readers.are_among((), t) for t in layer.every[:-1])
-            for layer in self.layers
-        ]
-        return self._with_ops(rest, unpacks)
-
-    def _with_ops(self, rest: Sequence[Op], unpacks: Sequence[bool]) -> Graph:
-        """Return the graph with the layers, whose states are unpacked or not."""
-        ops = [*rest]
-        for layer, unpack in zip(self.layers, unpacks, strict=True):
+        ops = [op for op in self._graph.ops if made.isdisjoint(op.outputs)]
+        copies: dict[Op, Op] = {}
+        for layer in self.layers:
             sequence, *ends = layer.op.outputs
-            ops += [*layer.before, layer.op]
-            pairs = list(zip(ends, layer.outputs, strict=True))
-            if unpack:
-                options = Options({"axis": 0, "num": len(layer.every)})
-                ops.append(Op("UNPACK", layer.op.index, (sequence,), (*layer.every,), options))
-                del pairs[0]
-            ops += [copy_op(layer.op, *pair) for pair in pairs]
-        graph = replace(self._graph, ops=_sort_ops(ops))
-        return eliminate_dead_operators(graph)
+            options = Options({"axis": 0, "num": len(layer.every)})
+            unpack = Op("UNPACK", layer.op.index, (sequence,), (*layer.every,), options)
+            copies[unpack], *rest = map(partial(copy_op, layer.op), ends, layer.outputs)
+            ops += [*layer.before, layer.op, unpack, *rest]
+        graph = eliminate_dead_operators(replace(self._graph, ops=_sort_ops(ops)))
+
+        def copy_last(op: Op) -> list[Op]:
+            unread = (graph.readers.are_among((), t) for t in op.outputs[:-1])
+            return [copies[op] if op in copies and all(unread) else op]
+
+        return graph.rewrite(copy_last)
 
 
 def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:
     """Return whether condition 4 holds."""
-    matrices = [each for each in cell.parameters if isinstance(each, Matrix)]
-    return h.shape[0] <= _MOST_ROWS and not any(each.quantization for each in matrices)
+    quantized = any(each and each.quantization for each in cell.parameters)
+    return h.shape[0] <= _MOST_ROWS and not quantized
 
 
 def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:
