@@ -31,13 +31,13 @@ the time with channels first, and with Transposes on both sides as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
+from math import prod
 
 import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
-from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -128,15 +128,19 @@ _BY_MEAN_SQUARE = OneOf(
 )
 
 
+def _keeps_elements(found: Match) -> bool:
+    return found.keeps_shape() and 0 not in found.x.shape
+
+
 def _is_along_last_axis(found: Match) -> bool:
     last = found.find_axes("axes#", found.x.rank) == {found.x.rank - 1}
-    return last and found.keeps_axes() and found.keeps_shape() and 0 not in found.x.shape
+    return last and found.keeps_axes() and _keeps_elements(found)
 
 
 def _make_normalization(found: Match) -> Op | None:
-    op, x, epsilon = found.last, found.x, found.number("epsilon#")
+    x, epsilon, parameters = found.x, found.number("epsilon#"), _read_parameters(found, axes=1)
     reduced = found.find_axes("axes#", x.rank)
-    if not found.keeps_shape() or 0 in x.shape or not reduced or epsilon is None:
+    if not _keeps_elements(found) or not reduced or epsilon is None or not parameters:
         return None
     if "shape#" in found.tensors:
         if not _restores_axes(found, x, reduced):
@@ -144,27 +148,8 @@ def _make_normalization(found: Match) -> Op | None:
         reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
     elif not found.keeps_axes():
         return None
-    parameters = _read_parameters(found, _spread_along_last_axis)
-    if not parameters:
-        return None
-    return as_builtin(
-        op,
-        "NORMALIZATION",
-        x,
-        *parameters,
-        axes=sorted(reduced),
-        epsilon=epsilon,
-        fused_activation_function=op.activation,
-    )
-
-
-def _read_parameters(
-    found: Match, read: Callable[[Tensor, Tensor], Tensor | None]
-) -> tuple[Tensor | None, ...] | None:
-    """Return the scale and the bias as a function reads them, None if one of them does not fit."""
-    given = [found.tensors.get(name) for name in ("scale#", "bias#")]
-    known = tuple(t and read(t, found.x) for t in given)
-    return None if None in [k for k, t in zip(known, given, strict=True) if t] else known
+    options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
+    return as_builtin(found.last, "NORMALIZATION", x, *parameters, axes=sorted(reduced), **options)
 
 
 def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
@@ -175,18 +160,9 @@ def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
     return kept and found.tensors["shape#"].values.tolist() == restored
 
 
-def _spread_along_last_axis(tensor: Tensor, x: Tensor) -> Tensor | None:
-    """Return a constant as [C], None unless it has one element for each channel of x, or one."""
-    channels = x.shape[-1] if x.rank else 0
-    if not is_float(tensor) or x.rank - 1 in x.symbols or channels > _MOST:
-        return None
-    data = spread_over_channels(tensor, x, channels)
-    return Tensor(tensor.name, (channels,), tensor.dtype, data) if data.size else None
-
-
 def _normalize_groups(found: Match) -> Op | None:
-    op, x, groups, epsilon = found.last, found.x, found.tensors["groups"], found.number("epsilon#")
-    split = found.graph.producers.find(x)
+    x, groups, epsilon = found.x, found.tensors["groups"], found.number("epsilon#")
+    split, parameters = found.graph.producers.find(x), _read_parameters(found, axes=2)
     image = split.operand(0)
     if not split.is_builtin("RESHAPE") or image.rank != _IMAGE or not is_float(image):
         return None
@@ -196,37 +172,17 @@ def _normalize_groups(found: Match) -> Op | None:
         return None
     if x.sizes[:3] != image.sizes[:3] or found.find_axes("axes#", _GROUPED) != {1, 2, 4}:
         return None
-    parameters = _read_parameters(found, _join_groups)
-    if not parameters:
-        return None
-    return as_builtin(
-        op,
-        "GROUP_NORMALIZATION",
-        image,
-        *parameters,
-        groups=x.shape[3],
-        epsilon=epsilon,
-        fused_activation_function=found.graph.producers[groups].activation,
-    )
-
-
-def _join_groups(tensor: Tensor, x: Tensor) -> Tensor | None:
-    """Return a constant as [C], None if it varies along another axis than those of channels."""
-    groups = x.shape[3:]
-    if not is_float(tensor) or any(size != 1 for size in tensor.shape[:-2]):
-        return None
-    last = (*(1 for _ in groups[tensor.rank :]), *tensor.shape)[-2:]
-    if any(size not in (1, whole) for size, whole in zip(last, groups, strict=True)):
-        return None
-    vector = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(last), groups)).reshape(-1)
-    return Tensor(tensor.name, vector.shape, tensor.dtype, vector)
+    activation = found.graph.producers[groups].activation
+    options = {"epsilon": epsilon, "fused_activation_function": activation, "groups": x.shape[3]}
+    made = as_builtin(found.last, "GROUP_NORMALIZATION", image, *parameters, **options)
+    return made if parameters else None
 
 
 def _make_rms(found: Match) -> Op | None:
     x, epsilon = found.x, found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
-    scale = _spread_along_last_axis(found.tensors.get("scale#", one), x)
-    if not scale or epsilon is None or not (found.keeps_shape() and x.elements):
+    scale = _spread_over_channels(found.tensors.get("scale#", one), x, axes=1)
+    if not scale or epsilon is None or not _keeps_elements(found):
         return None
     count = found.number("count#", x.shape[-1])
     share = found.number("share#", 1 / count if count else 0) or 0
@@ -236,6 +192,26 @@ def _make_rms(found: Match) -> Op | None:
         return None
     options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
     return as_builtin(found.last, "RMS_NORMALIZATION", x, scale, **options)
+
+
+def _read_parameters(found: Match, axes: int) -> Sequence[Tensor | None]:
+    """Return the scale and the bias as [C], None for a missing one; empty if one does not fit."""
+    given = [found.tensors.get(name) for name in ("scale#", "bias#")]
+    spread = [t and _spread_over_channels(t, found.x, axes) for t in given]
+    return spread if all(bool(a) == bool(b) for a, b in zip(given, spread, strict=True)) else ()
+
+
+def _spread_over_channels(tensor: Tensor, x: Tensor, axes: int) -> Tensor | None:
+    """Return a constant as [C], None if it varies along another axis than the last ones of x."""
+    channels, last = x.shape[-axes:], tensor.shape[-axes:]
+    is_fixed = x.symbols.keys().isdisjoint(range(x.rank - axes, x.rank))
+    if not is_float(tensor) or not is_fixed or x.rank < axes or prod(channels) > _MOST:
+        return None
+    pairs = zip(reversed(last), reversed(channels), strict=False)
+    if prod(tensor.shape) != prod(last) or any(n not in (1, size) for n, size in pairs):
+        return None
+    data = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(last), channels)).reshape(-1)
+    return Tensor(tensor.name, data.shape, tensor.dtype, data)
 
 
 _SOFTMAX: Pattern = ("DIV", ("EXP", _BELOW), _POWERS)

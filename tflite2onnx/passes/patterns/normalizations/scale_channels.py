@@ -35,7 +35,7 @@ _IMAGE = 4  # axes
 
 
 def _make_convolution(found: Match) -> list[Op]:
-    op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
+    op, x, y = found.last, found.x, found.output
     if x not in found.analyze(find_images) or y in found.graph.outputs or x.sizes != y.sizes:
         return []
     if found.analyze(find_integer_images):
@@ -59,24 +59,19 @@ def _make_convolution(found: Match) -> list[Op]:
 
 def _read_vector(found: Match, name: str, default: float) -> Array:
     """Return a constant as [C], no elements if it has other axes; a default if there is none."""
-    y = found.last.outputs[0]
+    y = found.output
     if name not in found.tensors:
         return np.full(y.shape[-1], default, np.float32)
     return spread_over_channels(found.tensors[name], y, y.shape[-1]).astype(np.float32)
 
 
 _PRODUCT: Pattern = ("MUL", "x", "factors#")
+_SUMS = (("ADD", OneOf(_PRODUCT, "x"), "offsets#"), ("SUB", OneOf(_PRODUCT, "x"), "offsets#"))
 scale_channels = Rules(
     Rule(
         "products and sums with constants between convolutions",
         "DEPTHWISE_CONV_2D",
-        Activated(
-            OneOf(
-                *((code, _PRODUCT, "offsets#") for code in ("ADD", "SUB")),
-                _PRODUCT,
-                *((code, "x", "offsets#") for code in ("ADD", "SUB")),
-            )
-        ),
+        Activated(OneOf(*_SUMS, _PRODUCT)),
         _make_convolution,
     ),
 )

@@ -20,13 +20,11 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_supported_operator
-from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.patterns.split_slices import SLICES, list_slices
+from tflite2onnx.passes.patterns.split_slices import SLICES, find_taken_ranges, list_slices
 from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.solver.convolution_times import FACTORS
 from tflite2onnx.tensor import Tensor
@@ -66,13 +64,11 @@ def _list_between(graph: Graph, z: Tensor, y: Tensor) -> Iterator[Op]:
 
 def _find_channels(y: Tensor, op: Op) -> range | None:
     """Return the channels that a slice takes, None unless condition 1 holds for them."""
-    rules = find_supported_operator(op)
-    ranges = rules.ranges if isinstance(rules, TakesRanges) else None
-    if not ranges or y.rank != _IMAGE or op.outputs[0].rank != _IMAGE or y.symbols:
+    taken = find_taken_ranges(op)
+    if not y.rank == op.outputs[0].rank == _IMAGE or y.symbols or [*taken] != [_IMAGE - 1]:
         return None
-    *rest, channels = ranges
-    every = all(taken == range(n) for taken, n in zip(rest, y.shape[:-1], strict=True))
-    return channels if every and channels.step == 1 and len(channels) % _BLOCK == 0 else None
+    channels = taken[_IMAGE - 1]
+    return channels if channels.step == 1 and len(channels) % _BLOCK == 0 else None
 
 
 def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
