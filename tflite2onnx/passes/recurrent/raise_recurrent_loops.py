@@ -86,9 +86,10 @@ class _Outputs(NamedTuple):
 
 
 class _Loop:
-    """A loop with counters: `rounds` is the number of iterations, or the name of a dynamic size.
+    """A loop with counters, whose values start at numbers, and `states`, the other variables.
 
-    `limit` is the tensor that ends the count. `graph` is the graph of the whole model.
+    `rounds` is the number of iterations, 0 if it is unknown, or the name of a dynamic size. `limit`
+    is the tensor that ends the count. `graph` is the graph of the whole model.
     """
 
     def __init__(self, op: Op, graph: Graph) -> None:
@@ -99,7 +100,9 @@ class _Loop:
         self.formulas = Formulas(body.ops)
         self.producers = self.formulas.producers
         self._matcher = GraphMatcher(body, floats=False)
-        self.counters = {v.now: v for v in self.variables if self._counts(v)}
+        counting = [v for v in self.variables if self._counts(v)]
+        self.counters = {v.now: int(v.first.values.max()) for v in counting}
+        self.states = [v for v in self.variables if v not in counting]
         self.limit = ABSENT
         self._graph = graph
         self.rounds = self._count_rounds()
@@ -107,24 +110,23 @@ class _Loop:
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
         after = variable.next
-        plain = variable.first.has_data and after.dtype is DType.INT32 and after.elements == 1
-        return plain and variable.now in self._find_counts(_NEXT, after)
+        plain = variable.first.values.size and after.dtype is DType.INT32 and after.elements == 1
+        return bool(plain) and variable.now in self._find_counts(_NEXT, after)
 
-    def _find_counts(self, pattern: Pattern, tensor: Tensor) -> list[Tensor | Op]:
+    def _find_counts(self, pattern: Pattern, tensor: Tensor) -> list[object]:
         """Return what the name `count` of a pattern may be."""
         return [found.values["count"] for found in self._matcher.find_matches(pattern, tensor)]
 
     def _count_rounds(self) -> int | str:
-        """Return the number of iterations, 0 if it is unknown."""
         begins = self.op.operand(0).values
-        nexts = {v.next: v for v in self.counters.values()}
+        starts = {v.next: self.counters[v.now] for v in self.variables if v.now in self.counters}
         ends: list[int | str | None] = []
         for test in self._list_conditions(self.body.outputs[0]):
             op = self.producers.find(test)
-            if not op.is_builtin("LESS") or op.operand(0) not in nexts:
+            if not op.is_builtin("LESS") or op.operand(0) not in starts:
                 return 0
             self.limit = op.operand(1)
-            ends.append(self._count_from(self.limit, _read_start(nexts[op.operand(0)])))
+            ends.append(self._count_from(self.limit, starts[op.operand(0)]))
         if not begins.size or not begins.all():
             return 0
         counts = [end for end in ends if isinstance(end, int)]
@@ -183,12 +185,10 @@ class _Loop:
         if not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
         sequence, index = op.operand(0), op.operand(1)
-        if index not in self.counters or _read_start(self.counters[index]) != 0:
-            return None
         inside = sequence in self.producers or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
-        fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
-        return sequence if fits and not inside and axis == 0 else None
+        fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds and axis == 0
+        return sequence if fits and not inside and self.counters.get(index) == 0 else None
 
     def starts_at_zero(self, variable: _Variable) -> bool:
         """Return whether the first value of a variable is 0."""
@@ -211,16 +211,12 @@ class _Loop:
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether `starts` is the iteration along the first axis, and 0 along other axes."""
         counts = self._find_counts(_PLACE, starts)
-        return any(_read_start(v) == 0 for now, v in self.counters.items() if now in counts)
-
-
-def _read_start(counter: _Variable) -> int:
-    return int(counter.first.values.max()) if counter.first.values.size else 0
+        return any(start == 0 and now in counts for now, start in self.counters.items())
 
 
 def _replace_loop(loop: _Loop) -> list[Op]:
     """Return the operators that replace a loop; empty if it has other variables than layers."""
-    states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
+    states = loop.states if loop.rounds else []
     waiting = [layer for state in states for layer in _find_layers(loop, state)]
     layers: list[_Outputs] = []
     ops: list[Op] = []
@@ -278,26 +274,23 @@ def _add_copies(
 
 def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
     """Return the operators that replace a loop with a mask; empty if it is no recurrent layer."""
-    others = [v for v in loop.variables if v.now not in loop.counters]
-    found = [(v, find_choice(loop.producers, v.next)) for v in others]
-    choices = {v: choice for v, choice in found if choice}
+    found = {v.now: find_choice(loop.producers, v.next) for v in loop.states}
+    choices = {now: choice for now, choice in found.items() if choice}
     masks = {loop.find_sequence(choice.item) for choice in choices.values()}
     mask = masks.pop() if masks else None
-    if masks or not mask or len(choices) < len(others) or isinstance(loop.rounds, str):
+    if masks or not mask or len(choices) < len(loop.states) or isinstance(loop.rounds, str):
         return []
     body = remove_choices(loop.body, choices.values())
     plain = _Loop(replace(loop.op, graphs=(body,)), graph)
-    states = (v for v in plain.variables if v.now not in plain.counters)
-    layers = (layer for state in states for layer in _find_layers(plain, state))
-    by_now = {v.now: choice for v, choice in choices.items()}
-    built = (_build_masked_layer(plain, layer, mask, by_now, graph) for layer in layers)
+    layers = (layer for state in plain.states for layer in _find_layers(plain, state))
+    built = (_build_masked_layer(plain, layer, mask, choices, graph) for layer in layers)
     return next(filter(None, built), [])
 
 
 def _build_masked_layer(
     loop: _Loop, layer: _Layer, mask: Tensor, choices: Mapping[Tensor, Choice], graph: Graph
 ) -> list[Op]:
-    """Return what `_build_layer` does, for the unmasked items; `choices` by the variables."""
+    """Return the operators of a layer of the unmasked items; `choices` by the variables."""
     h, sequence = layer.states[0], _find_layer_sequence(loop, layer, {})
     keeps = all(_keeps_value(loop, v, h, choices) for v in loop.variables if v.now in choices)
     own = all(choices[v.now].old is v.now for v in layer.states)
@@ -339,7 +332,7 @@ def _keeps_value(
 def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -> Tensor | None:
     """Return the last value of a variable, None if no layer computes it."""
     if variable.now in loop.counters:
-        return loop.find_last_count(_read_start(variable))
+        return loop.find_last_count(loop.counters[variable.now])
     stored, value = loop.find_written_item(variable), loop.find_formula(variable)
     for states, every, ends, result in layers:
         if variable in states:
