@@ -12,8 +12,6 @@ so that all RESHAPE between layers are dropped (`builder.join_reshapes`). An ope
 2. an operand is a result of a layer of floats or of an operator that is changed, or only layers and
    operators of these kinds read the result; if not both, other operands are results of RESHAPE;
 3. all tensors are float32 and have fixed sizes.
-
-A step of a language model of four layers has 30 Reshapes less, of which each takes a microsecond.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Recognise attention with several heads that a model spells out.
 
-    y = softmax(scale * q k + mask) v, for each head
-
-Transformers contain it. Keras, JAX and PyTorch exports split the last axis of queries, keys and
-values into heads, and move the heads before the rows:
-
-    scores = BATCH_MATMUL(TRANSPOSE(queries), TRANSPOSE(keys)) * scale    [batch, heads, rows, keys]
     y = TRANSPOSE(BATCH_MATMUL(SOFTMAX(scores + mask), TRANSPOSE(values)))
+    scores = BATCH_MATMUL(TRANSPOSE(queries), TRANSPOSE(keys)) * scale    [batch, heads, rows, keys]
 
-They are replaced by ATTENTION, which no file contains, if
+Keras, JAX and PyTorch exports of transformers split the last axis of queries, keys and values into
+heads, and move the heads before the rows. ATTENTION, which no file contains, replaces them if
 
 1. queries, keys and values are [batch, rows, heads, depth], of which a TRANSPOSE makes
    [batch, heads, rows, depth], and the last TRANSPOSE undoes this move for the result. Another
@@ -20,9 +16,8 @@ They are replaced by ATTENTION, which no file contains, if
 4. all tensors are float32 and have fixed sizes, and no other operator reads the tensors between.
 
 ONNX Runtime's MatMul reads operands whose first axis is the second in memory, so that it needs no
-Transpose (`FusedMatMul` with `transBatchA`). It recognises a Transpose of three axes only. The
-operator leaves a batch of 1 out, and takes 0.75 to 1.0 of the time. From opset 23 on it is one
-node, and takes 0.5 to 0.95 of the time.
+Transpose (`FusedMatMul` with `transBatchA`). It recognises a Transpose of three axes only, so the
+operator leaves a batch of 1 out. From opset 23 on it is one node.
 """
 
 from __future__ import annotations

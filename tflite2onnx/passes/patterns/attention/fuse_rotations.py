@@ -10,8 +10,6 @@ contains, if
 2. x has four axes: a batch, heads and positions in any sequence, and the last axis of even size;
 3. cosines and sines vary along the positions and the last axis only;
 4. all tensors are float32 and have fixed sizes.
-
-ONNX Runtime's RotaryEmbedding takes 0.64 of the time of the nodes for one token, 0.48 for 64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Products with keys and values that several heads share read them once.
 
-Language models have fewer heads of keys and values than of queries. Exporters repeat the keys and
-values of each head, [heads, rows, depth], before the products:
+Exporters repeat the keys and values of each head, [heads, rows, depth], before the products:
 
     repeated = BROADCAST_TO(keys)    [heads, 1, rows, depth] to [heads, shares, rows, depth]
     scores = BATCH_MATMUL(queries, RESHAPE(repeated))    [heads * shares, times, rows]

@@ -3,8 +3,7 @@
     resize(x) = R x C, where each row of R and each column of C has two numbers other than 0
 
 ONNX Runtime computes Resize pixel by pixel, 1.1 ns for each of a channel; a product of matrices
-computes 8 or 16 columns at once. 21 classes of 33 x 33 pixels that become 257 x 257 take 0.32 of
-the time (one thread of an AMD EPYC, family 26). A RESIZE_BILINEAR is replaced if
+computes 8 or 16 columns at once. A RESIZE_BILINEAR is replaced if
 
 1. its input is a float32 image that depends on a convolution by operators that keep the order of
    the axes (`find_images`); the sizes are known, the batch may be dynamic;

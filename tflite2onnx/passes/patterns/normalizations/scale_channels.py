@@ -5,8 +5,7 @@
 Normalizations before a convolution are products and sums with constants of each channel, behind a
 concatenation or a sum (DenseNet, ResNet v2). ONNX Runtime adds them outside of the blocked layout
 of convolutions, and applies the activation there, between two reorders; a convolution does both in
-the blocks. DenseNet121 takes 0.85 of the time (160x160 pixels, one thread of an AMD EPYC, family
-26). A product, a sum, or a sum of a product is replaced if
+the blocks. A product, a sum, or a sum of a product is replaced if
 
 1. it is a float32 image that depends on a convolution by operators that keep the order of the axes
    (`find_images`), and no output of the graph;

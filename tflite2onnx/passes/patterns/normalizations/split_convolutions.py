@@ -2,9 +2,8 @@
 
 YOLOv8 and its successors halve the channels of a convolution behind its SiLU. ONNX Runtime has no
 Slice or Split in its blocks of channels, so that the image leaves the blocks and both halves enter
-them again; and the Concat of the halves stays outside of the blocks, too. A YOLOv8 classifier of
-640x640 pixels takes 0.96 of the time with two convolutions for each of four (one thread of an AMD
-EPYC, family 26). A SLICE or STRIDED_SLICE is replaced if
+them again; and the Concat of the halves stays outside of the blocks, too. A SLICE or STRIDED_SLICE
+is replaced if
 
 1. it takes channels of a float image, a multiple of 16, and all rows and columns; the image is the
    result of CONV_2D with constant filters, of its activation, or of its SiLU;
