@@ -252,11 +252,11 @@ def _find_layer_sequence(
 
 def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor) -> tuple[Op, _Outputs]:
     """Return the operator of a layer that reads a sequence, and what it computes."""
-    cell, states, h = layer.cell, layer.states, layer.states[0]
-    name = f"{h.last.name}/sequence"
-    every = make_tensor(name, (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
+    cell, states = layer
+    h, name = states[0], states[0].last.name
+    every = make_tensor(f"{name}/sequence", (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in states]
-    inputs = (sequence, *cell.make_parameters(h.last.name), *(each.first for each in states))
+    inputs = (sequence, *cell.make_parameters(name), *(each.first for each in states))
     op = Op(cell.code, loop.op.index, inputs, (every, *ends), Options(cell.options))
     return op, _Outputs(states, every, ends, loop.find_formula(h))
 

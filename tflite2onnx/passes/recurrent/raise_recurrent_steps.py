@@ -22,12 +22,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from tflite2onnx.graph import NO_OP, Graph, Op, Options, Producers, copy_op
+from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Sum
-from tflite2onnx.passes.rewriter import make_int32
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes
@@ -137,49 +137,46 @@ class _Replacement:
 
     def add(self, chain: Sequence[_Step]) -> bool:
         """Replace a chain by a layer; return whether the conditions hold."""
-        cells, h = [step.cells[0] for step in chain], chain[-1].op.outputs[0]
-        weights = cells[0].parameters[0]
-        features = weights.shape[1] if weights else 0
-        item = replace(h, shape=(h.shape[0], features))
-        before: list[Op] = []
-        items = [self._find_tensor(cell.item, item, before) for cell in cells]
-        starts = [self._find_tensor(each.before, h, before) for each in cells[0].changes]
+        cells, last = [step.cells[0] for step in chain], chain[-1].op
+        cell, h, rw = cells[0], last.outputs[0], Rewriter(last)
+        weights = cell.parameters[0]
+        item = replace(h, shape=(h.shape[0], weights.shape[1] if weights else 0))
+        items = [self._find_tensor(each.item, item, rw) for each in cells]
+        starts = [self._find_tensor(each.before, h, rw) for each in cell.changes]
         found = [t for t in (*items, *starts) if t]
         outputs = [self._tensors[each.after][0] for each in cells[-1].changes]
         every = [step.op.outputs[0] for step in chain]
         fits = (
-            (len(chain) > 1 or _suits_one_step(cells[0], h))
+            (len(chain) > 1 or _suits_one_step(cell, h))
             and len(found) == len(items) + len(starts)
             and all(t.sizes == h.sizes for t in outputs)
-            and cells[0].fits(item.sizes, [h.sizes for _ in starts])
+            and cell.fits(item.sizes, [h.sizes for _ in starts])
             and not self._depends_on(found, {*every, *outputs})
         )
         if not fits:
             return False
-        sequence = self._join_items(found[: len(items)], item, before)
-        inputs = (sequence, *cells[0].make_parameters(h.name), *found[len(items) :])
+        sequence = self._join_items(found[: len(items)], item, rw)
         states = _make_sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
         made = (states, *(replace(t, name=f"{t.name}/end") for t in outputs))
-        op = Op(cells[0].code, chain[-1].op.index, inputs, made, Options(cells[0].options))
-        self.layers.append(_Layer(op, before, every, outputs))
+        inputs = (sequence, *cell.make_parameters(h.name), *found[len(items) :])
+        op = Op(cell.code, last.index, inputs, made, Options(cell.options))
+        self.layers.append(_Layer(op, rw.ops, every, outputs))
         self._producers |= dict.fromkeys((*every, *outputs, *made), op)
         return True
 
-    def _find_tensor(self, formula: Formula, like: Tensor, copies: list[Op]) -> Tensor | None:
+    def _find_tensor(self, formula: Formula, like: Tensor, rw: Rewriter) -> Tensor | None:
         """Return a tensor that has a formula and the shape of `like`, None if no tensor has it.
 
-        A tensor of another shape is copied; the copy is added to `copies`.
+        A tensor of another shape is copied.
         """
         tensors = self._tensors.get(formula, [formula.tensor] if isinstance(formula, Atom) else [])
-        same = [t for t in tensors if t.sizes == like.sizes]
-        if same:
-            return same[0]
-        source = next((t for t in tensors if t.elements == like.elements), None)
-        if not source:
-            return None
+        same = next((t for t in tensors if t.sizes == like.sizes), None)
+        source = same or next((t for t in tensors if t.elements == like.elements), None)
+        if same or not source:
+            return same
         target = replace(like, name=f"{source.name}/item", data=None)
-        copies.append(copy_op(self._producers.get(source, self._graph.ops[0]), source, target))
-        self._producers[target] = copies[-1]
+        rw.ops.append(copy_op(rw.source, source, target))
+        self._producers[target] = rw.ops[-1]
         return target
 
     def _depends_on(self, tensors: Iterable[Tensor], made: set[Tensor]) -> bool:
@@ -194,7 +191,7 @@ class _Replacement:
             seen.add(tensor)
         return False
 
-    def _join_items(self, items: Sequence[Tensor], item: Tensor, copies: list[Op]) -> Tensor:
+    def _join_items(self, items: Sequence[Tensor], item: Tensor, rw: Rewriter) -> Tensor:
         """Return the items as a sequence [time, batch, numbers]."""
         producer = self._producers.find(items[0])
         source, axis = producer.operand(0), producer.options.get("axis", 0)
@@ -202,16 +199,13 @@ class _Replacement:
         target = _make_sequence_tensor(item, len(items), f"{items[0].name}/sequence")
         if whole and source.sizes == target.sizes and axis in (0, -3):
             return source
-        near = self._graph.ops[0] if producer is NO_OP else producer
         if whole and axis in (1, -2):
-            turn = make_int32("permutation", (1, 0, 2))
-            copies.append(Op("TRANSPOSE", near.index, (source, turn), (target,)))
+            rw.op("TRANSPOSE", source, make_int32("permutation", (1, 0, 2)), output=target)
         elif len(items) == 1:
-            copies.append(copy_op(near, items[0], target))
+            rw.ops.append(copy_op(rw.source, items[0], target))
         else:
-            options = Options({"axis": 0, "values_count": len(items)})
-            copies.append(Op("PACK", near.index, tuple(items), (target,), options))
-        self._producers[target] = copies[-1]
+            rw.op("PACK", *items, output=target, axis=0, values_count=len(items))
+        self._producers[target] = rw.ops[-1]
         return target
 
     def make_graph(self) -> Graph:
