@@ -112,9 +112,9 @@ class MaskedSequence:
     def find_states(self, first: Tensor, every: Tensor) -> Tensor:
         """Return the state after each time; `every` are the outputs of the layer."""
         outputs = self._swap(every)
-        start = make_tensor(f"{self._name}/first", [first] * 2, (0, 1), first.dtype)
-        start = replace(start, shape=(first.shape[0], 1, first.shape[1]))
-        start = self.rw.op("EXPAND_DIMS", first, make_int32("axis", 1), output=start)
+        shape = (first.shape[0], 1, first.shape[1])
+        start = Tensor(f"{self._name}/first", shape, first.dtype, symbols=first.symbols)
+        self.rw.op("EXPAND_DIMS", first, make_int32("axis", 1), output=start)
         rows = outputs.shape[1] + 1
         whole = replace(
             outputs, name=f"{self._name}/states", shape=(outputs.shape[0], rows, outputs.shape[2])

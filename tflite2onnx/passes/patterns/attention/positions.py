@@ -14,7 +14,8 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
-from tflite2onnx.op.traits import Foldable
+from tflite2onnx.op.base import Operator
+from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.tensor import Array, DType, Tensor
 
 T = TypeVar("T")
@@ -92,13 +93,12 @@ class Positions:
         source = self.position
         if not ops or not source:
             raise OperatorError(f"{tensor.name} must depend on a position only")
-        steps = [(op, _find_function(op)) for op in ops]
+        steps = [(op, find_operator(op)) for op in ops]
         for position in range(self._first, self._length):
             known = {source: np.full(source.shape, position, np.int32)}
-            for op, function in steps:
+            for op, operator in steps:
                 operands = [known.get(t, t.values) for t in op.present]
-                results = _evaluate(function, operands, op.outputs)
-                known |= dict(zip(op.outputs, results, strict=True))
+                known.update(zip(op.outputs, _evaluate(op, operator, operands), strict=False))
             yield known[tensor].reshape(-1)
 
     def _list_ops(self, tensor: Tensor) -> list[Op]:
@@ -110,9 +110,8 @@ class Positions:
             if each.is_constant:
                 continue
             if each in self._graph.inputs:
-                if each.dtype is not DType.INT32 or each.elements != 1:
-                    return []
-                if (self.position or each) is not each:
+                other = self.position not in (None, each)
+                if other or each.dtype is not DType.INT32 or each.elements != 1:
                     return []
                 self.position = each
                 continue
@@ -148,29 +147,17 @@ def _find_window(masks: Iterable[Array]) -> int | None:
     return window if window < len(counts) else 0
 
 
-def _find_function(op: Op) -> Callable[..., Array | Sequence[Array] | None]:
-    """Return what computes the outputs of an operator."""
-    operator = find_operator(op)
-    if op.is_builtin(*_FUNCTIONS):
-        return _FUNCTIONS[op.code]
-    return operator.evaluate if isinstance(operator, Foldable) else lambda *_: None
-
-
-def _evaluate(
-    function: Callable[..., Array | Sequence[Array] | None],
-    operands: Sequence[Array],
-    outputs: Sequence[Tensor],
-) -> Sequence[Array]:
+def _evaluate(op: Op, operator: Operator, operands: Sequence[Array]) -> Sequence[Array]:
     """Return the outputs of an operator.
 
     Raises:
-        OperatorError: they do not have the declared shapes and types.
+        OperatorError: they cannot be computed, or do not have the declared shapes and types.
     """
+    function = None if op.custom else _FUNCTIONS.get(op.code)
     with as_operator_error():
-        results = function(*operands)
-    listed = [results] if isinstance(results, np.ndarray) else [*(results or ())]
-    pairs = list(zip(outputs, listed, strict=False))
+        results = [function(*operands)] if function else evaluate_op(operator, operands)
+    pairs = list(zip(op.outputs, results, strict=False))
     fits = all(t.shape == r.shape and t.dtype.numpy == r.dtype for t, r in pairs)
-    if len(pairs) != len(outputs) or not fits or any(t.quantization for t in outputs):
+    if len(pairs) != len(op.outputs) or not fits or any(t.quantization for t in op.outputs):
         raise OperatorError("an operator of positions must be computable")
-    return listed
+    return results
