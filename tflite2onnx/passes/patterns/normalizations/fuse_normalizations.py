@@ -14,9 +14,9 @@ The operators are replaced, in every grouping of the factors and terms that Kera
 and MediaPipe write (x * m - mean * m + bias, (x - mean) * m, (x - mean) / deviation, ...), if
 
 1. all tensors are float32, the result has the shape of x, and x has no axis of size 0;
-2. the reductions keep their axes. For a mean a RESHAPE may restore them: litert-torch normalizes
-   rows of [1, R, C]. The last axis is that of softmax and RMS, whose mean may be a SUM multiplied
-   by or divided by the number of elements, with RESHAPE before the root;
+2. the reductions keep their axes, or RESHAPE restores them, except for softmax: litert-torch
+   normalizes rows of [1, R, C]. The last axis is that of softmax and RMS, whose mean may be a SUM
+   multiplied by or divided by the number of elements;
 3. epsilon is one number; scale and bias are constants that vary along the last axis only (along the
    channels, of groups), or are missing;
 4. no other operator reads the tensors between the operators.
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import prod
+from operator import contains
 
 import numpy as np
 
@@ -59,55 +60,42 @@ _LOGARITHM = OneOf(
     ("SUB", "x", ("ADD", ("LOG", _POWERS), _LARGEST)),
 )
 
-_MEAN: Pattern = ("MEAN", "x", "axes#")
+_MEAN = through(("MEAN", "x", "axes#"))
 _CENTRED: Pattern = ("SUB", "x", _MEAN)
-_PRODUCT: Pattern = ("MUL", _CENTRED, _CENTRED)
-_SQUARES = OneOf(("SQUARED_DIFFERENCE", "x", _MEAN), ("SQUARE", _CENTRED), _PRODUCT)
-_SHIFTED: Pattern = ("ADD", ("MEAN", _SQUARES, "axes#"), "epsilon#")
-_INVERSE: Pattern = ("RSQRT", _SHIFTED)
+_SQUARES = OneOf(
+    *(("SQUARED_DIFFERENCE", "x", _MEAN), ("SQUARE", _CENTRED), ("MUL", _CENTRED, _CENTRED))
+)
+_SHIFTED = through(("ADD", through(("MEAN", _SQUARES, "axes#")), "epsilon#"))
+_INVERSE = through(("RSQRT", _SHIFTED))
 
 
-def _spell_offsets(factor: Pattern) -> OneOf:
-    """Return x * factor - mean * factor, and a bias."""
-    scaled, offset = ("MUL", "x", factor), ("MUL", _MEAN, factor)
-    negated: Pattern = ("MUL", ("NEG", _MEAN), factor)
-    return OneOf(
-        ("ADD", scaled, ("SUB", "bias#", offset)),
-        ("ADD", scaled, ("ADD", "bias#", negated)),
-        maybe("ADD", OneOf(("SUB", scaled, offset), ("ADD", scaled, negated)), "bias#"),
-    )
+def _multiply_terms(factor: Pattern) -> tuple[Pattern, Pattern, Pattern]:
+    """Return x * factor, mean * factor, and the negative of that."""
+    product: Pattern = ("MUL", _MEAN, factor)
+    negative = through(OneOf(("MUL", ("NEG", _MEAN), factor), ("SUB", 0, product)))
+    return ("MUL", "x", factor), product, negative
 
 
-def _spell_instances() -> Pattern:
-    """Return (x - mean) * inverse, as litert-torch writes it for InstanceNorm."""
-    shifted: Pattern = ("ADD", ("MEAN", _PRODUCT, "axes#"), "epsilon#")
-    return ("MUL", _CENTRED, ("RSQRT", ("RESHAPE", shifted, "shape#")))
+def _subtract_mean(factor: Pattern) -> OneOf:
+    x, mean, negative = _multiply_terms(factor)
+    return OneOf(("SUB", x, mean), ("ADD", x, negative))
 
 
-def _spell_rows() -> Pattern:
-    """Return x * inverse + (0 - inverse * mean), as litert-torch writes it for LayerNorm."""
-    mean: Pattern = ("RESHAPE", _MEAN, "shape#")
-    variance: Pattern = ("MEAN", ("SQUARED_DIFFERENCE", "x", mean), "axes#")
-    inverse: Pattern = ("RSQRT", ("ADD", variance, "epsilon#"))
-    offset: Pattern = ("SUB", 0, ("MUL", inverse, _MEAN))
-    scaled: Pattern = ("MUL", "x", ("RESHAPE", inverse, "shape#"))
-    return ("ADD", scaled, ("RESHAPE", offset, "shape#"))
+def _add_offset(factor: Pattern) -> Pattern:
+    x, mean, negative = _multiply_terms(factor)
+    return ("ADD", x, OneOf(("SUB", "bias#", mean), ("ADD", "bias#", negative)))
 
 
+_SCALE: Pattern = ("MUL", _INVERSE, "scale#")
 _RATIO = OneOf(
     ("MUL", _CENTRED, _INVERSE),
-    ("DIV", _CENTRED, ("SQRT", _SHIFTED)),
-    _spell_rows(),
-    _spell_instances(),
+    ("DIV", _CENTRED, through(("SQRT", _SHIFTED))),
+    _subtract_mean(_INVERSE),
 )
-_SCALED = OneOf(maybe("MUL", _RATIO, "scale#"), ("MUL", _CENTRED, ("MUL", _INVERSE, "scale#")))
+_SCALED = OneOf(maybe("MUL", _RATIO, "scale#"), ("MUL", _CENTRED, _SCALE), _subtract_mean(_SCALE))
 # The names are x, axes#, epsilon#, scale#, bias#.
 _NORMALIZED = Activated(
-    OneOf(
-        _spell_offsets(("MUL", _INVERSE, "scale#")),
-        _spell_offsets(_INVERSE),
-        maybe("ADD", _SCALED, "bias#"),
-    )
+    OneOf(_add_offset(_SCALE), _add_offset(_INVERSE), maybe("ADD", _SCALED, "bias#"))
 )
 
 _OWN_SQUARES = OneOf(("MUL", "x", "x"), ("SQUARE", "x"), ("POW", "x", 2))
@@ -116,8 +104,8 @@ _MEAN_SQUARE = through(
     OneOf(("MEAN", _OWN_SQUARES, "axes#"), ("MUL", _SUM, "share#"), ("DIV", _SUM, "count#"))
 )
 _SUMMED = through(("ADD", _MEAN_SQUARE, "epsilon#"))
-_INVERSE_ROOT: Pattern = Named("root", OneOf(("RSQRT", _SUMMED), ("POW", _SUMMED, -0.5)))
-_BY_ROOT: Pattern = ("DIV", "x", Named("root", ("SQRT", _SUMMED)))
+_INVERSE_ROOT = OneOf(("RSQRT", _SUMMED), ("POW", _SUMMED, -0.5))
+_BY_ROOT: Pattern = ("DIV", "x", ("SQRT", _SUMMED))
 _BY_MEAN_SQUARE = OneOf(
     maybe("MUL", OneOf(("MUL", "x", _INVERSE_ROOT), _BY_ROOT), "scale#"),
     ("MUL", "x", ("MUL", _INVERSE_ROOT, "scale#")),
@@ -138,22 +126,29 @@ def _make_normalization(found: Match) -> Op | None:
     reduced = found.find_axes("axes#", x.rank)
     if not _keeps_elements(found) or not reduced or epsilon is None or not parameters:
         return None
-    if "shape#" in found.tensors:
-        if not _restores_axes(found, x, reduced):
-            return None
-        reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
-    elif not found.keeps_axes():
+    if not _restores_axes(found, reduced):
         return None
+    if any(op.code == "RESHAPE" for op in found.ops):
+        reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
     options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
     return as_builtin(found.last, "NORMALIZATION", x, *parameters, axes=sorted(reduced), **options)
 
 
-def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
-    """Return whether the means have all axes of x where they meet x, after a RESHAPE or before."""
-    restored = [1 if axis in reduced else size for axis, size in enumerate(x.sizes)]
-    means = [op.operand(1) for op in found.ops if op.code == "SUB" and op.inputs[0] is x]
-    kept = all(list(mean.sizes) == restored for mean in means)
-    return kept and found.tensors["shape#"].values.tolist() == restored
+def _restores_axes(found: Match, reduced: Collection[int]) -> bool:
+    """Return whether means stand beside the elements of x of which they are.
+
+    Each operand has the axes of x, reduced or whole. RESHAPE may restore them, so that operands
+    with fewer axes meet operands of the same axes, and single numbers, only.
+    """
+    axes = [{1, size} if axis in reduced else {size} for axis, size in enumerate(found.x.sizes)]
+    for op in found.ops:
+        operands = op.present if op.code not in ("MEAN", "RESHAPE", "SUM") else ()
+        sizes = {t.sizes for t in operands if not t.has_data}
+        fits = all(len(s) == len(axes) and all(map(contains, axes, s)) for s in sizes)
+        constants = [t for t in operands if t.has_data]
+        if not fits and (len(sizes) > 1 or any(t.elements > 1 for t in constants)):
+            return False
+    return True
 
 
 def _normalize_groups(found: Match) -> Op | None:
@@ -164,9 +159,10 @@ def _normalize_groups(found: Match) -> Op | None:
         return None
     if epsilon is None or image.sizes != found.output.sizes or 0 in image.shape:
         return None
-    if not (groups.rank == _GROUPED and x.sizes == groups.sizes and found.keeps_axes()):
+    if groups.rank != _GROUPED or x.sizes != groups.sizes or x.sizes[:3] != image.sizes[:3]:
         return None
-    if x.sizes[:3] != image.sizes[:3] or found.find_axes("axes#", _GROUPED) != {1, 2, 4}:
+    reduced = found.find_axes("axes#", _GROUPED)
+    if reduced != {1, 2, 4} or not _restores_axes(found, reduced):
         return None
     activation = found.graph.producers[groups].activation
     options = {"epsilon": epsilon, "fused_activation_function": activation, "groups": x.shape[3]}
@@ -183,8 +179,8 @@ def _make_rms(found: Match) -> Op | None:
     count = found.number("count#", x.shape[-1])
     share = found.number("share#", 1 / count if count else 0) or 0
     averages = abs(share * x.shape[-1] - 1) <= _CLOSE
-    kept = found.tensors["root"].sizes == (*x.sizes[:-1], 1)
-    if not (averages and kept and found.find_axes("axes#", x.rank) == {x.rank - 1}):
+    last = found.find_axes("axes#", x.rank)
+    if not averages or last != {x.rank - 1} or not _restores_axes(found, last):
         return None
     options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
     return as_builtin(found.last, "RMS_NORMALIZATION", x, scale, **options)
