@@ -22,19 +22,10 @@ T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
 _HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
-# Operators whose classes do not compute, because their results are hardly ever constant.
+# Operators whose classes do not compute: the kernels round otherwise than NumPy, or are rare.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "COS": np.cos,
-    "EQUAL": np.equal,
     "GATHER_ND": lambda x, places: x[tuple(np.moveaxis(places, -1, 0))],
-    "GREATER": np.greater,
-    "GREATER_EQUAL": np.greater_equal,
-    "LESS": np.less,
-    "LESS_EQUAL": np.less_equal,
-    "LOGICAL_AND": np.logical_and,
-    "LOGICAL_NOT": np.logical_not,
-    "LOGICAL_OR": np.logical_or,
-    "NOT_EQUAL": np.not_equal,
     "SIN": np.sin,
 }
 
