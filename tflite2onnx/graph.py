@@ -315,6 +315,16 @@ class Producers(dict[Tensor, Op]):
             tensor = op.operand(0)
         return tensor
 
+    def walk_back(self, *tensors: Tensor) -> Iterator[Tensor]:
+        """Yield tensors, and all tensors of which they are computed, each once."""
+        waiting, seen = list(tensors), set[Tensor]()
+        while waiting:
+            tensor = waiting.pop()
+            if tensor not in seen:
+                seen.add(tensor)
+                yield tensor
+                waiting += self.find(tensor).present
+
 
 class Readers:
     """The operators that read each tensor, in a graph and in its sub-graphs."""

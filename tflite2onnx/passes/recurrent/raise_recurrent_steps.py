@@ -146,12 +146,13 @@ class _Replacement:
         found = [t for t in (*items, *starts) if t]
         outputs = [self._tensors[each.after][0] for each in cells[-1].changes]
         every = [step.op.outputs[0] for step in chain]
+        results = {*every, *outputs}
         fits = (
             (len(chain) > 1 or _suits_one_step(cell, h))
             and len(found) == len(items) + len(starts)
             and all(t.sizes == h.sizes for t in outputs)
             and cell.fits(item.sizes, [h.sizes for _ in starts])
-            and not self._depends_on(found, {*every, *outputs})
+            and results.isdisjoint(self._producers.walk_back(*found))
         )
         if not fits:
             return False
@@ -178,18 +179,6 @@ class _Replacement:
         rw.ops.append(copy_op(rw.source, source, target))
         self._producers[target] = rw.ops[-1]
         return target
-
-    def _depends_on(self, tensors: Iterable[Tensor], made: set[Tensor]) -> bool:
-        """Return whether one of some tensors is computed from a tensor that a layer would make."""
-        waiting, seen = list(tensors), set[Tensor]()
-        while waiting:
-            tensor = waiting.pop()
-            if tensor in made:
-                return True
-            if tensor not in seen:
-                waiting += self._producers.find(tensor).present
-            seen.add(tensor)
-        return False
 
     def _join_items(self, items: Sequence[Tensor], item: Tensor, rw: Rewriter) -> Tensor:
         """Return the items as a sequence [time, batch, numbers]."""

@@ -94,25 +94,20 @@ class Positions:
 
     def _list_ops(self, tensor: Tensor) -> list[Op]:
         """Return the operators that compute a tensor of the position, in order; [] if others do."""
-        waiting, found = [tensor], dict[int, Op]()
+        found: dict[int, Op] = {}
         places = {op: place for place, op in enumerate(self._graph.ops)}
-        while waiting:
-            each = waiting.pop()
-            if each.is_constant:
-                continue
+        for each in self._graph.producers.walk_back(tensor):
+            op = self._graph.producers.find(each)
             if each in self._graph.inputs:
                 other = self.position not in (None, each)
                 if other or each.dtype is not DType.INT32 or each.elements != 1:
                     return []
                 self.position = each
-                continue
-            op = self._graph.producers.find(each)
-            large = any(t.elements > _MOST_TIMES * self._length for t in op.outputs)
-            if op not in places or op.graphs or op.activation != "NONE" or large:
-                return []
-            if places[op] not in found:
+            elif not each.is_constant:
+                large = any(t.elements > _MOST_TIMES * self._length for t in op.outputs)
+                if op not in places or op.graphs or op.activation != "NONE" or large:
+                    return []
                 found[places[op]] = op
-                waiting += op.present
             if len(found) > _MOST_OPS:
                 return []
         return [found[place] for place in sorted(found)] if self.position else []
