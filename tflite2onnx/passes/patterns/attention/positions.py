@@ -22,7 +22,7 @@ T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
 _HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
-# Operators whose classes do not compute: the kernels round otherwise than NumPy, or are rare.
+# Operators whose classes do not compute: kernels may round sines otherwise than NumPy.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "COS": np.cos,
     "GATHER_ND": lambda x, places: x[tuple(np.moveaxis(places, -1, 0))],
