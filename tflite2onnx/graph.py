@@ -322,6 +322,22 @@ class Producers(dict[Tensor, Op]):
         """Return the operator that computes a tensor, `NO_OP` if none does."""
         return self.get(tensor, NO_OP)
 
+    def trace(self, tensor: Tensor, *codes: str) -> Tensor:
+        """Return a tensor before all operators of some codes, which read it first."""
+        while (op := self.find(tensor)).is_builtin(*codes):
+            tensor = op.operand(0)
+        return tensor
+
+    def walk_back(self, *tensors: Tensor) -> Iterator[Tensor]:
+        """Yield tensors, and all tensors of which they are computed, each once."""
+        waiting, seen = list(tensors), set[Tensor]()
+        while waiting:
+            tensor = waiting.pop()
+            if tensor not in seen:
+                seen.add(tensor)
+                yield tensor
+                waiting += self.find(tensor).present
+
 
 class Readers:
     """The operators that read each tensor, in a graph and in its sub-graphs."""

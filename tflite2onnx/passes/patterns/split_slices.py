@@ -55,7 +55,7 @@ def list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
     return slices
 
 
-def _find_taken_ranges(op: Op) -> dict[int, range]:
+def find_taken_ranges(op: Op) -> dict[int, range]:
     """Return the indices that a slice takes along the axes that it does not take whole."""
     operator = find_operator(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
@@ -69,7 +69,7 @@ def _split(found: Match) -> list[Op]:
     ops = found.analyze(list_slices).get(x, [])
     if len(ops) < _FEWEST or ops[0] is not found.last or x.has_data or x.symbols or x.per_axis:
         return []
-    outputs, taken = [op.outputs[0] for op in ops], [*map(_find_taken_ranges, ops)]
+    outputs, taken = [op.outputs[0] for op in ops], [*map(find_taken_ranges, ops)]
     same = all(same_quantization(x.quantization, y.quantization) for y in outputs)
     moved = (*taken[0],)
     if not 0 < x.elements <= _MOST or not same or x.rank - 1 not in moved:
@@ -101,7 +101,7 @@ def _find_all_items(graph: Graph) -> dict[Op, tuple[int, range]]:
         if order and op.is_builtin("UNPACK"):
             taken = {op.options.get("axis", 0) % len(order): range(len(op.outputs))}
         elif order and op.is_builtin(*SLICES):
-            taken = _find_taken_ranges(op)
+            taken = find_taken_ranges(op)
             taken = {} if any(len(r) * r.step != 1 for r in taken.values()) else taken
         if len(taken) == 1 and not any(t.symbols for t in (op.operand(0), *op.outputs)):
             ((axis, indices),) = taken.items()
