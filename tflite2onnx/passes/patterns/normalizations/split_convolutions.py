@@ -6,7 +6,7 @@ them again; and the Concat of the halves stays outside of the blocks, too. A SLI
 is replaced if
 
 1. it takes channels of a float image, a multiple of 16, and all rows and columns; the image is the
-   result of CONV_2D with constant filters, of its activation, or of its SiLU;
+   result of CONV_2D with constant filters and without groups, of its activation, or of its SiLU;
 2. all operators that read the image are slices of this kind, and they take each channel once;
 3. the convolutions are not expected to take longer (`cost`) than the whole one and a ReorderOutput.
 """
@@ -47,6 +47,8 @@ def _make_convolution(found: Match) -> list[Op]:
     taken = sorted(i for r in parts for i in r)
     alone = readers.are_among(slices, y) and (y is z or readers.are_among(between, z))
     if not alone or len(parts) < len(slices) or taken != [*range(y.shape[-1])]:
+        return []
+    if w.shape[-1] != conv.operand(0).shape[-1]:  # a part of the filters would read other groups
         return []
     if not is_float(w) or y not in found.analyze(find_images) or not _is_fast(conv, parts):
         return []
