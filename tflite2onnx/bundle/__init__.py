@@ -23,6 +23,7 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.graph import Model
 from tflite2onnx.options import TARGETS, ConversionOptions
+from tflite2onnx.passes.cut_graph import keep_entry_point
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
@@ -126,9 +127,13 @@ def convert_bundle(
 def convert_models(
     bundle: Bundle,
     parts: Sequence[Part],
+    *,
+    details: bool = True,
     **options: Any,  # noqa: ANN401 - as above
 ) -> dict[str, Result]:
     """Return the conversion of every part of a bundle (`list_parts`).
+
+    Without `details`, which verification and reports read, results take less memory.
 
     Raises:
         BundleError: parts cannot be converted (the error names all of them).
@@ -137,23 +142,20 @@ def convert_models(
     given = replace(given, lengths="auto")  # the parts are chosen
     results: dict[str, Result] = {}
     problems = []
-    models: dict[str, Model] = {}
     for part in parts:
         try:
+            origin = bundle.models[part.model]
             prepared = part.decoder or part.joined
             if prepared is not None:
                 chosen = replace(given, **prepared.options)
                 if part.joined is not None and given.names == "signature":
                     chosen = replace(chosen, rename={})
-                origin = bundle.models[part.model]
-                results[part.label] = convert_read_model(prepared.model, origin, chosen)
-                continue
-            if part.model not in models:
-                models[part.model] = read_model(bundle.models[part.model])
-            chosen = replace(given, signature=part.signature)
-            named = keep_possible_names(part.label, models[part.model], chosen)
-            results[part.label] = _convert_part(part, models[part.model], bundle, named)
-            release_memory(bundle.models[part.model].data)
+                result = convert_read_model(prepared.model, origin, chosen)
+            else:
+                chosen = replace(given, signature=part.signature)
+                result = _convert_part(part, _read_part(part, origin), bundle, chosen)
+            results[part.label] = result if details else result.drop_details()
+            release_memory(origin.data)
         except ConversionError as error:
             problems.append(f"{part.label}: {error}")
     if problems:
@@ -161,8 +163,15 @@ def convert_models(
     return results
 
 
+def _read_part(part: Part, origin: AnySource) -> Model:
+    """Return a model with the sub-graphs of one signature: all signatures take several MB."""
+    model = read_model(origin)
+    return keep_entry_point(model, find_signature(model, part.signature)[0])
+
+
 def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionOptions) -> Result:
     """Convert one of several models; a model that takes no picture is converted without one."""
+    options = keep_possible_names(part.label, model, options)
     try:
         return convert_read_model(model, bundle.models[part.model], options)
     except PictureError as error:
