@@ -27,7 +27,7 @@ from tests.passes.patterns import (
     test_split_slices as slices,
 )
 from tests.passes.patterns.attention import test_fuse_attention as attention
-from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
+from tests.passes.patterns.convolutions import test_compute_images as sequences
 from tests.passes.patterns.normalizations import (
     test_fuse_group_normalizations as groups,
     test_fuse_normalizations as layers,
@@ -199,9 +199,7 @@ ROWS: dict[str, Row] = {
         for size in ((32, 12), (24, 48))
     },
     **{
-        f"upsampling, {size}": Row(
-            "patterns.fuse_repeats", lambda size=size: spell_upsampling(*size)
-        )
+        f"upsampling, {size}": Row(REARRANGEMENTS, lambda size=size: spell_upsampling(*size))
         for size in ((16, 128), (64, 32))
     },
     **{
@@ -213,7 +211,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"WaveNet, {times} samples, {channels} channels": Row(
-            "patterns.convolutions.reshape_sequences",
+            "patterns.convolutions.compute_images",
             lambda size=(times, channels): sequences.spell_layers(
                 sequences.ROW, *size, [1, 2, 4, 8]
             ),

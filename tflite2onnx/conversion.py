@@ -84,6 +84,7 @@ from tflite2onnx.signatures import (
 from tflite2onnx.targets import find_rules
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
+from tflite2onnx.utils.mapped_files import release_memory
 from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
@@ -318,6 +319,9 @@ def _normalise_plan_emit(
     if quantizes_data(options):
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes(options))
     graph = pin_orders(normal, user_orders)
+    for values in {id(t.data): t.data for op in graph.walk_ops() for t in op.present}.values():
+        if values is not None:
+            release_memory(values)  # passes have read the elements
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(operator_of, graph.walk_ops())]
     operator_sites = make_sites(operators)

@@ -23,13 +23,14 @@ from tflite2onnx.builder.builder import (
     find_bodies,
     walk_nodes,
 )
-from tflite2onnx.builder.join_reshapes import join_reshapes
-from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
-from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
-from tflite2onnx.builder.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.qoperators import find_pairs, join_products
+from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
+from tflite2onnx.builder.rewrites.keep_float_weights import keep_float_weights
+from tflite2onnx.builder.rewrites.keep_softmax_rows import keep_softmax_rows
+from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes, rename_ports
+from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
@@ -141,6 +142,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
     if not g.canonical:
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
+        distinct = keep_float_weights(g, distinct, ends_of_graph)
     distinct = omit_zero_states(distinct)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
     live, widened = widen_blocks(g, live, ends_of_graph)

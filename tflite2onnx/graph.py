@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+T = TypeVar("T")
 
 
 class Options(Mapping[str, Any]):
@@ -173,6 +175,17 @@ class Graph:
         """The operators by the tensors that they read, in sub-graphs too."""
         return Readers(self)
 
+    @cached_property
+    def _analyses(self) -> dict[Callable[[Graph], Any], Any]:
+        return {}
+
+    def analyze(self, analysis: Callable[[Graph], T]) -> T:
+        """Return what a function finds in the graph; it is called once."""
+        if analysis not in self._analyses:
+            self._analyses[analysis] = analysis(self)
+        found: T = self._analyses[analysis]
+        return found
+
     def walk_ops(self) -> Iterator[Op]:
         """Yield all operators; the operators of sub-graphs follow the operator that runs them."""
         for op in self.ops:
@@ -309,6 +322,22 @@ class Producers(dict[Tensor, Op]):
     def find(self, tensor: Tensor) -> Op:
         """Return the operator that computes a tensor, `NO_OP` if none does."""
         return self.get(tensor, NO_OP)
+
+    def trace(self, tensor: Tensor, *codes: str) -> Tensor:
+        """Return a tensor before all operators of some codes, which read it first."""
+        while (op := self.find(tensor)).is_builtin(*codes):
+            tensor = op.operand(0)
+        return tensor
+
+    def walk_back(self, *tensors: Tensor) -> Iterator[Tensor]:
+        """Yield tensors, and all tensors of which they are computed, each once."""
+        waiting, seen = list(tensors), set[Tensor]()
+        while waiting:
+            tensor = waiting.pop()
+            if tensor not in seen:
+                seen.add(tensor)
+                yield tensor
+                waiting += self.find(tensor).present
 
 
 class Readers:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from textwrap import shorten
 from typing import Any
@@ -17,6 +17,7 @@ from tflite2onnx.builder.builder import Port, walk_nodes
 from tflite2onnx.emit import Emitted, find_shared_caches
 from tflite2onnx.float16 import Float32Node
 from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint, State, make_endpoint
+from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.stateful import STATES
 from tflite2onnx.utils.console import count
 from tflite2onnx.version import VERSION
@@ -98,6 +99,11 @@ class Result:
             "states": [state.to_dict() for state in self.states],
             "float32_nodes": [node._asdict() for node in self.float32_nodes],
         }
+
+    def drop_details(self) -> Result:
+        """Return the result without what the nodes compute, which verification reads."""
+        skeleton = replace(self.skeleton, tensors=(), plan=StoragePlan(), ends=())
+        return replace(self, skeleton=skeleton)
 
     def save(self, path: str | os.PathLike[str], external_data: int | None = None) -> int:
         """Write the model to a file, which appears only when it is complete.

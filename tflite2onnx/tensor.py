@@ -165,6 +165,12 @@ class Assembly:
         return np.concatenate(copies).transpose(self.permutation).reshape(self.shape)
 
     @property
+    def appends_zeros(self) -> bool:
+        """Whether the constant is one copy with zeros behind its elements along each axis."""
+        behind = not any(before for pads in self.pads for before, _ in pads)
+        return behind and len(self.pads) == 1 and self.fill == 0 and self.keeps_axes
+
+    @property
     def keeps_axes(self) -> bool:
         """Whether the constant has the axes of the copies, which are joined along axis 0."""
         is_plain = self.permutation == tuple(range(len(self.permutation)))

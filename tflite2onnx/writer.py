@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,7 +31,7 @@ from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target
-from tflite2onnx.utils.mapped_files import find_address, read_elements, write_elements
+from tflite2onnx.utils.mapped_files import digest_elements, find_address, write_elements
 
 PRODUCER = "tflite2onnx"
 # bytes: a smaller constant is in the skeleton itself, where shape inference can read it.
@@ -48,10 +48,11 @@ class Skeleton:
 
     `tensors` are the tensors of the TFLite model that it computes, with the names of their values.
     `dynamic_sizes` has the file's value of each dynamic size, by name. `plan` is the storage of all
-    operands, and `ends` are the tensors that are inputs and outputs of the model.
+    operands, and `ends` are the tensors that are inputs and outputs of the model. `source` is the
+    model, or its bytes, which take a tenth of the memory: those of its graph come second.
     """
 
-    proto: onnx.ModelProto
+    source: onnx.ModelProto | tuple[bytes, bytes]
     weights: tuple[tuple[TensorProto, Array], ...]
     tensors: tuple[Port, ...] = ()
     dynamic_sizes: Mapping[str, int] = field(default_factory=dict)
@@ -63,22 +64,31 @@ class Skeleton:
         """How each quantized tensor is stored, and why."""
         return list_storage(self.plan, self.ends)
 
-    @cached_property
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The model without its large weights."""
+        if isinstance(self.source, onnx.ModelProto):
+            return self.source
+        rest, graph = self.source
+        model: onnx.ModelProto = onnx.ModelProto.FromString(rest)
+        model.graph.MergeFromString(graph)
+        return model
+
+    def _copy_proto(self) -> onnx.ModelProto:
+        """Return a copy of the model without its large weights."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.proto)
+        return model
+
+    @property
     def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
         """The model as one file: the start of the file, then (head, elements) of large weights."""
-        rest = onnx.ModelProto()
-        rest.CopyFrom(self.proto)
-        graph = rest.graph.SerializeToString(deterministic=True)
-        rest.ClearField("graph")
+        rest, graph = (
+            self.source if isinstance(self.source, tuple) else _take_bytes(self._copy_proto())
+        )
         weights = tuple((_write_head(header, data), data) for header, data in self.weights)
         size = len(graph) + sum(len(head) + data.nbytes for head, data in weights)
-        start = (
-            rest.SerializeToString(deterministic=True)
-            + _encode_tag(_GRAPH)
-            + _write_varint(size)
-            + graph
-        )
-        return start, weights
+        return rest + _encode_tag(_GRAPH) + _write_varint(size) + graph, weights
 
     @property
     def size(self) -> int:
@@ -119,8 +129,7 @@ class Skeleton:
         self, external: Collection[str] = (), file: _WeightFile | None = None
     ) -> onnx.ModelProto:
         """Return the whole model with copies of the weights; external weights go to a file."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self.proto)
+        model = self._copy_proto()
         for header, data in self.weights:
             tensor = model.graph.initializer.add()
             tensor.CopyFrom(header)
@@ -147,7 +156,17 @@ def assemble(
     as the default of the input. With `required_states` there are no such initializers.
     """
     names = ValueNames((*emitted.inputs, *emitted.outputs), emitted.tensors, emitted.nodes)
-    graph = onnx.GraphProto(name=name)
+    opsets = [helper.make_opsetid("", emitted.opset)]
+    domains = sorted({node.domain for node in walk_nodes(emitted.nodes)} - {""})
+    model = onnx.ModelProto(
+        ir_version=helper.find_min_ir_version_for(opsets),
+        producer_name=PRODUCER,
+        producer_version=version,
+        opset_import=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
+    )
+    helper.set_model_props(model, dict(properties))
+    graph = model.graph
+    graph.name = name
     _add_nodes(graph, emitted.nodes, names, emitted.types)
     headers = _make_initializers(emitted, names, with_states=not required_states)
     graph.input.extend(map(_describe_port, emitted.inputs))
@@ -158,22 +177,12 @@ def assemble(
                 header.raw_data = data.tobytes()
             graph.initializer.append(header)
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
-    opsets = [helper.make_opsetid("", emitted.opset)]
-    domains = sorted({node.domain for node in walk_nodes(emitted.nodes)} - {""})
-    model = helper.make_model(
-        graph,
-        producer_name=PRODUCER,
-        producer_version=version,
-        opset_imports=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
-        ir_version=helper.find_min_ir_version_for(opsets),
-    )
-    helper.set_model_props(model, dict(properties))
     _describe(model, emitted, names, [h for h, _ in weights])
     live = {value for node in emitted.nodes for value in node.outputs}
     live |= {port.value for port in emitted.inputs}
     tensors = tuple(names.rename(port) for port in emitted.tensors if port.value in live)
     ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
-    return Skeleton(model, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
+    return Skeleton(_take_bytes(model), weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
 
 
 def _make_initializers(
@@ -409,18 +418,9 @@ def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
     keys: dict[int, Hashable] = {}
     for same_size in places.values():
         for address, sharing in same_size.items():
-            key = address if len(same_size) == 1 else _compute_digest(sharing[0])
+            key = address if len(same_size) == 1 else digest_elements(sharing[0])
             keys |= dict.fromkeys(map(id, sharing), key)
     return keys
-
-
-def _compute_digest(data: Array) -> bytes:
-    from hashlib import blake2b  # noqa: PLC0415 - slow to import
-
-    digest = blake2b()
-    for piece in read_elements(data):
-        digest.update(piece)
-    return digest.digest()
 
 
 class _WeightFile:
@@ -440,6 +440,13 @@ class _WeightFile:
             self._offsets[key] = self._file.tell()
             write_elements(self._file, data)
         return {"location": self._location, "offset": self._offsets[key], "length": data.nbytes}
+
+
+def _take_bytes(model: onnx.ModelProto) -> tuple[bytes, bytes]:
+    """Return the bytes of a model without its graph, and those of the graph, which it loses."""
+    graph: bytes = model.graph.SerializeToString(deterministic=True)
+    model.ClearField("graph")
+    return model.SerializeToString(deterministic=True), graph
 
 
 def _write_head(header: TensorProto, data: Array) -> bytes:

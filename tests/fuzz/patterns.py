@@ -18,8 +18,8 @@ from tests.passes.patterns import (
 )
 from tests.passes.patterns.attention import test_fuse_attention as attention
 from tests.passes.patterns.convolutions import (
+    test_compute_images as sequences,
     test_fuse_convolutions as convolutions,
-    test_reshape_sequences as sequences,
     test_split_prelu as prelus,
 )
 from tests.passes.patterns.normalizations import (

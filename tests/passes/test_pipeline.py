@@ -102,10 +102,10 @@ def test_a_bug_of_a_pass_is_reported(
 ) -> None:
     """The message names the pass and the operator, and the command fails."""
 
-    def fail(op: Op) -> bool:
-        return bool(op.inputs[7])
+    def fail(op: Op) -> object:
+        return op.inputs[7]
 
-    monkeypatch.setattr(join_parts, "_becomes_reshape", fail)
+    monkeypatch.setattr(join_parts, "_find_axis", fail)
     m = Build()
     x = m.input([2, 3])
     m.output(*m.op("PACK", [x, x], [[2, 2, 3]], axis=0, values_count=2))

@@ -168,6 +168,31 @@ def test_readers_of_the_same_weights_share_them() -> None:
         assert count_optimized_nodes(each)["QGemm"] == 2
 
 
+def test_int8_weights_of_gemm_alone_have_a_zero_point() -> None:
+    """ONNX Runtime fuses Gemm only with zero points, and MatMul and Conv without them."""
+    m = Build()
+    rows, image = m.input([8, 64], **ROWS), m.input([1, 16, 16, 64], **ROWS)
+    filters = m.constant(WEIGHTS.reshape(64, 1, 1, 64), scale=0.01)
+    bias = m.constant(np.zeros(64, np.int32), scale=0.0005)
+    made = m.tensor(image.shape, **{**ROWS, "scale": 0.2})
+    m.output(
+        dense(m, rows), *m.op("CONV_2D", [image, filters, bias], [made], stride_h=1, stride_w=1)
+    )
+    x = m.input([1, 512])
+    w = m.constant(np.tile(WEIGHTS, (8, 8)), scale=0.01)
+    m.output(*m.op("FULLY_CONNECTED", [x, w], [[1, 512]]))
+    model = check(m.bytes(), steps=1, default_kernels=True).model
+    (choice,) = [n for n in model.graph.node if n.op_type == "If"]
+    int8 = next(a.g for a in choice.attribute if a.name == "then_branch")
+    readers = {i: n.op_type for n in model.graph.node for i in n.input}
+    pairs = zip(int8.node, choice.output, strict=True)
+    assert {readers[real]: len(node.input) for node, real in pairs} == {
+        "Conv": 2,
+        "Gemm": 3,
+        "MatMul": 2,
+    }
+
+
 def test_large_weights_have_an_if_for_each_megabyte() -> None:
     """ONNX Runtime holds the weights of one If several times while it loads the model."""
     m = Build()

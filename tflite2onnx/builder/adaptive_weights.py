@@ -34,6 +34,9 @@ from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
 
+# ONNX Runtime fuses these operators with weights that have no zero point. To the weights of a
+# convolution it adds a zero point itself (SetOptionalZeroPoint in qdq_actions.cc).
+_NEED_NO_ZERO_POINT = {"Conv", "ConvTranspose", "MatMul"}
 _MOST_BYTES = 1 << 20  # the largest number of bytes of the weights of one If
 _DATA = np.full(16, 255, np.uint8)
 # With a zero point MLAS computes the product by its kernel for matrices, the kernel of all other
@@ -52,12 +55,16 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """
     weights = {}
     if g.adaptive:  # without adaptive weights no node needs a change
-        inputs = {value for node in walk_nodes(nodes) for value in node.inputs}
-        weights = {value: weight for value, weight in g.adaptive.items() if value in inputs}
+        readers: dict[Value | None, set[str]] = {}
+        for node in walk_nodes(nodes):
+            for value in node.inputs:
+                readers.setdefault(value, set()).add(node.op_type)
+        weights = {value: weight for value, weight in g.adaptive.items() if value in readers}
     for part in _divide(weights):
+        needs = [(each, not readers[real] <= _NEED_NO_ZERO_POINT) for real, each in part.items()]
         branches = {
-            "then_branch": _dequantize(g, "int8_weights", part.values(), as_uint8=False),
-            "else_branch": _dequantize(g, "uint8_weights", part.values(), as_uint8=True),
+            "then_branch": _dequantize(g, "int8_weights", needs, as_uint8=False),
+            "else_branch": _dequantize(g, "uint8_weights", needs, as_uint8=True),
         }
         nodes = [Node("If", (g.int8_is_exact,), tuple(part), branches), *nodes]
     if not g.is_nested and (weights or any(g.int8_is_exact in n.inputs for n in walk_nodes(nodes))):
@@ -81,19 +88,22 @@ def _divide(weights: Mapping[Value, AdaptiveWeight]) -> Iterator[dict[Value, Ada
 
 
 def _dequantize(
-    g: Builder, name: str, weights: Iterable[AdaptiveWeight], *, as_uint8: bool
+    g: Builder, name: str, weights: Iterable[tuple[AdaptiveWeight, bool]], *, as_uint8: bool
 ) -> Body:
-    """Return a graph that dequantizes int8 weights, converted to uint8 first if `as_uint8`."""
+    """Return a graph that dequantizes int8 weights, converted to uint8 first if `as_uint8`.
+
+    `weights` are pairs of weights and whether their DequantizeLinear needs a zero point.
+    """
     inner = g.make_nested()
     inner.types = {}  # ONNX infers these types; they would add 1 % to the file of a small network
     outputs = []
-    for integers, storage, order in weights:
+    for (integers, storage, order), zero_point in weights:
         value, target = integers, storage
         if as_uint8:
             numbers = inner.cast(integers, DType.FLOAT32)
             value = inner.quantize(numbers, _AS_UINT8, make_identity(len(order)))
             target = move_zero_point(storage, DType.UINT8)
-        outputs.append(inner.dequantize(value, target, order))
+        outputs.append(inner.dequantize(value, target, order, zero_point=zero_point))
     return Body(name, (), tuple(inner.nodes), tuple(outputs), ())
 
 

@@ -22,8 +22,6 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import Array, DType, Quantization
 
-_MATRIX = 2  # axes
-
 
 class QdqNodes(Nodes):
     """Collects nodes for one opset, and converts stored integers to real numbers and back."""
@@ -52,8 +50,13 @@ class QdqNodes(Nodes):
             else self.Cast(value, to=require_onnx_type(storage.dtype))
         )
 
-    def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
-        """Return the float32 numbers that stored integers in an order stand for."""
+    def dequantize(
+        self, x: Operand, storage: Storage, order: Order, *, zero_point: bool = True
+    ) -> Value:
+        """Return the float32 numbers that stored integers in an order stand for.
+
+        Without `zero_point` the node has a zero point only if it is not 0.
+        """
         quantization = _expect_quantization(storage)
         value, dtype = self._make_value(x), widen_subbyte(storage.dtype)
         if dtype is not storage.dtype and value is not None and value.data is None:
@@ -66,7 +69,7 @@ class QdqNodes(Nodes):
             # If Mul scales the numbers, OpenVINO computes an integer product, unless Clip follows.
             numbers = self.Clip(numbers) if storage.hides else numbers
         else:
-            numbers = self._emit_qdq("DequantizeLinear", x, storage, order)
+            numbers = self._emit_qdq("DequantizeLinear", x, storage, order, zero_point=zero_point)
         return self.annotate_like(x, numbers, DType.FLOAT32)
 
     def quantize(self, x: Operand, storage: Storage, order: Order) -> Value:
@@ -86,7 +89,9 @@ class QdqNodes(Nodes):
             return self.annotate(result, dtype, value.data.shape[axes])
         return result
 
-    def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
+    def _emit_qdq(
+        self, op_type: str, x: Operand, storage: Storage, order: Order, *, zero_point: bool = True
+    ) -> Value:
         quantization = _expect_quantization(storage)
         first, label = (
             find_first_opset((op_type, storage.dtype)),
@@ -98,7 +103,7 @@ class QdqNodes(Nodes):
         self.require(first, label)
         scale, zero = order_parameters(quantization, order)
         points = None
-        if _needs_zero_point(storage, order):
+        if zero.any() or (zero_point and _needs_zero_point(storage)):
             constant = self.make_separate_constant if storage.dtype is DType.INT8 else self.constant
             points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.constant(scale, DType.FLOAT32)
@@ -135,18 +140,14 @@ class QdqNodes(Nodes):
         return self.cast(self.Clip(value, *bounds), DType.INT16)
 
 
-def _needs_zero_point(storage: Storage, order: Order) -> bool:
+def _needs_zero_point(storage: Storage) -> bool:
     """Return whether a DequantizeLinear or QuantizeLinear must have a zero point, even if it is 0.
 
     DequantizeLinear of int32 must not have one. ONNX Runtime fuses Gemm and elementwise operators
     only with zero points. It fuses products by weights with a scale for each block without zero
-    points, too. For the weights of a convolution it adds zero points (SetOptionalZeroPoint in
-    qdq_actions.cc).
+    points, too.
     """
-    quantization = _expect_quantization(storage)
-    if quantization.block_size or (storage.adapts and len(order) > _MATRIX):
-        return bool(quantization.zero_point.any())
-    return storage.dtype is not DType.INT32
+    return storage.dtype is not DType.INT32 and not _expect_quantization(storage).block_size
 
 
 def _expect_quantization(storage: Storage) -> Quantization:

@@ -23,6 +23,7 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.graph import Model
 from tflite2onnx.options import TARGETS, ConversionOptions
+from tflite2onnx.passes.cut_graph import keep_entry_point
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
@@ -127,9 +128,13 @@ def convert_bundle(
 def convert_models(
     bundle: Bundle,
     parts: Sequence[Part],
+    *,
+    details: bool = True,
     **options: Any,  # noqa: ANN401 - as above
 ) -> dict[str, Result]:
     """Return the conversion of every part of a bundle (`list_parts`).
+
+    Without `details`, which verification and reports read, results take less memory.
 
     Raises:
         BundleError: parts cannot be converted (the error names all of them).
@@ -138,23 +143,20 @@ def convert_models(
     base = replace(base, lengths="auto")  # `list_parts` has applied the option already
     results: dict[str, Result] = {}
     problems = []
-    models: dict[str, Model] = {}
     for part in parts:
         try:
+            origin = bundle.models[part.model]
             prepared = part.decoder or part.joined
             if prepared is not None:
                 final = replace(base, **prepared.options)
                 if part.joined is not None and base.names == "signature":
                     final = replace(final, rename={})
-                origin = bundle.models[part.model]
-                results[part.label] = convert_read_model(prepared.model, origin, final)
-                continue
-            if part.model not in models:
-                models[part.model] = read_model(bundle.models[part.model])
-            final = replace(base, signature=part.signature)
-            named = keep_possible_names(part.label, models[part.model], final)
-            results[part.label] = _convert_part(part, models[part.model], bundle, named)
-            release_memory(bundle.models[part.model].data)
+                result = convert_read_model(prepared.model, origin, final)
+            else:
+                final = replace(base, signature=part.signature)
+                result = _convert_part(part, _read_part(part, origin), bundle, final)
+            results[part.label] = result if details else result.drop_details()
+            release_memory(origin.data)
         except ConversionError as error:
             problems.append(f"{part.label}: {error}")
     if problems:
@@ -162,8 +164,15 @@ def convert_models(
     return results
 
 
+def _read_part(part: Part, origin: AnySource) -> Model:
+    """Return a model with the sub-graphs of one signature: all signatures take several MB."""
+    model = read_model(origin)
+    return keep_entry_point(model, find_signature(model, part.signature)[0])
+
+
 def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionOptions) -> Result:
     """Convert one of several models; `preprocess` is ignored for models that take no picture."""
+    options = keep_possible_names(part.label, model, options)
     try:
         return convert_read_model(model, bundle.models[part.model], options)
     except PictureError as error:

@@ -282,8 +282,9 @@ def _convert_bundle(
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
         pages.check_pages(options.report, parts)
-    results = convert_models(bundle, parts, **_select_conversion_options(options))
     verified = parts if options.verify or options.report is not None else ()
+    settings = _select_conversion_options(options)
+    results = convert_models(bundle, parts, details=bool(verified), **settings)
     reports = {}
     for part in verified:
         model = _embed_external_weights(bundle.models[part.model])

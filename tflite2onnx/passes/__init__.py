@@ -26,7 +26,7 @@ from tflite2onnx.passes.normalise import (
     eliminate_dead_operators,
     remove_copies,
 )
-from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
+from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
 
@@ -37,6 +37,7 @@ GraphPass: TypeAlias = Callable[[Graph], Graph]
 _CONVOLUTIONS = "patterns.convolutions"
 _NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
+_KEEP_BLOCKS = f"{_CONVOLUTIONS}.keep_blocks"
 
 
 def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
@@ -175,10 +176,9 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
     # Recurrent layers without a loop unpack sequences and pack them again.
     apply_pattern("UNPACK SPLIT", "patterns.join_parts"),
-    # Images whose axes are split and merged again would need Transposes.
-    apply_pattern("TRANSPOSE", "patterns.fuse_rearrangements"),
-    # Keras repeats rows and columns of images. ONNX has Resize for this.
-    apply_pattern("BROADCAST_TO TILE", "patterns.fuse_repeats"),
+    # Images whose axes are split and merged again would need Transposes. Keras repeats rows and
+    # columns of images, for which ONNX has Resize.
+    apply_pattern("BROADCAST_TO TILE TRANSPOSE", "patterns.fuse_rearrangements"),
     # After the pass of activations, because some of them contain rectifiers.
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
@@ -190,10 +190,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences may consist of RESHAPE, TRANSPOSE and a convolution.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
-    # Convolutions of rows of an image may have all rows in their batch.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
-    # Convolutions of sequences become convolutions of images before they are fused.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
+    # Convolutions of sequences and rows become convolutions of images before they are fused.
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.compute_images"),
     # One Conv with a dilation replaces three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
     # ONNX Runtime's Sigmoid is inaccurate for small scores.
@@ -249,15 +247,17 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Softmax is slow along another axis than the last.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # A Pad of channels leaves the blocked layout of convolutions.
-    apply_pattern("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
+    apply_pattern("PAD", f"{_KEEP_BLOCKS}:convolve_padded_channels"),
+    # A convolution that pads channels takes as long as any other convolution.
+    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.pad_channels:leave_out_copies"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_pattern("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
+    apply_pattern("PRELU", f"{_KEEP_BLOCKS}:split_prelu"),
     # An image of few channels between two convolutions is slow to store and to read.
     apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
-    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    apply_pattern("CONV_2D", f"{_KEEP_BLOCKS}:merge_groups"),
     # A product of an image and one pixel leaves the blocked layout of convolutions.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_KEEP_BLOCKS}:repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime slices channels outside of the blocked layout of convolutions.

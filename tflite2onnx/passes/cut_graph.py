@@ -169,6 +169,23 @@ def _writes_state(op: Op) -> bool:
     return not op.outputs or any(t.is_variable for t in op.present)
 
 
+def keep_entry_point(model: Model, index: int) -> Model:
+    """Return the model with the sub-graphs that an entry point runs; the others become empty.
+
+    Variables and tables may be written in any sub-graph, so that all of them are kept.
+    """
+    if any(states for graph in model.graphs for states in _list_own_states(graph).values()):
+        return model
+    reached, found = {index}, [index]
+    for each in found:
+        called = {i for op in model.graphs[each].ops for i in _list_subgraph_indices(model, op)}
+        found += called - reached
+        reached |= called
+    graphs = (g if i in reached else Graph("", (), (), ()) for i, g in enumerate(model.graphs))
+    signatures = tuple(each for each in model.signatures if each.subgraph in reached)
+    return model._replace(graphs=tuple(graphs), signatures=signatures)
+
+
 def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables that each operator uses, in its sub-graphs too."""
 

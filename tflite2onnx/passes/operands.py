@@ -5,19 +5,23 @@ from __future__ import annotations
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved, find_operator
 from tflite2onnx.op.movement.reshape_transpose import Reshape
-from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
+CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of volumes
 # Operators whose outputs have the elements of the input in the same sequence.
 RESHAPES = Reshape.codes
 # Elementwise operators between convolutions of sequences.
 ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
+# Functions of single elements between convolutions.
+ACTIVATIONS = (
+    *("GELU", "HARD_SIGMOID", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "PRELU", "RELU", "RELU6"),
+    *("RELU_0_TO_1", "RELU_N1_TO_1", "TANH"),
+)
 # Operators that networks have between convolutions. Other operators were not measured.
 _KEEPS_AXES = (
-    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "GELU", "HARD_SIGMOID", "HARD_SWISH"),
-    *("LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6"),
-    *("RELU_0_TO_1", "RELU_N1_TO_1", "SUB", "TANH"),
+    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MUL", "PAD", "SUB", *ACTIVATIONS),
 )
 # Operators whose outputs are never negative, and operators whose outputs are negative only if an
 # input is.
@@ -45,6 +49,11 @@ def is_float(tensor: Tensor) -> bool:
     return tensor.dtype is DType.FLOAT32 and not tensor.quantization
 
 
+def are_fixed_floats(*tensors: Tensor) -> bool:
+    """Return whether tensors are float32, of fixed sizes, of which none is 0."""
+    return all(is_float(t) and not t.symbols and 0 not in t.shape for t in tensors)
+
+
 def has_unit_steps(op: Op) -> bool:
     """Return whether the strides and dilations of a convolution are 1."""
     return all(op.options.get(name, 1) == 1 for name in _STEPS)
@@ -53,6 +62,30 @@ def has_unit_steps(op: Op) -> bool:
 def find_order(op: Op) -> tuple[int, ...]:
     """Return the constant permutation of a TRANSPOSE, () for other operators."""
     return tuple(map(int, op.operand(1).values.flat)) if op.is_builtin("TRANSPOSE") else ()
+
+
+def squeeze_shape(shape: Shape) -> Shape:
+    """Return a shape without the axes of one element."""
+    return tuple(size for size in shape if size != 1)
+
+
+def squeeze_order(op: Op) -> tuple[int, ...] | None:
+    """Return the order in which a RESHAPE or TRANSPOSE keeps the axes of more than one element.
+
+    Returns None if it does not keep them, or if the order is computed.
+    """
+    shape = op.operand(0).shape
+    kept = [axis for axis, size in enumerate(shape) if size != 1]
+    if op.is_builtin("RESHAPE") and squeeze_shape(shape) == squeeze_shape(op.outputs[0].shape):
+        return tuple(range(len(kept)))
+    order = tuple(kept.index(axis) for axis in find_order(op) if axis in kept)
+    return order if len(order) == len(kept) else None
+
+
+def joins_last_axis(op: Op) -> bool:
+    """Return whether an operator is a CONCATENATION along the last axis of its operands."""
+    rank = op.operand(0).rank  # scalars become a list
+    return op.is_builtin("CONCATENATION") and rank > 0 and op.options.axis in (-1, rank - 1)
 
 
 def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:

@@ -96,6 +96,19 @@ class Rewriter:
             "RESHAPE", x, output=output, like=like, name=name, shape=shape, new_shape=new_shape
         )
 
+    def transpose(
+        self,
+        x: Tensor,
+        order: Sequence[int],
+        *,
+        like: Tensor | None = None,
+        name: str = "",
+        output: Tensor | None = None,
+    ) -> Tensor:
+        """Add TRANSPOSE by a constant permutation; see `op`."""
+        shape, constant = tuple(x.shape[i] for i in order), make_int32(f"{x.name}/order", order)
+        return self.op("TRANSPOSE", x, constant, output=output, like=like, name=name, shape=shape)
+
     def crop(self, x: Tensor, first: Sequence[int], y: Tensor) -> Tensor:
         """Add SLICE from the first row and column of an image to the size of an output."""
         begin = make_int32(f"{y.name}/begin", [0, *first, 0])
@@ -110,9 +123,10 @@ class Rewriter:
 def make_like(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     """Return a computed tensor, "<like>/<name>", with the dtype and scale of another tensor.
 
-    The shape is `shape`, by default that of the other tensor.
+    The shape is `shape`, by default that of the other tensor. TensorFlow's converter joins the
+    names of all operators that it fuses by semicolons; the new name has the first of these names.
     """
-    new = replace(like, name=f"{like.name}/{name}", data=None)
+    new = replace(like, name=f"{like.name.partition(';')[0]}/{name}", data=None)
     return new if shape is None else replace(new, shape=shape, shape_signature=())
 
 

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+try:
+    from _blake2 import blake2b  # hashlib loads OpenSSL, which takes 3 MB
+except ImportError:
+    from hashlib import blake2b
+
 if TYPE_CHECKING:
     from typing import Self  # Python 3.11 or later
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
 _KEPT_BYTES = 1 << 16  # an array of fewer bytes stays in memory
-_READ_AHEAD = 1 << 16  # Linux reads this number of bytes around a page
+_READ_AHEAD = 1 << 16  # Linux maps this number of bytes around a page that is read
 _SMALL_FILE = 1 << 22  # the pages of a smaller file may stay in memory
 _DIGEST_BYTES = 32
 _ROWS = 4  # pieces have a multiple of 4 rows, so that elements of two bits fill whole bytes
@@ -98,9 +103,7 @@ def digest_elements(array: Array) -> bytes:
     """Return a digest of the bytes of an array; a shorter array is its own digest."""
     if array.nbytes < _DIGEST_BYTES:
         return array.tobytes()
-    from hashlib import sha256  # noqa: PLC0415 - slow to import
-
-    digest = sha256()
+    digest = blake2b()
     for piece in read_elements(array):
         digest.update(piece)
     return digest.digest()
@@ -131,12 +134,11 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
             _release_pages(owner, piece)
 
 
-def release_memory(data: memoryview) -> None:
-    """Release the memory of the parts of a mapped file that have been read."""
-    elements = np.frombuffer(data, np.uint8)
-    owner = _find_mapping(elements)
+def release_memory(data: memoryview | Array) -> None:
+    """Release the memory of the parts of a mapped file, if any, that have been read."""
+    owner = _find_mapping(np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data)
     if owner is not None:
-        _release_pages(owner, elements)
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def _find_mapping(array: Array) -> mmap.mmap | None:

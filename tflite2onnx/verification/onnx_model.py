@@ -187,7 +187,7 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
             _list_nodes(other) == _list_nodes(proto)
             and _read_types(other).items() <= _read_types(proto).items()
         ):
-            return replace(result.skeleton, proto=proto, weights=())
+            return replace(result.skeleton, source=proto, weights=())
     return Skeleton(proto, ())
 
 

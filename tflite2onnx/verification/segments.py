@@ -64,8 +64,8 @@ def cut_segments(
 
 class _Cutter:
     def __init__(self, skeleton: Skeleton, seen: Sequence[str], *, alone: bool) -> None:
-        graph = skeleton.proto.graph
         self._proto, self._alone = skeleton.proto, alone
+        graph = self._proto.graph
         self._dynamic_sizes = skeleton.dynamic_sizes
         self._nodes = list(graph.node)
         self._small = {each.name: each for each in graph.initializer}

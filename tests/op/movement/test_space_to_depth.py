@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
-from tests.support import Build, check
+from tests.support import Build, check, run_onnx
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -47,6 +48,17 @@ def test_every_opset_equals_litert(opset: int) -> None:
         check(blocks("SPACE_TO_DEPTH", [2, 6, 10, 2], [2, 3, 5, 8], 2, dtype=dtype), opset=opset)
 
 
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+def test_blocks_of_constants_need_no_node(code: str) -> None:
+    shapes = [2, 3, 7, 20], [2, 6, 14, 5]
+    image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
+    m = Build()
+    constant = m.constant(np.arange(840, dtype=np.float32).reshape(image))
+    (moved,) = m.op(code, [constant], [made], block_size=2)
+    m.output(*m.op("ADD", [m.input(made), moved], [made]))
+    assert [node.op_type for node in check(m.bytes()).model.graph.node] == ["Add"]
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
 def test_blocks_of_stored_integers_equal_litert(code: str, dtype: str) -> None:
@@ -54,6 +66,25 @@ def test_blocks_of_stored_integers_equal_litert(code: str, dtype: str) -> None:
     shapes = [2, 3, 7, 20], [2, 6, 14, 5]
     image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
     check(blocks(code, image, made, 2, dtype=dtype, scale=0.5, zero_point=3))
+
+
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_blocks_of_four_bits_move_as_bytes(dtype: str, code: str) -> None:
+    """ONNX's Gather takes no 4-bit integers, and LiteRT has no kernel that could be compared."""
+    shapes = [2, 3, 7, 20], [2, 6, 14, 5]
+    image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
+    results = []
+    numbers = np.random.default_rng(0).integers(0, 8, image).astype(np.float32)
+    for inner in (dtype, "int32"):
+        m = Build()
+        (x,) = m.op("CAST", [m.input(image)], [m.tensor(image, dtype=inner)])
+        (y,) = m.op(code, [x], [m.tensor(made, dtype=inner)], block_size=2)
+        m.output(*m.op("CAST", [y], [m.tensor(made, dtype="float32")]))
+        model = convert(m.bytes(), io_layout="tflite").model
+        results.append(run_onnx(model, {model.graph.input[0].name: numbers})[0])
+    four, wide = results
+    assert np.array_equal(four, wide)
 
 
 @pytest.mark.parametrize(

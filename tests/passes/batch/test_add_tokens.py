@@ -27,7 +27,7 @@ STEP = """
     seen: bool[6] = LESS_EQUAL([0, 1, 2, 3, 4, 5], first)
     mask: float32[6] = SELECT_V2(seen, [0.0], [-1e9])
     added: float32[2,1,6] = ADD(product, mask)
-    weights: float32[2,1,6] = SOFTMAX(added)
+    weights: float32[2,1,6] = SOFTMAX(added, beta=1.0)
     v3: float32[6,2,8] = RESHAPE(vs, [6, 2, 8])
     vm: float32[2,6,8] = TRANSPOSE(v3, [1, 0, 2])
     y: float32[2,1,8] = BATCH_MATMUL(weights, vm, adj_x=False, adj_y=False)

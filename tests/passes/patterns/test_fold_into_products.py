@@ -9,7 +9,12 @@ import pytest
 from onnx import TensorProto
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import (
+    check_pass,
+    check_unchanged,
+    eliminate_dead_after,
+    parse_graph,
+)
 from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
 from tflite2onnx.reader.model import read_model
 
@@ -150,6 +155,16 @@ def test_other_reshapes_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fold, graph)
     check(data, seeds=[0])
+
+
+def test_constants_that_add_rows_stay() -> None:
+    text = """
+        inputs a: float32[1,3]
+        p: float32[1,5] = FULLY_CONNECTED(a, float32[5,3], none)
+        y: float32[2,5] = ADD(p, float32[2,1])
+        return y
+    """
+    check_unchanged(fold, parse_graph(text))
 
 
 def test_constant_minus_product_stays() -> None:

@@ -319,6 +319,14 @@ def test_similar_operators_stay(spelling: Spelling) -> None:
     check(spell(spelling), seeds=[0])
 
 
+def test_quotients_by_zero_stay() -> None:
+    def divide(m: Spelled, x: Tensor) -> Tensor:
+        return m.apply("ADD", m.apply("RELU", x), m.apply("DIV", m.apply("ABS", x), 0.0))
+
+    graph = fuse(read_model(spell(divide)).graphs[0])
+    assert [op.code for op in graph.ops] == ["RELU", "ABS", "DIV", "ADD"]
+
+
 @np.errstate(all="ignore")
 def test_infinite_slopes_stay_products() -> None:
     graph = fuse(read_model(spell(infinite_slope)).graphs[0])

@@ -1,4 +1,4 @@
-"""Repeated pixels and times become RESIZE_NEAREST_NEIGHBOR; see fuse_repeats.py."""
+"""Repeated pixels and times become RESIZE_NEAREST_NEIGHBOR; see fuse_rearrangements.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.passes.patterns.one_type import OneType
 from tests.support import Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
-from tflite2onnx.passes.patterns.fuse_repeats import fuse_repeats
+from tflite2onnx.passes.patterns.fuse_rearrangements import fuse_rearrangements
 from tflite2onnx.reader.model import read_model
 
 HEIGHT, WIDTH, CHANNELS = 3, 5, 4
@@ -93,7 +93,9 @@ def test_repeated_rows_and_columns_become_one_resize() -> None:
         %2: float32[2,6,15,2] = CONV_2D(%1, [[[[1.0, 1.0, 1.0, 1.0]]], [[[1.0, 1.0, 1.0, 1.0]]]], [0.0, 0.0])
         return %2
     """  # noqa: E501
-    check_pass(eliminate_dead_after(fuse_repeats), read_model(m.bytes()).graphs[0], before, after)
+    check_pass(
+        eliminate_dead_after(fuse_rearrangements), read_model(m.bytes()).graphs[0], before, after
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -152,7 +154,7 @@ def read_repeated(m: Repeats) -> None:
 def test_other_repeats_stay(build: Callable[[Repeats], None]) -> None:
     m = Repeats()
     build(m)
-    check_unchanged(fuse_repeats, read_model(m.bytes()).graphs[0])
+    check_unchanged(fuse_rearrangements, read_model(m.bytes()).graphs[0])
     check(m.bytes(), seeds=[0])
 
 

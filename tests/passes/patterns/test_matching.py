@@ -104,7 +104,7 @@ def test_other_readers_end_a_match_unless_it_is_shared() -> None:
 def test_steps_between_operators_are_optional() -> None:
     pattern = ("NEG", through(("ABS", "x")))
     assert find_matches(pattern, "ABS(a)", "NEG(c)")
-    assert find_matches(pattern, "ABS(a)", "RESHAPE(c, [2])", "NEG(d)")
+    assert find_matches(pattern, "ABS(a)", "RESHAPE(c, [2])", "RESHAPE(d, [2])", "NEG(e)")
     assert not find_matches(pattern, "ABS(a)", "SQRT(c)", "NEG(d)")
     assert (
         find_matches(("NEG", through("x", "SQRT")), "SQRT(a)", "NEG(c)")[1].tensors["x"].name == "a"
@@ -142,4 +142,5 @@ def test_listed_codes_are_in_all_matches() -> None:
 def test_ends_include_fused_activations() -> None:
     assert list_ends(OneOf(("SUB", "x"), ("RELU", "x"))) == {("SUB", False), ("RELU", False)}
     assert list_ends(Named("y", Activated(OneOf(("ADD", "x"), "x")))) == {("ADD", True)}
+    assert list_ends(through(("SUB", "x"))) == {("SUB", False), ("RESHAPE", False)}
     assert list_ends("x") == set()

@@ -259,7 +259,7 @@ def test_sums_are_cut_by_columns_alone() -> None:
     _, (columns, middle, row, same) = formulas(m)
     for made, rows in ((columns, [2, 3, 4]), (middle, [2, 3]), (same, range(6))):
         assert isinstance(made, Sum)
-        assert [m.data.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
+        assert [m.values.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
     assert isinstance(row, Atom)
 
 

@@ -13,9 +13,9 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Va
 from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, reshape_to
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.op.traits import Movement
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _RANKS = (3, 4)
@@ -259,7 +259,7 @@ class BatchToSpace(_Batches):
 _WIDE = 8  # channels
 
 
-class Blocks(ImageOperator):
+class Blocks(ImageOperator, Foldable):
     """Base of SPACE_TO_DEPTH and DEPTH_TO_SPACE.
 
     The channels of one pixel of a block are consecutive, ONNX's mode DCR. ONNX Runtime implements
@@ -281,15 +281,19 @@ class Blocks(ImageOperator):
     def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
         last = make_identity(x.rank)
-        pixels = x if x.order == last else g.Transpose(x, perm=[0, 2, 3, 1])
-        if g.canonical:
-            rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
-        else:
-            a, b, size = split
-            places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
-            rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
-        swapped = g.reshape(rows, y.with_order(last).sizes)
-        return swapped if y.order == last else g.Transpose(swapped, perm=[0, 3, 1, 2])
+
+        def swap_axes(value: View | Value) -> Value:
+            pixels = value if x.order == last else g.Transpose(value, perm=[0, 2, 3, 1])
+            if g.canonical:
+                rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
+            else:
+                a, b, size = split
+                places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
+                rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
+            swapped = g.reshape(rows, y.with_order(last).sizes)
+            return swapped if y.order == last else g.Transpose(swapped, perm=[0, 3, 1, 2])
+
+        return g.with_compute_type("Gather", x.dtype, swap_axes, x)
 
     def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
@@ -333,6 +337,15 @@ class DepthToSpace(Blocks):
             return g.DepthToSpace(x, blocksize=size, mode=mode)
         return self._swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
 
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        (n, h, w, _), (*_, c) = inputs[0].shape, self.output.shape
+        size = self.read_block()
+        if self.options.get("mode") == "CRD":
+            pixels = inputs[0].reshape(n, h, w, c, size, size).transpose(0, 1, 4, 2, 5, 3)
+        else:
+            pixels = inputs[0].reshape(n, h, w, size, size, c).swapaxes(2, 3)
+        return [pixels.reshape(self.output.shape)]
+
 
 class SpaceToDepth(Blocks):
     """SPACE_TO_DEPTH: the pixels of blocks become channels."""
@@ -354,3 +367,9 @@ class SpaceToDepth(Blocks):
         if x.dtype is DType.FLOAT32:
             return g.SpaceToDepth(x, blocksize=size)
         return self._swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        n, h, w, _ = self.output.shape
+        size = self.read_block()
+        blocks = inputs[0].reshape(n, h, size, w, -1).swapaxes(2, 3)
+        return [blocks.reshape(self.output.shape)]

@@ -13,7 +13,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType
 
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 
@@ -111,13 +111,8 @@ def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
         code, shape = "DEPTHWISE_CONV_2D", (1, height, width, channels * filters)
         turned = rw.reshape(weights, shape, like=weights)
     else:
-        code, turned = "CONV_2D", _add_transpose(rw, weights, (3, 0, 1, 2))
+        code, turned = "CONV_2D", rw.transpose(weights, (3, 0, 1, 2), like=weights)
     return [*rw.ops, as_builtin(op, code, x, turned, **_translate_window(op))]
-
-
-def _add_transpose(rw: Rewriter, x: Tensor, order: Sequence[int]) -> Tensor:
-    shape = tuple(x.shape[axis] for axis in order)
-    return rw.op("TRANSPOSE", x, make_int32(f"{x.name}/order", order), like=x, shape=shape)
 
 
 def _pad_first(op: Op) -> Sequence[Op] | None:
@@ -186,7 +181,7 @@ def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     rw, (sizes, weights, x) = Rewriter(op), op.present
     if weights.rank != 4:
         return None
-    turned = _add_transpose(rw, weights, (2, 0, 1, 3))
+    turned = rw.transpose(weights, (2, 0, 1, 3), like=weights)
     window = _translate_window(op)
     return [*rw.ops, as_builtin(op, "TRANSPOSE_CONV", sizes, turned, x, **window)]
 

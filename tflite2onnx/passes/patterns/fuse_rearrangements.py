@@ -1,11 +1,12 @@
-"""Recognise moves of an image's elements that a model spells out with RESHAPE and TRANSPOSE.
+"""Recognise moves of an image's elements that a model spells out.
 
-    GATHER          channels in another sequence, as the channel shuffle of ShuffleNet
-    DEPTH_TO_SPACE  channels become the pixels of blocks, as PyTorch's pixel_shuffle
-    SPACE_TO_DEPTH  the pixels of blocks become channels
+    GATHER                   channels in another sequence, as the channel shuffle of ShuffleNet
+    DEPTH_TO_SPACE           channels become the pixels of blocks, as PyTorch's pixel_shuffle
+    SPACE_TO_DEPTH           the pixels of blocks become channels
+    RESIZE_NEAREST_NEIGHBOR  pixels, or times of a sequence, are repeated, as by Keras
 
-The operators between the image and the result are RESHAPE, TRANSPOSE, GATHER, SPLIT, ... with
-constant parameters, in any number. They are replaced if
+The first three replace RESHAPE, TRANSPOSE, GATHER, SPLIT, ... with constant parameters, in any
+number, if
 
 1. the image depends on a convolution by operators that keep the order of the axes (`find_images`),
    so that it is stored with channels first. Elsewhere two Transposes cost more;
@@ -16,168 +17,206 @@ constant parameters, in any number. They are replaced if
 
 In ONNX Runtime, a shuffle as PyTorch models have it takes, with the convolutions around it, 0.3 to
 0.5 of the time, and DepthToSpace behind a convolution 0.4 to 0.5. A shuffle as Keras models have it
-has fewer nodes.
+has fewer nodes. The last one replaces TILE or BROADCAST_TO of axes of size 1 between RESHAPE, if
 
-This is no rule (`rules.py`): a chain has any operators, and the places of elements are compared.
+1. a convolution reads the result, directly or through operators that keep images: Resize is fast
+   with channels first, but slower than TILE if channels stay last, and heads of attention are
+   repeated in the same way. Nothing else reads the tensors between;
+2. all sizes but the batch are fixed, and all tensors have the same scale;
+3. the kernel of RESIZE_NEAREST_NEIGHBOR, which multiplies by a rounded quotient of the sizes, takes
+   the same pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, copy_op
-from tflite2onnx.op import find_operator
-from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
+from tflite2onnx.op import find_convolved, find_operator, is_valid
+from tflite2onnx.op.vision.resize import find_indices
+from tflite2onnx.passes.operands import RESHAPES, find_images, find_producer, is_float
+from tflite2onnx.passes.patterns.matching import Match, any_of
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
-from tflite2onnx.passes.rewriter import as_builtin, make_int32
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_int32, make_like
+from tflite2onnx.quantization.storage import same_scale
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-_IMAGE = 4  # axes
-_CHANNELS = 3  # the axis
+_SEQUENCE, _IMAGE = 3, 4  # axes
 _MOST = 1 << 20  # elements of an image
-_BUDGET = 1 << 23  # elements whose places are computed
 # Exporters spell moves of pixels with these; others that only move elements would take longer here.
 _MOVES = (
     *("EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"),
     *("STRIDED_SLICE", "TRANSPOSE", "UNPACK"),
 )
 _ENDS = ("RESHAPE", "TRANSPOSE")  # each of them is in every spelling
-
-
-class _Blocks(NamedTuple):
-    """An operator that moves blocks, as RESHAPE, TRANSPOSE and RESHAPE.
-
-    `split` are the sizes of the first RESHAPE: of the image in which channels are the blocks (n, h,
-    w), of the block (r), and of the other channels (c).
-    """
-
-    code: str
-    mode: str
-    split: str
-    permutation: tuple[int, ...]
-
-
-_BLOCKS = (
-    _Blocks("DEPTH_TO_SPACE", "DCR", "nhwrrc", (0, 1, 3, 2, 4, 5)),
-    _Blocks("DEPTH_TO_SPACE", "CRD", "nhwcrr", (0, 1, 4, 2, 5, 3)),
-    _Blocks("SPACE_TO_DEPTH", "DCR", "nhrwrc", (0, 1, 3, 2, 4, 5)),
+_BLOCKS = (("DEPTH_TO_SPACE", "DCR"), ("DEPTH_TO_SPACE", "CRD"), ("SPACE_TO_DEPTH", "DCR"))
+_REPEATS = ("BROADCAST_TO", "TILE")
+_TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)  # of tensors that are repeated
+# What networks have between the repeats and a convolution; others were not measured.
+_KEEP_IMAGES = (
+    *("ADD", "CONCATENATION", "EXPAND_DIMS", "LEAKY_RELU", "MIRROR_PAD", "MUL", "PAD", "RELU"),
+    *("RELU6", "RESHAPE"),
 )
 
 
-def fuse_rearrangements(graph: Graph) -> Graph:
-    """Return the graph with one operator in place of several that move the elements of images."""
-    if not graph.codes.issuperset(_ENDS) or graph.codes.isdisjoint(
-        ("CONV_2D", "DEPTHWISE_CONV_2D")
-    ):
-        return graph
-    mover = _Mover(graph)
-    return graph.rewrite(lambda op: [mover.fuse_moves(op)])
+@dataclass
+class _Budget:
+    """How many elements' places may still be computed for a graph."""
+
+    graph: Graph
+    left: int = 1 << 23
 
 
-class _Mover:
-    """The operators that move the elements of images, and the places that they have computed.
-
-    `budget` is the number of elements whose places may still be computed.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self._producers = graph.producers
-        self._images = find_images(graph)
-        self._budget = _BUDGET
-
-    def fuse_moves(self, op: Op) -> Op:
-        """Return one operator for an operator and those before it; the operator itself if none."""
-        if not op.is_builtin(*_ENDS) or (y := op.outputs[0]).rank != _IMAGE or y in self._images:
-            return op
-        chain = list(self._walk_back(op))
-        x = chain[-1].operand(_find_data_input(chain[-1]))
-        codes = {each.code for each in chain}
-        if x not in self._images or not codes.issuperset(_ENDS):
-            return op
-        # No size is dynamic but the batch, which is the first axis of all tensors.
-        if {*x.symbols} - {0} or any(t.symbols != x.symbols for op in chain for t in op.outputs):
-            return op
-        self._budget -= x.elements * len(chain)
-        if not 0 < x.elements <= _MOST or self._budget < 0 or x.dtype is not y.dtype:
-            return op
-        places = _find_places(chain, x, y)
-        return op if places is None else _make_move(op, x, y, places) or op
-
-    def _walk_back(self, op: Op) -> Iterator[Op]:
-        """Yield an operator and the operators before it that move elements, the last one first."""
-        yield op
-        before = op
-        while (tensor := before.operand(_find_data_input(before))) not in self._images:
-            before = self._producers.find(tensor)
-            if not before.is_builtin(*_MOVES):
-                return
-            yield before
-
-
-def _find_data_input(op: Op) -> int:
-    return 1 if op.code == "SPLIT" else 0
-
-
-def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
-    """Return the place in x of each element of y, None if it is not known."""
-    places, tensor = np.arange(x.elements).reshape(x.shape), x
-    for op, after in zip(reversed(chain), [*chain[-2::-1], None], strict=True):
-        if op.is_builtin("RESHAPE") and op.outputs[0].elements == places.size:
-            # Its shape may be computed, if the batch is dynamic.
-            places, tensor = places.reshape(op.outputs[0].shape), op.outputs[0]
-            continue
-        arrays = [places if t is tensor else t.data for t in op.present]
-        known = [array for array in arrays if array is not None]
-        if len(known) < len(arrays):
+def _move_elements(found: Match) -> Op | None:
+    y, images = found.output, found.analyze(find_images)
+    x, moves = y, list[tuple[Op, Tensor]]()
+    while y.rank == _IMAGE and x not in images:
+        op = found.graph.producers.find(x)
+        if not op.is_builtin(*_MOVES):
             return None
-        results = evaluate_op(find_operator(op), known)
-        tensor = after.operand(_find_data_input(after)) if after else y
-        if len(results) != len(op.outputs):
-            return None
-        places = results[op.outputs.index(tensor)]
-    return places if places.shape == y.shape else None
-
-
-def _make_move(op: Op, x: Tensor, y: Tensor, places: Array) -> Op | None:
-    """Return the operator that moves the elements of x to y, None if there is none."""
-    if x.shape[:_CHANNELS] == y.shape[:_CHANNELS]:
-        pixels = places.reshape(-1, y.shape[_CHANNELS])
-        steps = x.shape[_CHANNELS] * np.arange(len(pixels))[:, None]
-        indices = pixels[0]
-        if not np.array_equal(pixels, indices + steps) or indices.max() >= x.shape[_CHANNELS]:
-            return None
-        if np.array_equal(indices, np.arange(x.shape[_CHANNELS])):
-            return copy_op(op, x, y)
-        order = make_int32(f"{y.name}/channels", indices)
-        return as_builtin(op, "GATHER", x, order, axis=_CHANNELS, batch_dims=0)
-    found = (each for each in _BLOCKS if is_float(x) and _moves_blocks(each, x, places))
-    blocks = next(found, None)
-    if not blocks:
+        moves.append((op, x))
+        x = _find_data(op)
+    # No size is dynamic but the batch, which is the first axis of all tensors.
+    same_batch = all(t.symbols == x.symbols for op, _ in moves for t in op.outputs)
+    if not {op.code for op, _ in moves}.issuperset(_ENDS) or {*x.symbols} - {0} or not same_batch:
         return None
-    return as_builtin(
-        op, blocks.code, x, block_size=_compute_block_size(x, y.shape), mode=blocks.mode
-    )
+    budget = found.analyze(_Budget)
+    budget.left -= x.elements * len(moves)
+    if not 0 < x.elements <= _MOST or budget.left < 0 or x.dtype is not y.dtype:
+        return None
+    places = _find_places(moves[::-1], x)
+    if places is None or not places.size:
+        return None
+    every = _list_moves(found.last, x, places)
+    return next((op for op in every if _moves_elements(op, x, places)), None)
 
 
-def _compute_block_size(x: Tensor, shape: Sequence[int]) -> int:
-    """Return the height of the blocks of x that are pixels or channels of a shape."""
-    return max(shape[1] // x.shape[1], x.shape[1] // shape[1], 1)
+def _find_data(op: Op) -> Tensor:
+    """Return the input whose elements are moved."""
+    return op.operand(1 if op.code == "SPLIT" else 0)
 
 
-def _moves_blocks(blocks: _Blocks, x: Tensor, places: Array) -> bool:
-    """Return whether the elements are at the places to which an operator moves them."""
-    r, (n, h, w, c) = _compute_block_size(x, places.shape), x.shape
-    if blocks.code == "DEPTH_TO_SPACE":
-        c //= r * r
-        expected = (n, h * r, w * r, c)
-    else:
-        h, w = h // r, w // r
-        expected = (n, h, w, c * r * r)
-    split = [{"n": n, "h": h, "w": w, "c": c, "r": r}[letter] for letter in blocks.split]
-    if int(np.prod(split)) != x.elements or places.shape != expected:
-        return False
-    moved = np.arange(x.elements).reshape(split).transpose(blocks.permutation)
-    return np.array_equal(moved.reshape(-1), places.reshape(-1))
+def _find_places(moves: Sequence[tuple[Op, Tensor]], x: Tensor) -> Array | None:
+    """Return the place in x of each element of the last output, None if it is not known."""
+    places, data = np.arange(x.elements).reshape(x.shape), x
+    for op, output in moves:
+        operator = find_operator(op)
+        # The shape of RESHAPE may be computed, if the batch is dynamic.
+        operands = [data] if operator.keeps_sequence else op.present
+        arrays = [places if t is data else t.values for t in operands]
+        known = all(t is data or t.has_data for t in operands)
+        results = evaluate_op(operator, arrays) if known else ()
+        if not results:
+            return None
+        places, data = results[op.outputs.index(output)], output
+    return places
+
+
+def _list_moves(op: Op, x: Tensor, places: Array) -> Iterator[Op]:
+    """Yield the operators that may move the elements of x to these places."""
+    (_, height, _, channels), (y,) = x.shape, op.outputs
+    yield copy_op(op, x, y)
+    order = make_int32(f"{y.name}/channels", places[0, 0, 0] % channels)
+    yield as_builtin(op, "GATHER", x, order, axis=_IMAGE - 1, batch_dims=0)
+    size = max(y.shape[1] // height, height // y.shape[1])
+    for code, mode in _BLOCKS if is_float(x) else ():
+        yield as_builtin(op, code, x, block_size=size, mode=mode)
+
+
+def _moves_elements(op: Op, x: Tensor, places: Array) -> bool:
+    """Return whether an operator is valid, and moves the elements of x to these places."""
+    moved = _find_places([(op, op.outputs[0])], x) if is_valid(find_operator(op)) else None
+    return moved is not None and np.array_equal(moved, places)
+
+
+def _repeat_pixels(found: Match) -> list[Op]:
+    rw, y = Rewriter(found.last), found.output
+    if y.rank not in (_SEQUENCE, _IMAGE) or y.dtype not in _TYPES or 0 in y.shape:
+        return []
+    x = _find_repeated(found) if y in found.analyze(_find_convolved_tensors) else ABSENT
+    if x.dtype is not y.dtype or not same_scale(x, y) or x.shape == y.shape:
+        return []
+    if (x.sizes[0], x.shape[-1]) != (y.sizes[0], y.shape[-1]) or {*x.symbols, *y.symbols} - {0}:
+        return []
+    if not all(map(_takes_same_pixels, x.shape[1:-1], y.shape[1:-1])):
+        return []
+    pixels, resized = x, y
+    if y.rank == _SEQUENCE:
+        image, wide = ((n, t, 1, c) for n, t, c in (x.shape, y.shape))
+        pixels = rw.reshape(x, image, like=x, name="image")
+        resized = make_like(y, "resized", wide)
+    size, code = make_int32(f"{resized.name}/size", resized.shape[1:3]), "RESIZE_NEAREST_NEIGHBOR"
+    rw.op(code, pixels, size, output=resized, align_corners=False, half_pixel_centers=False)
+    if y.rank == _SEQUENCE:
+        rw.reshape(resized, output=y)
+    return rw.ops
+
+
+def _takes_same_pixels(size: int, new: int) -> bool:
+    """Return whether the kernel takes the pixels that TILE repeats."""
+    taken = find_indices(size, new, align=False, half=False)
+    return np.array_equal(taken, np.arange(new) // (new // size))
+
+
+def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
+    found: set[Tensor] = set()
+    for op in reversed([*graph.walk_ops()]):
+        data = find_convolved(op)
+        if data is not ABSENT:
+            found.add(data)
+        elif op.is_builtin(*_KEEP_IMAGES) and not found.isdisjoint(op.outputs):
+            found.update(op.present)
+    return found
+
+
+def _find_repeated(found: Match) -> Tensor:
+    """Return the earliest tensor that the output repeats along some axes, `ABSENT` if none."""
+    op, earliest, shape = found.last, ABSENT, found.output.shape
+    while shape and op.is_builtin(*RESHAPES, *_REPEATS):
+        x = op.operand(0)
+        if op.is_builtin(*_REPEATS):
+            shape = _undo_repeat(shape, x.shape, op.outputs[0].shape)
+        if x.shape == shape:
+            earliest = x
+        op = find_producer(x, found.graph, *RESHAPES, *_REPEATS)
+    return earliest
+
+
+def _undo_repeat(shape: Shape, narrow: Shape, wide: Shape) -> Shape:
+    """Return the shape before an axis of size 1 is repeated, () if it has no such axis.
+
+    RESHAPE moves no element. So runs of the elements behind the axis are repeated in the shape too.
+    """
+    axes = [i for i, n in enumerate(narrow) if len(narrow) == len(wide) and n != wide[i]]
+    if len(axes) != 1 or narrow[axes[0]] != 1:
+        return ()
+    run, times = prod(wide[axes[0] + 1 :]), wide[axes[0]]
+    for i, size in enumerate(shape):
+        if prod(shape[i + 1 :]) == run and size % times == 0:
+            return (*shape[:i], size // times, *shape[i + 1 :])
+    return ()
+
+
+fuse_rearrangements = Rules(
+    Rule(
+        "moves of an image's elements, as channel shuffles and pixel shuffles",
+        "GATHER, DEPTH_TO_SPACE or SPACE_TO_DEPTH",
+        any_of(_ENDS, ...),
+        _move_elements,
+        lambda found: found.graph.codes.issuperset(_ENDS),
+        floats=False,
+    ),
+    Rule(
+        "upsampling as Keras 3 has it, by TILE of rows and columns, between convolutions",
+        "RESIZE_NEAREST_NEIGHBOR",
+        any_of(RESHAPES, ...),
+        _repeat_pixels,
+        lambda found: not found.graph.codes.isdisjoint(_REPEATS),
+        floats=False,
+    ),
+)

@@ -34,45 +34,33 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import OPERATORS
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import as_builtin, make_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
-_Function = Callable[..., Array]
-
 # All operands have one degree, which is that of the result.
-_SUMS: Mapping[str, _Function] = {
-    "ABS": np.abs,
-    "ADD": np.add,
+_SUMS = (
+    *("ABS", "ADD", "CAST", "LEAKY_RELU", "MAXIMUM", "MINIMUM", "NEG", "RELU", "SUB"),
+    "ZEROS_LIKE",
+)
+# All operands have one degree; that of the result is 0.
+_COMPARISONS = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_NOT", "SIGN")
+_PRODUCTS = ("DIV", "MUL", "PRELU")  # the degree of the result is the sum of the degrees
+# The first operand has degree 0, and the others have one degree.
+_CHOICES = ("SELECT", "SELECT_V2")
+_CODES = (*_SUMS, *_COMPARISONS, *_PRODUCTS, *_CHOICES)
+# Functions of operators whose rows have none that the converter may fold constants with.
+_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "CAST": lambda x: x.astype(np.float32),
     "LEAKY_RELU": lambda x, alpha: np.where(x > 0, x, alpha * x),
-    "MAXIMUM": np.maximum,
-    "MINIMUM": np.minimum,
-    "NEG": np.negative,
-    "RELU": lambda x: np.maximum(x, 0),
-    "SUB": np.subtract,
-    "ZEROS_LIKE": np.zeros_like,
-}
-# All operands have one degree; that of the result is 0.
-_COMPARISONS: Mapping[str, _Function] = {
-    "GREATER": np.greater,
-    "GREATER_EQUAL": np.greater_equal,
-    "LESS": np.less,
-    "LESS_EQUAL": np.less_equal,
-    "LOGICAL_NOT": np.logical_not,
-    "SIGN": np.sign,
-}
-# The degree of the result is the sum of the degrees.
-_PRODUCTS: Mapping[str, _Function] = {
-    "DIV": np.divide,
-    "MUL": np.multiply,
     "PRELU": lambda x, slopes: np.where(x > 0, x, slopes * x),
+    "RELU": lambda x: np.maximum(x, 0),
+    "SIGN": np.sign,
+    **dict.fromkeys(_CHOICES, np.where),
 }
-# The first operand has degree 0, and the others have one degree.
-_CHOICES: Mapping[str, _Function] = {"SELECT": np.where, "SELECT_V2": np.where}
-_FUNCTIONS = {**_SUMS, **_COMPARISONS, **_PRODUCTS, **_CHOICES}
 _CONSTANT_SECOND = ("DIV", "PRELU")  # otherwise the degree is none, or depends on signs
-_CODES = {0.0: "RELU", -1.0: "ABS"}  # by slope
+_RECTIFIERS = {0.0: "RELU", -1.0: "ABS"}  # by slope
 _DEEPEST = 8  # tensors on which a result may depend
 _MOST = 1 << 20  # elements of a constant
 _CLOSE = 1e-6
@@ -91,52 +79,47 @@ class _Homogeneous(NamedTuple):
         return all(np.all((side == 0) | np.isinf(side)) for side in (self.above, self.below))
 
 
-def _make_identity() -> _Homogeneous:
-    """Return the identity in arrays of its own: no array outlives a conversion."""
-    return _Homogeneous(1, np.full(1, 1, np.float32), np.full(1, -1, np.float32))
-
-
 def fuse_rectifiers(graph: Graph) -> Graph:
     """Return the graph with one operator in place of a rectifier that is spelled out."""
     functions: dict[Tensor, dict[Tensor, _Homogeneous]] = {}
 
     def change(op: Op) -> list[Op]:
-        if not op.is_builtin(*_FUNCTIONS) or op.activation not in {"NONE", "RELU"}:
+        if not op.is_builtin(*_CODES) or op.activation not in {"NONE", "RELU"}:
             return [op]
-        (y,) = op.outputs
         found = _find_functions(op, functions)
-        functions[y] = dict([*found.items()][-_DEEPEST:])
+        functions[op.outputs[0]] = dict([*found.items()][-_DEEPEST:])
         rectifiers = (_make_rectifier(op, x, function) for x, function in found.items())
         return [next(filter(None, rectifiers), op)]
 
     return graph.rewrite(change)
 
 
-def _find_functions(
-    op: Op, functions: Mapping[Tensor, Mapping[Tensor, _Homogeneous]]
-) -> dict[Tensor, _Homogeneous]:
+_Functions = Mapping[Tensor, Mapping[Tensor, _Homogeneous]]
+
+
+def _find_functions(op: Op, functions: _Functions) -> dict[Tensor, _Homogeneous]:
     """Return the functions that an operator computes, by the tensor that each depends on."""
-    choices = {
-        t: {**functions.get(t, {}), **({t: _make_identity()} if is_float(t) else {})}
-        for t in op.present
-        if not t.has_data
-    }
-    if not choices or not all(map(_is_known, (*op.present, *op.outputs))):
-        return {}
-    data = sum(t in choices for t in op.present)
+    data = [t for t in op.present if not t.has_data]
+    several = len(data) > 1 and op.is_builtin(*_CONSTANT_SECOND)
     casts_to_bool = op.is_builtin("CAST") and not is_float(op.outputs[0])
-    if (op.is_builtin(*_CONSTANT_SECOND) and data > 1) or casts_to_bool:
+    if not data or several or casts_to_bool or not all(map(_is_known, (*op.present, *op.outputs))):
         return {}
     found = {}
-    for x in next(iter(choices.values())):
-        if all(x in each for each in choices.values()):
-            operands = [
-                choices[t][x] if t in choices else _Homogeneous(0, t.values, t.values)
-                for t in op.present
-            ]
-            if function := _evaluate_operator(op, operands):
-                found[x] = function
+    for x in (*functions.get(data[0], {}), *filter(is_float, data[:1])):
+        operands = [f for t in op.present if (f := _find_function(t, x, functions))]
+        function = _evaluate_operator(op, operands) if len(operands) == len(op.present) else None
+        if function:
+            found[x] = function
     return found
+
+
+def _find_function(tensor: Tensor, x: Tensor, functions: _Functions) -> _Homogeneous | None:
+    """Return what a tensor is of x, None if it depends on another tensor."""
+    if tensor.has_data:
+        return _Homogeneous(0, tensor.values, tensor.values)
+    if tensor is x:  # in arrays of its own: no array outlives a conversion
+        return _Homogeneous(1, np.full(1, 1, np.float32), np.full(1, -1, np.float32))
+    return functions.get(tensor, {}).get(x)
 
 
 def _is_known(tensor: Tensor) -> bool:
@@ -151,10 +134,13 @@ def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | N
     degree = _find_degree(op, operands)
     if degree is None:
         return None
+    compute = _FUNCTIONS.get(op.code) or OPERATORS[op.code].rows[op.code].numpy
     parameters = [op.options.alpha] if op.code == "LEAKY_RELU" else []
     sides = []
     for values in zip(*((each.above, each.below) for each in operands), strict=True):
-        side = _FUNCTIONS[op.code](*values, *parameters)
+        side = compute(*values, *parameters)
+        if side is None:  # a divisor is 0
+            return None
         sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
     return _Homogeneous(degree, *sides)
 
@@ -177,21 +163,16 @@ def _find_degree(op: Op, operands: list[_Homogeneous]) -> int | None:
 def _make_rectifier(op: Op, x: Tensor, function: _Homogeneous) -> Op | None:
     """Return the operator that computes a function of x, None if there is none better."""
     (y,) = op.outputs
+    slopes = -np.asarray(function.below, np.float32)
     if function.degree != 1 or not is_float(y) or x.sizes != y.sizes:
         return None
-    slopes = -np.asarray(function.below, np.float32)
     if not np.all(np.abs(function.above - 1) <= _CLOSE) or not np.all(np.isfinite(slopes)):
         return None
     slope = float(slopes.flat[0])
-    inputs: list[Tensor] = []
-    options: dict[str, object] = {}
-    if np.any(slopes != slope):
-        code, inputs = "PRELU", [make_constant(f"{y.name}/slopes", slopes, x)]
-    elif slope in _CODES:
-        code = _CODES[slope]
-    else:
-        code, options = "LEAKY_RELU", {"alpha": slope}
+    code = "PRELU" if np.any(slopes != slope) else _RECTIFIERS.get(slope, "LEAKY_RELU")
     same = op.is_builtin(code) and op.inputs[0] is x and op.activation == "NONE"
     if same or np.all(slopes == 1):
         return None
-    return as_builtin(op, code, x, *inputs, **options)
+    if code == "PRELU":
+        return as_builtin(op, code, x, make_constant(f"{y.name}/slopes", slopes, x))
+    return as_builtin(op, code, x, **({"alpha": slope} if code == "LEAKY_RELU" else {}))

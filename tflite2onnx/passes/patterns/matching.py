@@ -15,8 +15,9 @@ A pattern matches a value, which is a tensor of a graph, or a formula of a recur
     Named("mean", p)        what p matches, and the name of that value
     Shared(p)               p; operators outside of the match may read what its operators compute
     Activated(p)            p; its last operator may apply an activation
+    through(p, *codes)      p, or any number of operators of these codes that begin at p
 
-and, composed of these, `through` and `maybe`. No operator outside a match reads the tensors between
+and, composed of these, `any_of` and `maybe`. No operator outside a match reads the tensors between
 its operators, unless they are `Shared`, so that the operators are dead once the last of them is
 replaced.
 """
@@ -34,12 +35,13 @@ import numpy as np
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import commutes
 from tflite2onnx.passes.operands import is_float, normalize_axes
-from tflite2onnx.quantization.storage import BOUNDS
+from tflite2onnx.quantization.storage import BOUNDS, same_quantization
 from tflite2onnx.tensor import Tensor
 
 T = TypeVar("T")
 V = TypeVar("V")
-Pattern: TypeAlias = "str | float | OneOf | Named | Shared | Activated | tuple[Any, ...]"
+Composite: TypeAlias = "OneOf | Named | Shared | Activated | Through"
+Pattern: TypeAlias = "str | float | Composite | tuple[Any, ...]"
 _REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")  # the operators with `keep_dims` that patterns have
 _CLOSE = 1e-6  # relative difference of numbers
 _PAIR = 2  # inputs
@@ -74,9 +76,22 @@ class Activated:
     pattern: Pattern
 
 
-def through(pattern: Pattern, *codes: str) -> OneOf:
-    """Return the pattern of a value, or of a RESHAPE (or another operator) of it."""
-    return OneOf(pattern, *((code, pattern, ...) for code in codes or ("RESHAPE",)))
+def any_of(codes: Iterable[str], *inputs: Any) -> OneOf:  # noqa: ANN401 - patterns, options, ...
+    """Return the pattern of an operator that has one of several codes."""
+    return OneOf(*((code, *inputs) for code in codes))
+
+
+@dataclass(frozen=True)
+class Through:
+    """What a pattern matches, also if operators of some codes follow, any number of them."""
+
+    pattern: Pattern
+    codes: tuple[str, ...]
+
+
+def through(pattern: Pattern, *codes: str) -> Through:
+    """Return the pattern of a value, or of RESHAPEs (or other operators) of it."""
+    return Through(pattern, codes or ("RESHAPE",))
 
 
 def maybe(code: str, pattern: Pattern, other: Pattern) -> OneOf:
@@ -124,7 +139,7 @@ class PatternMatcher(ABC, Generic[V]):
         return self._match_composite(pattern, value, found)
 
     def _match_composite(
-        self, pattern: float | OneOf | Named | Shared | Activated, value: V, found: Found[V]
+        self, pattern: float | Composite, value: V, found: Found[V]
     ) -> Iterator[Found[V]]:
         match pattern:
             case OneOf():
@@ -138,6 +153,10 @@ class PatternMatcher(ABC, Generic[V]):
                     yield match._replace(shared=found.shared)
             case Activated(inner):
                 yield from self.find_matches(inner, self.ignore_activation(value), found)
+            case Through(inner, codes):
+                yield from self.find_matches(inner, value, found)
+                for code in codes:
+                    yield from self._match_step((code, pattern, ...), value, found)
             case _:
                 yield from [found] if _is_number(value, pattern) else []
 
@@ -186,7 +205,7 @@ def _bind_name(name: str, value: V, found: Found[V]) -> Sequence[Found[V]]:
     if isinstance(value, Op):
         return []
     if name in values:
-        return [found] if _are_equal(values[name], value) else []
+        return [found] if are_equal(values[name], value) else []
     fits = not name.endswith("#") or (isinstance(value, Tensor) and value.has_data)
     return [Found({**values, name: value}, ops, shared)] if fits else []
 
@@ -201,22 +220,22 @@ def _is_number(value: object, number: float) -> bool:
     return bool(np.all(error <= _CLOSE * abs(number)))
 
 
-def _are_equal(a: object, b: object) -> bool:
+def are_equal(a: object, b: object) -> bool:
     """Return whether two values are the same, or constants with equal elements."""
     if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return a is b
     if not a.has_data or not b.has_data or a.dtype is not b.dtype:
         return False
-    return np.array_equal(a.values, b.values)
+    return same_quantization(a.quantization, b.quantization) and np.array_equal(a.values, b.values)
 
 
 class Match(NamedTuple):
-    """A match of a pattern: its last operator, its tensors by their names, and its operators."""
+    """A match of a pattern: its last operator, tensors by their names, operators, and the graph."""
 
     last: Op
     tensors: Mapping[str, Tensor]
     ops: tuple[Op, ...]
-    matcher: GraphMatcher
+    graph: Graph
 
     @property
     def x(self) -> Tensor:
@@ -228,14 +247,9 @@ class Match(NamedTuple):
         """The output of the last operator."""
         return self.last.outputs[0]
 
-    @property
-    def graph(self) -> Graph:
-        """The graph of the operators."""
-        return self.matcher.graph
-
     def analyze(self, analysis: Callable[[Graph], T]) -> T:
-        """Return what a function finds in the graph; it is called once for each round."""
-        return self.matcher.analyze(analysis)
+        """Return what a function finds in the graph; see `Graph.analyze`."""
+        return self.graph.analyze(analysis)
 
     def number(self, name: str, default: float | None = None) -> float | None:
         """Return the only element of a constant, None if there is another number of elements."""
@@ -243,6 +257,10 @@ class Match(NamedTuple):
             return default
         data = self.tensors[name].values
         return float(data.reshape(())) if data.size == 1 else None
+
+    def list_integers(self, name: str) -> list[int]:
+        """Return the elements of a constant, none if the match has no tensor of this name."""
+        return [int(n) for n in self.tensors[name].values.flat] if name in self.tensors else []
 
     def find_axes(self, name: str, rank: int) -> set[int]:
         """Return the axes that a constant lists, from 0 on; none if it lists no integers."""
@@ -267,14 +285,6 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def __init__(self, graph: Graph, *, floats: bool = True) -> None:
         self.graph, self._floats = graph, floats
-        self._analyses: dict[Callable[[Graph], Any], Any] = {}
-
-    def analyze(self, analysis: Callable[[Graph], T]) -> T:
-        """Return what a function finds in the graph, for which it is called once."""
-        if analysis not in self._analyses:
-            self._analyses[analysis] = analysis(self.graph)
-        found: T = self._analyses[analysis]
-        return found
 
     def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
         """Yield the matches of a pattern with the operators that end in this operator."""
@@ -282,7 +292,7 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
             made = [t for each in ops if each is not op for t in each.outputs]
             if not made or all(self.graph.readers.are_among({*ops, op}, t) for t in made):
                 tensors = {k: v for k, v in values.items() if isinstance(v, Tensor)}
-                yield Match(op, tensors, ops, self)
+                yield Match(op, tensors, ops, self.graph)
 
     def find_step(self, value: Tensor | Op, code: str) -> Step[Tensor | Op] | None:
         """Return the operator of a code that computes a tensor, None if it runs sub-graphs."""
@@ -304,8 +314,10 @@ def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bo
     """Return the last codes of matches, and whether an activation may follow each."""
     if isinstance(pattern, OneOf):
         return set().union(*(list_ends(each, activated=activated) for each in pattern.patterns))
-    if isinstance(pattern, (Activated, Named, Shared)):
-        return list_ends(pattern.pattern, activated=activated or isinstance(pattern, Activated))
+    if isinstance(pattern, (Activated, Named, Shared, Through)):
+        codes = pattern.codes if isinstance(pattern, Through) else ()
+        ends = list_ends(pattern.pattern, activated=activated or isinstance(pattern, Activated))
+        return ends.union((code, activated) for code in codes)
     return {(pattern[0], activated)} if isinstance(pattern, tuple) else set()
 
 
@@ -313,7 +325,7 @@ def list_codes(pattern: Any) -> set[str]:  # noqa: ANN401 - options and ... are 
     """Return the codes of the operators, or of the activations, that all matches have."""
     if isinstance(pattern, OneOf):
         return set.intersection(*map(list_codes, pattern.patterns))
-    if isinstance(pattern, (Activated, Named, Shared)):
+    if isinstance(pattern, (Activated, Named, Shared, Through)):
         return list_codes(pattern.pattern)
     if isinstance(pattern, tuple):
         return {pattern[0]}.union(*map(list_codes, pattern[1:]))

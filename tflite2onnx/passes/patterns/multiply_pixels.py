@@ -8,9 +8,8 @@ replaced if
 
 1. it has one group, constant filters of one pixel, strides and dilations 1, and no padding;
 2. its operands are float32;
-3. its input or output depends on a TRANSPOSE of an image, or a TRANSPOSE depends on it, by
-   operators other than convolutions. Elsewhere no Transpose can be saved, and MatMul is slower
-   than Conv between other convolutions.
+3. operators other than convolutions connect its input or output with a TRANSPOSE of an image.
+   Elsewhere no Transpose can be saved, and MatMul is slower than Conv between convolutions.
 
 If no other convolution is left, the products have the option `as_matrix`: images in channels-first
 order are multiplied by Gemm, not by Conv. ONNX Runtime computes Conv in blocks of channels, but not
@@ -22,12 +21,10 @@ This is no rule (`rules.py`): what a convolution becomes depends on all other co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from tflite2onnx.graph import ABSENT, Graph, Op, Options
+from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.op import find_convolved
 from tflite2onnx.passes.operands import has_unit_steps, is_float
+from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -36,23 +33,26 @@ _IMAGE = 4  # axes
 
 def multiply_pixels(graph: Graph) -> Graph:
     """Return the graph with FULLY_CONNECTED in place of convolutions beside a TRANSPOSE."""
-    near = _find_tensors_near_transpose(list(graph.walk_ops()))
-    changed = {op: _multiply_pixels(op, near) for op in graph.walk_ops()} if near else {}
-    found = {op: new for op, new in changed.items() if new is not op}
-    if all(find_convolved(op) is ABSENT for op in changed.values()):
+    near, ops = _find_tensors_near_transpose(graph), [*graph.walk_ops()]
+    found = {
+        op: make_pixel_product(op)
+        for op in ops
+        if not near.isdisjoint((op.operand(0), *op.outputs)) and _has_one_pixel(op)
+    }
+    if all(find_convolved(op) is ABSENT for op in ops if op not in found):
         found = {op: new.with_options(as_matrix=True) for op, new in found.items()}
     return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
 
 
-def _find_tensors_near_transpose(ops: Sequence[Op]) -> set[Tensor]:
+def _find_tensors_near_transpose(graph: Graph) -> set[Tensor]:
     """Return the images that operators other than convolutions connect with a TRANSPOSE."""
-    connected = DisjointSets[Tensor]()
-    for op in ops:
-        if find_convolved(op) is ABSENT and (images := _list_images(op)):
-            connected.join(images)
-    turned = [_list_images(op) for op in ops if op.is_builtin("TRANSPOSE")]
-    found = {connected.find(t) for images in turned for t in images}
-    return {t for op in ops for t in _list_images(op) if connected.find(t) in found}
+    connected, images = DisjointSets[Tensor](), {op: _list_images(op) for op in graph.walk_ops()}
+    for op, tensors in images.items():
+        if tensors and find_convolved(op) is ABSENT:
+            connected.join(tensors)
+    turned = [tensors for op, tensors in images.items() if op.is_builtin("TRANSPOSE")]
+    found = {connected.find(t) for tensors in turned for t in tensors}
+    return {t for tensors in images.values() for t in tensors if connected.find(t) in found}
 
 
 def _list_images(op: Op) -> list[Tensor]:
@@ -60,31 +60,24 @@ def _list_images(op: Op) -> list[Tensor]:
     return [t for t in operands if t.rank == _IMAGE and not t.has_data]
 
 
-def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
-    """Return FULLY_CONNECTED; the operator itself unless the conditions hold."""
+def _has_one_pixel(op: Op) -> bool:
+    """Return whether an operator is a convolution for which conditions 1 and 2 hold."""
     x, filters = op.operand(0), op.operand(1)
-    if not op.is_builtin("CONV_2D") or near.isdisjoint((x, *op.outputs)):
-        return op
-    if not filters.has_data or not is_float(filters):
-        return op
-    plain = has_unit_steps(op)
+    floats = op.is_builtin("CONV_2D") and is_float(x) and is_float(filters) and filters.has_data
     pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))
-    fits = filters.shape[1:] == (1, 1, x.shape[-1])
-    if not (plain and fits and is_float(x)) or pads:
-        return op
-    return make_pixel_product(op)
+    return floats and filters.shape[1:] == (1, 1, x.shape[-1]) and has_unit_steps(op) and not pads
 
 
 def make_pixel_product(op: Op) -> Op:
     """Return FULLY_CONNECTED that keeps the axes in place of CONV_2D with constant 1x1 filters."""
     x, filters, *bias = op.present
     weights = filters.reshape_constant((filters.shape[0], filters.shape[-1]))
-    options = Options(
-        {
-            "fused_activation_function": op.activation,
-            "weights_format": "DEFAULT",
-            "keep_num_dims": True,
-            "asymmetric_quantize_inputs": False,
-        }
+    return as_builtin(
+        op,
+        "FULLY_CONNECTED",
+        *(x, weights, *bias),
+        fused_activation_function=op.activation,
+        weights_format="DEFAULT",
+        keep_num_dims=True,
+        asymmetric_quantize_inputs=False,
     )
-    return replace(op, code="FULLY_CONNECTED", inputs=(x, weights, *bias), options=options)

@@ -1,4 +1,4 @@
-"""A product of matrices of which the rows become the last axis is computed with swapped operands.
+"""BATCH_MATMUL(a, b) becomes TRANSPOSE(BATCH_MATMUL(b, a)) if its rows become the last axis.
 
 ONNX Runtime's Transpose is fast if the last axis stays the last, and if a single axis moves. All
 other moves copy the elements one by one, 5 to 10 times slower. JAX writes an attention whose
@@ -8,8 +8,7 @@ queries share keys as
     y = TRANSPOSE(RESHAPE(x))                              [batch, queries, heads, keys]
 
 where both TRANSPOSE move the last axis and another one. The product with swapped operands has the
-keys last, and reads the features of the queries last. The planner then moves whole rows. A
-BATCH_MATMUL becomes TRANSPOSE(BATCH_MATMUL(b, a)) if
+keys last, and reads the features of the queries last, so that the planner moves whole rows, if
 
 1. its operands are float32, and the second is not constant: ONNX Runtime packs only the second;
 2. each operand is constant, or comes from a TRANSPOSE, whose permutation the swap changes;
@@ -20,57 +19,49 @@ BATCH_MATMUL becomes TRANSPOSE(BATCH_MATMUL(b, a)) if
 
 from __future__ import annotations
 
-from itertools import accumulate
 from math import prod
-from operator import mul
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 
 def _swap_operands(found: Match) -> list[Op]:
     op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.output
-    if not (is_float(a) and is_float(b)) or not y.symbols.keys() <= {0}:
+    if not is_float(a) or {*y.symbols} - {0} or not _has_rows_last(y, found.graph):
         return []
-    if not _has_rows_last(y, found.graph):
-        return []
-    rewriter, (*batch, rows, columns) = Rewriter(op), y.shape
-    swapped = rewriter.op(
+    rw, last = Rewriter(op), y.rank - 1
+    order = (*range(last - 1), last, last - 1)
+    swapped = rw.op(
         "BATCH_MATMUL",
-        b,
-        a,
+        *(b, a),
         like=y,
         name="swapped",
-        shape=(*batch, columns, rows),
+        shape=tuple(y.shape[i] for i in order),
         adj_x=not op.options.adj_y,
         adj_y=not op.options.adj_x,
         asymmetric_quantize_inputs=False,
     )
-    order = make_int32(f"{y.name}/order", [*range(len(batch)), y.rank - 1, y.rank - 2])
-    rewriter.op("TRANSPOSE", swapped, order, output=y)
-    return rewriter.ops
+    rw.transpose(swapped, order, output=y)
+    return rw.ops
 
 
 def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     """Return whether only a TRANSPOSE reads a product, and puts one of its rows' axes last."""
     tensor, reader = product, graph.readers.find_only_reader(product)
     if reader.is_builtin("RESHAPE"):
-        tensor = reader.outputs[0]
+        (tensor,) = reader.outputs
         reader = graph.readers.find_only_reader(tensor)
-    order = find_order(reader)
-    if not order or len(order) != tensor.rank:
-        return False
-    if tensor.symbols != product.symbols or (tensor.symbols and order[0] != 0):
-        return False
+    order, (rows, columns) = find_order(reader), product.shape[-2:]
     moved = [axis for axis in order if tensor.shape[axis] > 1]
-    before = [1, *accumulate(tensor.shape, mul)]  # the number of elements over the axes before
-    *batch, rows, _ = product.shape
-    start = prod(batch)
-    return bool(moved) and start * rows in before and start <= before[moved[-1]] < start * rows
+    if not moved or tensor.symbols != product.symbols or (tensor.symbols and order[0] != 0):
+        return False
+    # Elements along a column are as far from each other as there are columns.
+    distance, end = (prod(tensor.shape[i:]) for i in (moved[-1] + 1, moved[-1]))
+    return 0 < columns <= distance < end <= rows * columns and distance % columns == 0
 
 
 _MOVED = Shared(through(("TRANSPOSE", ...)))

@@ -13,14 +13,15 @@ mostly the sigmoid, a and b tanh. They may be any `Activation`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.op.recurrent.activations import Activation
 from tflite2onnx.passes.patterns.matching import Pattern
-from tflite2onnx.passes.recurrent.formulas import Applied, Formula, FormulaMatcher, Matrix, Sum
-from tflite2onnx.tensor import Array, DType, Sizes, Tensor
+from tflite2onnx.passes.recurrent.formulas import Applied, Formula, FormulaMatcher, Sum, make_vector
+from tflite2onnx.tensor import Array, Sizes, Tensor
 
 # The functions of gates: what a recurrent operator can apply.
 _ACTIVATIONS = ("LOGISTIC", "TANH", "RELU", "ELU", "HARD_SIGMOID", "LEAKY_RELU")
@@ -48,19 +49,19 @@ class RecurrentCell(NamedTuple):
 
     code: str
     item: Formula
-    parameters: Sequence[Matrix | Array | None]
+    parameters: Sequence[Tensor | None]
     changes: Sequence[Change]
     options: Mapping[str, object]
 
     def make_parameters(self, name: str) -> list[Tensor | None]:
         """Return the parameters as constants with a name."""
-        return [_make_constant(name, each) for each in self.parameters]
+        return [each and replace(each, name=name) for each in self.parameters]
 
     def fits(self, item: Sizes, states: Sequence[Sizes]) -> bool:
         """Return whether the matrices fit items and states of these shapes, [batch, numbers]."""
         batch, features = item
         units = states[0][-1]
-        matrices = [p.data.shape for p in self.parameters if isinstance(p, Matrix)]
+        matrices = [p.shape for p in self.parameters if p and p.rank == _MATRIX]
         half, projected = divmod(len(matrices), 2)
         cells = matrices[0][0]
         expected = [features] * half + [units] * half + [cells] * projected
@@ -72,11 +73,11 @@ class _Gate(NamedTuple):
     """activation(x W + h R + b); the matrices are [units, columns]."""
 
     x: Formula
-    weights: Matrix
-    recurrent: Matrix
+    weights: Tensor
+    recurrent: Tensor
     bias: Array
     activation: Activation
-    peephole: Array | None
+    peephole: Tensor | None
 
 
 def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
@@ -89,11 +90,8 @@ def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
         yield from _find_gru(result, parts)
     gate = _find_gate(result, h)
     if gate and gate.activation.name != "NONE":
-        parameters, options = (
-            (gate.weights, gate.recurrent, gate.bias),
-            _list_options(gate.activation),
-        )
-        change = Change(h, result)
+        parameters = gate.weights, gate.recurrent, make_vector(gate.bias)
+        options, change = _list_options(gate.activation), Change(h, result)
         yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], options)
 
 
@@ -102,17 +100,17 @@ def _list_options(*activations: Activation) -> dict[str, object]:
     return {**options, "fused_activation_function": "TANH", "activations": activations}
 
 
-def _split_projection(result: Formula) -> tuple[Formula, Matrix | None]:
+def _split_projection(result: Formula) -> tuple[Formula, Tensor | None]:
     """Return what a result is the product of with a matrix, and the matrix; else the result."""
     if isinstance(result, Sum) and len(result.products) == 1 and not result.bias.any():
         ((hidden, matrix),) = result.products.items()
-        if matrix.data.ndim == _MATRIX:
+        if matrix.rank == _MATRIX:
             return hidden, matrix
     return result, None
 
 
 def _find_lstm(
-    result: Formula, known: Mapping[str, Formula], projection: Matrix | None
+    result: Formula, known: Mapping[str, Formula], projection: Tensor | None
 ) -> Iterator[RecurrentCell]:
     h, (ending, c) = known["h"], _split_activation(known["ending"])
     for parts in _MATCHER.match(_CELL, c, known):
@@ -125,7 +123,7 @@ def _find_lstm(
             continue
         options = _list_options(gates[0].activation, gates[2].activation, ending)
         matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
-        biases = [gate.bias for gate in gates]
+        biases = [make_vector(gate.bias) for gate in gates]
         parameters = (*matrices, *peepholes, *biases, projection, None)
         changes = [Change(h, result), Change(parts["c"], c)]
         yield RecurrentCell(
@@ -165,17 +163,8 @@ def _make_gru(
     both = [update.bias, reset.bias]
     matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
     added = np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]])
-    parameters: list[Matrix | Array] = [*matrices, added]
+    parameters = [*matrices, make_vector(added)]
     yield RecurrentCell("GRU", inner.x, parameters, [change], options)
-
-
-def _make_constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
-    if parameter is None:
-        return None
-    if isinstance(parameter, Matrix):
-        data, dtype, quantization = parameter
-        return Tensor(name, data.shape, dtype, data, quantization)
-    return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
 
 
 def _find_gates(
@@ -206,9 +195,8 @@ def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _Gate 
     if not isinstance(formula, Sum) or not recurrent or len(products) != 1:
         return None
     ((x, weights),) = products.items()
-    if any(each.data.ndim < _MATRIX for each in (weights, recurrent)):
+    if weights.rank < _MATRIX or recurrent.rank < _MATRIX:
         return None
-    vector = peephole and peephole.data
-    if vector is not None and vector.ndim == _MATRIX:
+    if peephole and peephole.rank == _MATRIX:
         return None
-    return _Gate(x, weights, recurrent, formula.bias, activation, vector)
+    return _Gate(x, weights, recurrent, formula.bias, activation, peephole)

@@ -15,9 +15,9 @@ quantize the float inputs of products is no part of a formula.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tflite2onnx.graph import Op, Producers
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import is_float, joins_last_axis
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
@@ -50,42 +50,16 @@ class Applied:
     numbers: tuple[float, ...] = ()
 
 
-class Matrix(NamedTuple):
-    """Weights as they are stored, [columns, columns of the source].
-
-    There are no scales, or one scale, or one for each row. A vector is the diagonal of a matrix.
-    """
-
-    data: Array
-    dtype: DType
-    quantization: Quantization | None = None
-
-    def split_columns(self, widths: Sequence[int]) -> list[Matrix]:
-        """Return the matrix as matrices of fewer columns."""
-        parts = np.split(self.data, np.cumsum(widths[:-1]), axis=1)
-        return [self._replace(data=part) for part in parts]
-
-    def select_rows(self, indices: Array) -> Matrix:
-        """Return some of the rows."""
-        quantization = self.quantization
-        if quantization and quantization.per_axis:
-            scale, zero = quantization.scale[indices], quantization.zero_point[indices]
-            quantization = quantization.with_scale(scale, zero)
-        return Matrix(self.data[indices], self.dtype, quantization)
-
-
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The bias, and the product of each source with its matrix."""
+    """The bias, and the product of each source with its matrix.
 
-    products: Mapping[Formula, Matrix]
+    Matrices are weights as they are stored, [columns, columns of the source]. There are no scales,
+    or one scale, or one for each row. A vector is the diagonal of a matrix.
+    """
+
+    products: Mapping[Formula, Tensor]
     bias: Array
-
-    def select_columns(self, indices: Array) -> Sum:
-        """Return some of the columns."""
-        return Sum(
-            {s: m.select_rows(indices) for s, m in self.products.items()}, self.bias[indices]
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +89,6 @@ _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
 # The budget of elements that are computed; recurrent layers need far fewer.
 _MOST = 1 << 24
-
-
-_Maker: TypeAlias = Callable[["Formulas", Op, Sequence[Tensor], Tensor], "Formula | None"]
 
 
 class Formulas:
@@ -156,54 +127,56 @@ class Formulas:
         if op.activation != "NONE":  # kernels apply bounds alone
             plain = self._make_formula(op.with_activation("NONE"), output)
             return Applied(op.activation, (plain,)) if plain and op.activation in BOUNDS else None
-        make = self._makers.get(op.code)
-        return make(self, op, inputs, output) if make else None
+        if product:
+            return self._make_product(op)
+        if op.code in _ELEMENTWISE:
+            return self._make_elementwise(op, output)
+        if op.code in _MOVES:
+            return self._move_columns(op, output)
+        return self._make_other(op, output)
 
-    def _make_cast_formula(self, _: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
-        return self.find_formula(inputs[0]) if inputs[0].dtype is output.dtype else None
+    def _make_other(self, op: Op, output: Tensor) -> Formula | None:
+        first, last = op.present[0], op.present[-1]
+        if joins_last_axis(op):
+            widths = tuple(t.shape[-1] for t in op.present)
+            return Joined(tuple(map(self.find_formula, op.present)), widths)
+        if op.code == "CAST" and last.dtype is output.dtype:
+            return self.find_formula(last)
+        from_one = op.code == "SUB" and has_number(self.producers, first, 1)
+        if from_one and last.elements == output.elements:
+            return Applied("ONE_MINUS", (self.find_formula(last),))
+        return None
 
-    def _make_difference_formula(
-        self, _: Op, inputs: Sequence[Tensor], output: Tensor
-    ) -> Formula | None:
-        one, x = inputs[0], inputs[-1]
-        fits = has_number(self.producers, one, 1) and x.elements == output.elements
-        return Applied("ONE_MINUS", (self.find_formula(x),)) if fits else None
-
-    def _make_product_formula(self, op: Op, inputs: Sequence[Tensor], _: Tensor) -> Formula | None:
-        x, weights = inputs[:2]
+    def _make_product(self, op: Op) -> Formula | None:
+        x, weights, *biases = op.present
         matrix = None if op.options.get("adj_x") else self._make_matrix(op, weights)
-        if not matrix or not is_float(x) or x.shape[-1:] != matrix.data.shape[1:]:
+        if not matrix or not is_float(x) or x.shape[-1:] != matrix.shape[1:]:
             return None
-        bias = np.zeros(len(matrix.data), np.float32)
-        if inputs[2:]:
-            if not inputs[2].has_data or not is_float(inputs[2]):
+        bias = np.zeros(matrix.shape[0], np.float32)
+        for each in biases:
+            if not each.has_data or not is_float(each):
                 return None
-            bias = inputs[2].values.astype(np.float32, copy=False).reshape(-1)
+            bias = each.values.astype(np.float32, copy=False).reshape(-1)
         source = self.find_formula(x)
         if isinstance(source, Joined) and len({*source.parts}) == len(source.parts):
-            matrices = matrix.split_columns(source.widths)
+            parts = np.split(matrix.values, np.cumsum(source.widths[:-1]), axis=1)
+            matrices = [_with_data(matrix, part) for part in parts]
             return Sum(dict(zip(source.parts, matrices, strict=True)), bias)
         return None if isinstance(source, (Sum, Joined)) else Sum({source: matrix}, bias)
 
-    def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
+    def _make_matrix(self, op: Op, weights: Tensor) -> Tensor | None:
         """Return constant weights as a matrix, None if they are computed or have other scales."""
-        quantization = weights.quantization
+        scales = weights.quantization
+        turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         if not weights.has_data or weights.rank != _RANK:
             return None
-        turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
-        along = quantization if quantization and quantization.per_axis else None
-        if along and (turned or along.axis or along.block_size):
+        if scales and scales.per_axis and (turned or scales.axis or scales.block_size):
             return None
-        data = weights.values.T if turned else weights.values
-        return (
-            Matrix(data, weights.dtype, quantization)
-            if self._take_budget(sum(data.shape))
-            else None
-        )
+        matrix = _with_data(weights, weights.values.T if turned else weights.values)
+        return matrix if self._take_budget(sum(matrix.shape)) else None
 
-    def _make_elementwise_formula(
-        self, op: Op, inputs: Sequence[Tensor], output: Tensor
-    ) -> Formula | None:
+    def _make_elementwise(self, op: Op, output: Tensor) -> Formula | None:
+        inputs = op.present
         formulas = [self.find_formula(t) for t in inputs]
         if op.code == "ADD":
             if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
@@ -224,27 +197,17 @@ class Formulas:
             op.code, (*formulas,), numbers
         )
 
-    def _join_columns(self, op: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
-        """Return the formula of parts that are joined along the last axis."""
-        if op.options.get("axis", 0) not in (-1, output.rank - 1) or not output.rank:
-            return None
-        widths = tuple(t.shape[-1] for t in inputs)
-        return Joined(tuple(map(self.find_formula, inputs)), widths)
-
-    def _make_columns_formula(
-        self, op: Op, inputs: Sequence[Tensor], output: Tensor
-    ) -> Formula | None:
+    def _move_columns(self, op: Op, output: Tensor) -> Formula | None:
         """Return the formula of an operator that cuts out columns, or leaves columns in place."""
-        moving = [t for t in inputs if not t.has_data]
+        moving = [t for t in op.present if not t.has_data]
         if len(moving) != 1 or not self._take_budget(moving[0].elements):
             return None
         formula, shape = self.find_formula(moving[0]), moving[0].shape
         total = _find_sum(formula)
         columns = total.bias.size if total else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = evaluate_op(
-            find_operator(op), [t.values if t.has_data else places for t in inputs]
-        )
+        arrays = [t.values if t.has_data else places for t in op.present]
+        results = evaluate_op(find_operator(op), arrays)
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
@@ -254,21 +217,11 @@ class Formulas:
             return None
         if np.array_equal(first, np.arange(columns)):
             return formula
-        vectors = total and any(m.data.ndim < _RANK for m in total.products.values())
+        vectors = total and any(m.rank < _RANK for m in total.products.values())
         if not total or vectors or not first.size or first.max() >= columns:
             return None
-        cut = sum(len(first) * matrix.data.shape[1] for matrix in total.products.values())
+        cut = sum(len(first) * matrix.shape[1] for matrix in total.products.values())
         return _select_columns(formula, first) if self._take_budget(cut) else None
-
-    # How a formula follows from the operator that computes a tensor.
-    _makers: ClassVar[Mapping[str, _Maker]] = {
-        "CAST": _make_cast_formula,
-        "CONCATENATION": _join_columns,
-        "SUB": _make_difference_formula,
-        **dict.fromkeys(_PRODUCTS, _make_product_formula),
-        **dict.fromkeys(_ELEMENTWISE, _make_elementwise_formula),
-        **dict.fromkeys(_MOVES, _make_columns_formula),
-    }
 
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -285,6 +238,19 @@ def has_number(producers: Producers, tensor: Tensor, number: float) -> bool:
     return tensor.has_data and bool((tensor.values == number).all())
 
 
+def _with_data(matrix: Tensor, data: Array, scales: Quantization | None = None) -> Tensor:
+    """Return a matrix of the type and scales of another, or of other scales."""
+    return Tensor("", data.shape, matrix.dtype, data, scales or matrix.quantization)
+
+
+def _select_rows(matrix: Tensor, indices: Array) -> Tensor:
+    """Return some of the rows of a matrix."""
+    scales = matrix.quantization
+    if scales and scales.per_axis:
+        scales = scales.with_scale(scales.scale[indices], scales.zero_point[indices])
+    return _with_data(matrix, matrix.values[indices], scales)
+
+
 def _find_sum(formula: Formula) -> Sum | None:
     """Return the sum that a formula is, or of which it is a function of one argument."""
     while isinstance(formula, Applied) and len(formula.arguments) == 1:
@@ -296,7 +262,10 @@ def _select_columns(formula: Formula, indices: Array) -> Formula:
     """Return some of the columns of a formula for which `_find_sum` returns a sum."""
     if isinstance(formula, Applied):
         return replace(formula, arguments=(_select_columns(formula.arguments[0], indices),))
-    return formula.select_columns(indices) if isinstance(formula, Sum) else formula
+    if not isinstance(formula, Sum):
+        return formula
+    products = {s: _select_rows(m, indices) for s, m in formula.products.items()}
+    return Sum(products, formula.bias[indices])
 
 
 def _is_row(tensor: Tensor, columns: Sizes) -> bool:
@@ -311,7 +280,12 @@ def _as_sum(formula: Formula) -> Formula:
     if not isinstance(formula, Scaled) or isinstance(formula.source, Sum):
         return formula
     factors = formula.factors.astype(np.float32, copy=False)
-    return Sum({formula.source: Matrix(factors, DType.FLOAT32)}, 0 * factors)
+    return Sum({formula.source: make_vector(factors)}, 0 * factors)
+
+
+def make_vector(numbers: Array) -> Tensor:
+    """Return float32 numbers as a constant without a name."""
+    return Tensor("", numbers.shape, DType.FLOAT32, numbers)
 
 
 def _add_sums(a: Formula, b: Formula) -> Formula | None:

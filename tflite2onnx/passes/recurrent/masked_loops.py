@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options, Producers
+from tflite2onnx.graph import Graph, Op, Producers
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import DType, Sizes, Tensor
 
@@ -77,27 +77,19 @@ class MaskedSequence:
 
     def __init__(self, rw: Rewriter, mask: Tensor, name: str) -> None:
         self.rw, self._mask, self._name = rw, mask, name
-        times = mask.shape[0]
-        flags = rw.op(
-            "SQUEEZE",
-            self._swap(mask),
-            output=self._make_matrix("mask", DType.BOOL),
-            squeeze_dims=(2,),
-        )
+        times = make_int32("times", mask.shape[0])
+        places = make_int32("places", np.arange(mask.shape[0])[None])
+        flags = self._make_matrix("mask", DType.BOOL)
+        rw.op("SQUEEZE", self._swap(mask), output=flags, squeeze_dims=(2,))
         numbers = rw.op("CAST", flags, output=self._make_matrix("numbers"))
-        self._counts = rw.op(
-            "CUMSUM", numbers, make_int32("axis", 1), output=self._make_matrix("counts")
+        self._counts, unmasked, key, ranked, self._order = map(
+            self._make_matrix, ("counts", "unmasked", "key", "sorted", "order")
         )
+        rw.op("CUMSUM", numbers, make_int32("axis", 1), output=self._counts)
         # Descending: first the unmasked times.
-        unmasked = rw.op(
-            "MUL", numbers, make_int32("times", times), output=self._make_matrix("unmasked")
-        )
-        places = make_int32("places", np.arange(times)[None])
-        key = rw.op("SUB", unmasked, places, output=self._make_matrix("key"))
-        self._order = self._make_matrix("order")
-        inputs = key, make_int32("times", times)
-        outputs = self._make_matrix("sorted"), self._order
-        rw.ops.append(Op("TOPK_V2", rw.source.index, inputs, outputs, Options({})))
+        rw.op("MUL", numbers, times, output=unmasked)
+        rw.op("SUB", unmasked, places, output=key)
+        rw.ops.append(Op("TOPK_V2", rw.source.index, (key, times), (ranked, self._order)))
 
     def _make_matrix(self, name: str, dtype: DType = DType.INT32) -> Tensor:
         return make_tensor(f"{self._name}/{name}", [self._mask] * 2, (1, 0), dtype)
@@ -120,9 +112,9 @@ class MaskedSequence:
     def find_states(self, first: Tensor, every: Tensor) -> Tensor:
         """Return the state after each time; `every` are the outputs of the layer."""
         outputs = self._swap(every)
-        start = make_tensor(f"{self._name}/first", [first] * 2, (0, 1), first.dtype)
-        start = replace(start, shape=(first.shape[0], 1, first.shape[1]))
-        start = self.rw.op("EXPAND_DIMS", first, make_int32("axis", 1), output=start)
+        shape = (first.shape[0], 1, first.shape[1])
+        start = Tensor(f"{self._name}/first", shape, first.dtype, symbols=first.symbols)
+        self.rw.op("EXPAND_DIMS", first, make_int32("axis", 1), output=start)
         rows = outputs.shape[1] + 1
         whole = replace(
             outputs, name=f"{self._name}/states", shape=(outputs.shape[0], rows, outputs.shape[2])

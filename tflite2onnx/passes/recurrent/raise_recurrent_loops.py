@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import find_operator
+from tflite2onnx.passes.patterns.matching import GraphMatcher, Pattern, through
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
@@ -43,7 +43,9 @@ from tflite2onnx.passes.recurrent.masked_loops import (
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
-_ADDS_AXIS = ("RESHAPE", "EXPAND_DIMS")  # the converter's, and TensorFlow 2.2's
+_NEXT: Pattern = ("ADD", "count", 1)
+# EXPAND_DIMS is TensorFlow 2.2's.
+_PLACE: Pattern = ("CONCATENATION", through("count", "RESHAPE", "EXPAND_DIMS"), 0)
 
 
 def raise_recurrent_loops(graph: Graph) -> Graph:
@@ -84,9 +86,10 @@ class _Outputs(NamedTuple):
 
 
 class _Loop:
-    """A loop with counters: `rounds` is the number of iterations, or the name of a dynamic size.
+    """A loop with counters, whose values start at numbers, and `states`, the other variables.
 
-    `limit` is the tensor that ends the count. `graph` is the graph of the whole model.
+    `rounds` is the number of iterations, 0 if it is unknown, or the name of a dynamic size. `limit`
+    is the tensor that ends the count. `graph` is the graph of the whole model.
     """
 
     def __init__(self, op: Op, graph: Graph) -> None:
@@ -96,34 +99,34 @@ class _Loop:
         self.variables = [_Variable(*row) for row in rows]
         self.formulas = Formulas(body.ops)
         self.producers = self.formulas.producers
-        self.counters = {v.now: v for v in self.variables if self._counts(v)}
+        self._matcher = GraphMatcher(body, floats=False)
+        counting = [v for v in self.variables if self._counts(v)]
+        self.counters = {v.now: int(v.first.values.max()) for v in counting}
+        self.states = [v for v in self.variables if v not in counting]
         self.limit = ABSENT
         self._graph = graph
         self.rounds = self._count_rounds()
 
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
-        op = self.producers.find(variable.next)
-        if not op.is_builtin("ADD") or not variable.first.has_data:
-            return False
-        # An activation would bound the counter.
-        if op.activation != "NONE" or variable.next.dtype is not DType.INT32:
-            return False
-        constants = [t.values for t in op.present if t.values.size]
-        by_one = len(constants) == 1 and bool((constants[0] == 1).all())
-        return variable.now in op.inputs and by_one and variable.next.elements == 1
+        after = variable.next
+        plain = variable.first.values.size and after.dtype is DType.INT32 and after.elements == 1
+        return bool(plain) and variable.now in self._find_counts(_NEXT, after)
+
+    def _find_counts(self, pattern: Pattern, tensor: Tensor) -> list[object]:
+        """Return what the name `count` of a pattern may be."""
+        return [found.values["count"] for found in self._matcher.find_matches(pattern, tensor)]
 
     def _count_rounds(self) -> int | str:
-        """Return the number of iterations, 0 if it is unknown."""
         begins = self.op.operand(0).values
-        nexts = {v.next: v for v in self.counters.values()}
+        starts = {v.next: self.counters[v.now] for v in self.variables if v.now in self.counters}
         ends: list[int | str | None] = []
         for test in self._list_conditions(self.body.outputs[0]):
             op = self.producers.find(test)
-            if not op.is_builtin("LESS") or op.operand(0) not in nexts:
+            if not op.is_builtin("LESS") or op.operand(0) not in starts:
                 return 0
             self.limit = op.operand(1)
-            ends.append(self._count_from(self.limit, _read_start(nexts[op.operand(0)])))
+            ends.append(self._count_from(self.limit, starts[op.operand(0)]))
         if not begins.size or not begins.all():
             return 0
         counts = [end for end in ends if isinstance(end, int)]
@@ -150,15 +153,15 @@ class _Loop:
         """Return the conditions that must all be true for another iteration."""
         tests, left, seen = [], [condition], set[Tensor]()
         while left:
-            tensor = left.pop()
+            tensor = self.producers.trace(left.pop(), "RESHAPE")
             op = self.producers.find(tensor)
             if tensor in seen:  # else nested ANDs of one tensor would grow exponentially
                 continue
             seen.add(tensor)
-            if not op.is_builtin("LOGICAL_AND", "RESHAPE"):
+            if op.is_builtin("LOGICAL_AND"):
+                left += op.present
+            else:
                 tests.append(tensor)
-                continue
-            left += op.present[: 2 if op.code == "LOGICAL_AND" else 1]
         return tests
 
     def find_last_count(self, start: int) -> Tensor | None:
@@ -182,12 +185,10 @@ class _Loop:
         if not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
         sequence, index = op.operand(0), op.operand(1)
-        if index not in self.counters or _read_start(self.counters[index]) != 0:
-            return None
         inside = sequence in self.producers or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
-        fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
-        return sequence if fits and not inside and axis == 0 else None
+        fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds and axis == 0
+        return sequence if fits and not inside and self.counters.get(index) == 0 else None
 
     def starts_at_zero(self, variable: _Variable) -> bool:
         """Return whether the first value of a variable is 0."""
@@ -209,24 +210,13 @@ class _Loop:
 
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether `starts` is the iteration along the first axis, and 0 along other axes."""
-        op = self.producers.find(starts)
-        if not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
-            return False
-        first, zeros = op.operand(0), op.operand(1)
-        while first not in self.counters and self.producers.find(first).is_builtin(*_ADDS_AXIS):
-            first = self.producers.find(first).operand(0)
-        if first not in self.counters or not zeros.has_data or zeros.values.any():
-            return False
-        return _read_start(self.counters[first]) == 0
-
-
-def _read_start(counter: _Variable) -> int:
-    return int(counter.first.values.max()) if counter.first.values.size else 0
+        counts = self._find_counts(_PLACE, starts)
+        return any(start == 0 and now in counts for now, start in self.counters.items())
 
 
 def _replace_loop(loop: _Loop) -> list[Op]:
     """Return the operators that replace a loop; empty if it has other variables than layers."""
-    states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
+    states = loop.states if loop.rounds else []
     waiting = [layer for state in states for layer in _find_layers(loop, state)]
     layers: list[_Outputs] = []
     ops: list[Op] = []
@@ -236,15 +226,16 @@ def _replace_loop(loop: _Loop) -> list[Op]:
         layer, sequence = next((pair for pair in found if pair[1]), (None, None))
         if not layer or not sequence:
             break
-        layers.append(_make_outputs(loop, sequence, layer))
-        ops.append(_make_recurrent(loop, layer, sequence, layers[-1]))
+        op, outputs = _make_recurrent(loop, layer, sequence)
+        ops.append(op)
+        layers.append(outputs)
         waiting = [each for each in waiting if each.states[0] is not layer.states[0]]
     sources = [_find_source(loop, layers, variable) for variable in loop.variables]
     return _add_copies(ops, loop, sources, {v.last for v in loop.variables}) if ops else []
 
 
 def _find_layer_sequence(
-    loop: _Loop, layer: _Layer, sequences: Mapping[Formula, Tensor] = MappingProxyType({})
+    loop: _Loop, layer: _Layer, sequences: Mapping[Formula, Tensor]
 ) -> Tensor | None:
     """Return the sequence that a layer reads, None if its matrices do not fit.
 
@@ -259,19 +250,15 @@ def _find_layer_sequence(
     return sequence if fits else None
 
 
-def _make_outputs(loop: _Loop, sequence: Tensor, layer: _Layer) -> _Outputs:
-    h = layer.states[0]
-    name = f"{h.last.name}/sequence"
-    every = make_tensor(name, (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
-    ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
-    return _Outputs(layer.states, every, ends, loop.find_formula(h))
-
-
-def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor, made: _Outputs) -> Op:
-    cell, index = layer.cell, loop.op.index
-    parameters = cell.make_parameters(layer.states[0].last.name)
-    inputs = (sequence, *parameters, *(each.first for each in layer.states))
-    return Op(cell.code, index, inputs, (made.every, *made.ends), Options(cell.options))
+def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor) -> tuple[Op, _Outputs]:
+    """Return the operator of a layer that reads a sequence, and what it computes."""
+    cell, states = layer
+    h, name = states[0], states[0].last.name
+    every = make_tensor(f"{name}/sequence", (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
+    ends = [replace(each.last, name=f"{each.last.name}/end") for each in states]
+    inputs = (sequence, *cell.make_parameters(name), *(each.first for each in states))
+    op = Op(cell.code, loop.op.index, inputs, (every, *ends), Options(cell.options))
+    return op, _Outputs(states, every, ends, loop.find_formula(h))
 
 
 def _add_copies(
@@ -287,36 +274,32 @@ def _add_copies(
 
 def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
     """Return the operators that replace a loop with a mask; empty if it is no recurrent layer."""
-    others = [v for v in loop.variables if v.now not in loop.counters]
-    found = [(v, find_choice(loop.producers, v.next)) for v in others]
-    choices = {v: choice for v, choice in found if choice}
+    found = {v.now: find_choice(loop.producers, v.next) for v in loop.states}
+    choices = {now: choice for now, choice in found.items() if choice}
     masks = {loop.find_sequence(choice.item) for choice in choices.values()}
     mask = masks.pop() if masks else None
-    if masks or not mask or len(choices) < len(others) or isinstance(loop.rounds, str):
+    if masks or not mask or len(choices) < len(loop.states) or isinstance(loop.rounds, str):
         return []
     body = remove_choices(loop.body, choices.values())
     plain = _Loop(replace(loop.op, graphs=(body,)), graph)
-    states = (v for v in plain.variables if v.now not in plain.counters)
-    layers = (layer for state in states for layer in _find_layers(plain, state))
-    by_now = {v.now: choice for v, choice in choices.items()}
-    built = (_build_masked_layer(plain, layer, mask, by_now, graph) for layer in layers)
+    layers = (layer for state in plain.states for layer in _find_layers(plain, state))
+    built = (_build_masked_layer(plain, layer, mask, choices, graph) for layer in layers)
     return next(filter(None, built), [])
 
 
 def _build_masked_layer(
     loop: _Loop, layer: _Layer, mask: Tensor, choices: Mapping[Tensor, Choice], graph: Graph
 ) -> list[Op]:
-    """Return what `_build_layer` does, for the unmasked items; `choices` by the variables."""
-    h, sequence = layer.states[0], _find_layer_sequence(loop, layer)
+    """Return the operators of a layer of the unmasked items; `choices` by the variables."""
+    h, sequence = layer.states[0], _find_layer_sequence(loop, layer, {})
     keeps = all(_keeps_value(loop, v, h, choices) for v in loop.variables if v.now in choices)
     own = all(choices[v.now].old is v.now for v in layer.states)
     if not sequence or mask.sizes != (*sequence.sizes[:2], 1) or not (keeps and own):
         return []
     rw = Rewriter(loop.op)
     masked = MaskedSequence(rw, mask, h.last.name)
-    made = _make_outputs(loop, sequence, layer)
-    first = masked.put_unmasked_first(sequence)
-    rw.ops.append(_make_recurrent(loop, layer, first, made))
+    op, made = _make_recurrent(loop, layer, masked.put_unmasked_first(sequence))
+    rw.ops.append(op)
     kept = masked.find_states(h.first, made.every)
     outputs = {False: kept, True: masked.clear_masked(kept)}
     lasts = {zero: masked.take_last(each) for zero, each in outputs.items()}
@@ -349,7 +332,7 @@ def _keeps_value(
 def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -> Tensor | None:
     """Return the last value of a variable, None if no layer computes it."""
     if variable.now in loop.counters:
-        return loop.find_last_count(_read_start(variable))
+        return loop.find_last_count(loop.counters[variable.now])
     stored, value = loop.find_written_item(variable), loop.find_formula(variable)
     for states, every, ends, result in layers:
         if variable in states:

@@ -10,30 +10,25 @@ each other are replaced by one operator over the sequence of their items if
 4. a single step has a batch of at most 8 and float32 weights. ONNX Runtime computes a larger batch
    faster in a Gemm, and multiplies 8-bit weights as they are in MatMulNBits only.
 
-The operator is one of those that `raise_recurrent_loops` makes. In ONNX Runtime, a layer of 64
-units takes 0.6 (LSTM) or 0.4 (GRU) of the time for 2 steps, 0.2 for 16. A single step takes 1.0 to
-1.1 (LSTM) or 0.7 to 0.8 (GRU) of the time with 5 nodes in place of 13 or 16, and less than before
-where its neighbours need no other axes: DTLN takes 0.9 of the time with 22 nodes in place of 48.
-
-This is no rule (`patterns/rules.py`): the operators of any number of steps become one. The cells
-are patterns of formulas.
+The operator is one of those that `raise_recurrent_loops` makes. A single step of an LSTM takes 1.0
+to 1.1 of the time, and less than before where its neighbours need no other axes. This is no rule
+(`patterns/rules.py`): the operators of any number of steps become one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
-from tflite2onnx.graph import NO_OP, Graph, Op, Options, Producers, copy_op
+from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Matrix, Sum
-from tflite2onnx.passes.rewriter import make_int32
-from tflite2onnx.quantization.storage import same_quantization
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Sum
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes
 _LAST = ("MUL", "ADD")  # the operators that compute h: of an LSTM, of a GRU
@@ -114,17 +109,7 @@ def _follows(one: RecurrentCell, other: RecurrentCell) -> bool:
     same = (one.code, one.options) == (other.code, other.options)
     if not same or any(a.after is not b.before for a, b in states):
         return False
-    pairs = zip(one.parameters, other.parameters, strict=True)
-    return all(_are_equal(a, b) for a, b in pairs)
-
-
-def _are_equal(one: Matrix | Array | None, other: Matrix | Array | None) -> bool:
-    if isinstance(one, Matrix) and isinstance(other, Matrix):
-        same = one.dtype is other.dtype and np.array_equal(one.data, other.data)
-        return same and same_quantization(one.quantization, other.quantization)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    return one is other
+    return all(map(are_equal, one.parameters, other.parameters))
 
 
 class _Layer(NamedTuple):
@@ -152,64 +137,50 @@ class _Replacement:
 
     def add(self, chain: Sequence[_Step]) -> bool:
         """Replace a chain by a layer; return whether the conditions hold."""
-        cells, h = [step.cells[0] for step in chain], chain[-1].op.outputs[0]
-        weights = cells[0].parameters[0]
-        features = len(weights.data.T) if isinstance(weights, Matrix) else 0
-        item = replace(h, shape=(h.shape[0], features))
-        before: list[Op] = []
-        items = [self._find_tensor(cell.item, item, before) for cell in cells]
-        starts = [self._find_tensor(each.before, h, before) for each in cells[0].changes]
+        cells, last = [step.cells[0] for step in chain], chain[-1].op
+        cell, h, rw = cells[0], last.outputs[0], Rewriter(last)
+        weights = cell.parameters[0]
+        item = replace(h, shape=(h.shape[0], weights.shape[1] if weights else 0))
+        items = [self._find_tensor(each.item, item, rw) for each in cells]
+        starts = [self._find_tensor(each.before, h, rw) for each in cell.changes]
         found = [t for t in (*items, *starts) if t]
         outputs = [self._tensors[each.after][0] for each in cells[-1].changes]
         every = [step.op.outputs[0] for step in chain]
+        results = {*every, *outputs}
         fits = (
-            (len(chain) > 1 or _suits_one_step(cells[0], h))
+            (len(chain) > 1 or _suits_one_step(cell, h))
             and len(found) == len(items) + len(starts)
             and all(t.sizes == h.sizes for t in outputs)
-            and cells[0].fits(item.sizes, [h.sizes for _ in starts])
-            and not self._depends_on(found, {*every, *outputs})
+            and cell.fits(item.sizes, [h.sizes for _ in starts])
+            and results.isdisjoint(self._producers.walk_back(*found))
         )
         if not fits:
             return False
-        sequence = self._join_items(found[: len(items)], item, before)
-        inputs = (sequence, *cells[0].make_parameters(h.name), *found[len(items) :])
+        sequence = self._join_items(found[: len(items)], item, rw)
         states = _make_sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
         made = (states, *(replace(t, name=f"{t.name}/end") for t in outputs))
-        op = Op(cells[0].code, chain[-1].op.index, inputs, made, Options(cells[0].options))
-        self.layers.append(_Layer(op, before, every, outputs))
+        inputs = (sequence, *cell.make_parameters(h.name), *found[len(items) :])
+        op = Op(cell.code, last.index, inputs, made, Options(cell.options))
+        self.layers.append(_Layer(op, rw.ops, every, outputs))
         self._producers |= dict.fromkeys((*every, *outputs, *made), op)
         return True
 
-    def _find_tensor(self, formula: Formula, like: Tensor, copies: list[Op]) -> Tensor | None:
+    def _find_tensor(self, formula: Formula, like: Tensor, rw: Rewriter) -> Tensor | None:
         """Return a tensor that has a formula and the shape of `like`, None if no tensor has it.
 
-        A tensor of another shape is copied; the copy is added to `copies`.
+        A tensor of another shape is copied.
         """
         tensors = self._tensors.get(formula, [formula.tensor] if isinstance(formula, Atom) else [])
-        same = [t for t in tensors if t.sizes == like.sizes]
-        if same:
-            return same[0]
-        source = next((t for t in tensors if t.elements == like.elements), None)
-        if not source:
-            return None
+        same = next((t for t in tensors if t.sizes == like.sizes), None)
+        source = same or next((t for t in tensors if t.elements == like.elements), None)
+        if same or not source:
+            return same
         target = replace(like, name=f"{source.name}/item", data=None)
-        copies.append(copy_op(self._producers.get(source, self._graph.ops[0]), source, target))
-        self._producers[target] = copies[-1]
+        rw.ops.append(copy_op(rw.source, source, target))
+        self._producers[target] = rw.ops[-1]
         return target
 
-    def _depends_on(self, tensors: Iterable[Tensor], made: set[Tensor]) -> bool:
-        """Return whether one of some tensors is computed from a tensor that a layer would make."""
-        waiting, seen = list(tensors), set[Tensor]()
-        while waiting:
-            tensor = waiting.pop()
-            if tensor in made:
-                return True
-            if tensor not in seen:
-                waiting += self._producers.find(tensor).present
-            seen.add(tensor)
-        return False
-
-    def _join_items(self, items: Sequence[Tensor], item: Tensor, copies: list[Op]) -> Tensor:
+    def _join_items(self, items: Sequence[Tensor], item: Tensor, rw: Rewriter) -> Tensor:
         """Return the items as a sequence [time, batch, numbers]."""
         producer = self._producers.find(items[0])
         source, axis = producer.operand(0), producer.options.get("axis", 0)
@@ -217,16 +188,13 @@ class _Replacement:
         target = _make_sequence_tensor(item, len(items), f"{items[0].name}/sequence")
         if whole and source.sizes == target.sizes and axis in (0, -3):
             return source
-        near = self._graph.ops[0] if producer is NO_OP else producer
         if whole and axis in (1, -2):
-            turn = make_int32("permutation", (1, 0, 2))
-            copies.append(Op("TRANSPOSE", near.index, (source, turn), (target,)))
+            rw.op("TRANSPOSE", source, make_int32("permutation", (1, 0, 2)), output=target)
         elif len(items) == 1:
-            copies.append(copy_op(near, items[0], target))
+            rw.ops.append(copy_op(rw.source, items[0], target))
         else:
-            options = Options({"axis": 0, "values_count": len(items)})
-            copies.append(Op("PACK", near.index, tuple(items), (target,), options))
-        self._producers[target] = copies[-1]
+            rw.op("PACK", *items, output=target, axis=0, values_count=len(items))
+        self._producers[target] = rw.ops[-1]
         return target
 
     def make_graph(self) -> Graph:
@@ -236,34 +204,27 @@ class _Replacement:
         sequence of the states is unpacked.
         """
         made = {t for layer in self.layers for t in (*layer.every, *layer.outputs)}
-        rest = [op for op in self._graph.ops if made.isdisjoint(op.outputs)]
-        graph = self._with_ops(rest, unpacks=[True] * len(self.layers))
-        unpacks = [
-            any(not graph.readers.are_among((), t) for t in layer.every[:-1])
-            for layer in self.layers
-        ]
-        return self._with_ops(rest, unpacks)
-
-    def _with_ops(self, rest: Sequence[Op], unpacks: Sequence[bool]) -> Graph:
-        """Return the graph with the layers, whose states are unpacked or not."""
-        ops = [*rest]
-        for layer, unpack in zip(self.layers, unpacks, strict=True):
+        ops = [op for op in self._graph.ops if made.isdisjoint(op.outputs)]
+        copies: dict[Op, Op] = {}
+        for layer in self.layers:
             sequence, *ends = layer.op.outputs
-            ops += [*layer.before, layer.op]
-            pairs = list(zip(ends, layer.outputs, strict=True))
-            if unpack:
-                options = Options({"axis": 0, "num": len(layer.every)})
-                ops.append(Op("UNPACK", layer.op.index, (sequence,), (*layer.every,), options))
-                del pairs[0]
-            ops += [copy_op(layer.op, *pair) for pair in pairs]
-        graph = replace(self._graph, ops=_sort_ops(ops))
-        return eliminate_dead_operators(graph)
+            options = Options({"axis": 0, "num": len(layer.every)})
+            unpack = Op("UNPACK", layer.op.index, (sequence,), (*layer.every,), options)
+            copies[unpack], *rest = map(partial(copy_op, layer.op), ends, layer.outputs)
+            ops += [*layer.before, layer.op, unpack, *rest]
+        graph = eliminate_dead_operators(replace(self._graph, ops=_sort_ops(ops)))
+
+        def copy_last(op: Op) -> list[Op]:
+            unread = (graph.readers.are_among((), t) for t in op.outputs[:-1])
+            return [copies[op] if op in copies and all(unread) else op]
+
+        return graph.rewrite(copy_last)
 
 
 def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:
     """Return whether condition 4 holds."""
-    matrices = [each for each in cell.parameters if isinstance(each, Matrix)]
-    return h.shape[0] <= _MOST_ROWS and not any(each.quantization for each in matrices)
+    quantized = any(each and each.quantization for each in cell.parameters)
+    return h.shape[0] <= _MOST_ROWS and not quantized
 
 
 def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:

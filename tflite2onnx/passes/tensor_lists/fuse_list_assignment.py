@@ -37,8 +37,8 @@ from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
 _ADDS_AXIS = ("RESHAPE", "EXPAND_DIMS")
-_INDEX = through(through("index", *_ADDS_AXIS), *_ADDS_AXIS)
-_NEXT = through(through(("ADD", _INDEX, 1), *_ADDS_AXIS), *_ADDS_AXIS)
+_INDEX = through("index", *_ADDS_AXIS)
+_NEXT = through(("ADD", _INDEX, 1), *_ADDS_AXIS)
 _HEAD: Pattern = ("SLICE", "list", 0, ("CONCATENATION", Named("first", _INDEX), -1))
 _TAIL: Pattern = ("SLICE", "list", ("CONCATENATION", Named("last", _NEXT), 0), -1)
 _PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))

@@ -31,7 +31,7 @@ keys: float32[1,6,2,8], values: float32[1,6,2,8]
     seen: bool[6] = LESS_EQUAL([0, 1, 2, 3, 4, 5], at)
     mask: float32[6] = SELECT_V2(seen, [0.0], [-1e9])
     added: float32[1,4,1,6] = ADD(scores, mask)
-    weights: float32[1,4,1,6] = SOFTMAX(added)
+    weights: float32[1,4,1,6] = SOFTMAX(added, beta=1.0)
     flat: float32[2,2,6] = RESHAPE(weights, [2, 2, 6])
     v3: float32[6,2,8] = RESHAPE(vs, [6, 2, 8])
     vm: float32[2,6,8] = TRANSPOSE(v3, [1, 0, 2])
@@ -70,7 +70,7 @@ def test_operators_become_cached_attention(text: str, window: int) -> None:
         ("CONCATENATION([0], at,", "CONCATENATION([0], [0],"),  # another place
         ("[0, 1, 2, 3, 4, 5], at)", "[0, 2, 1, 3, 4, 5], at)"),
         ("TRANSPOSE(k3, [1, 0, 2])", "RESHAPE(k3, [2, 6, 8])"),  # other rows of keys
-        ("SOFTMAX(added)", "SOFTMAX(added, beta=2.0)"),
+        ("SOFTMAX(added, beta=1.0)", "SOFTMAX(added, beta=2.0)"),
         ("MUL(q, 0.5)", "MUL(q, -0.5)"),
         ("return y, ks, vs", "return y, ks"),
         ("SELECT_V2(seen, [0.0], [-1e9])", "CAST(at)"),

@@ -1,4 +1,4 @@
-"""A PAD of channels becomes a convolution; see convolve_padded_channels.py."""
+"""A PAD of channels becomes a convolution, or none; see keep_blocks.py and pad_channels.py."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx import convert
+from tflite2onnx.graph import Graph
 from tflite2onnx.passes.patterns.convolutions import cost
-from tflite2onnx.passes.patterns.convolutions.convolve_padded_channels import (
-    convolve_padded_channels,
-)
+from tflite2onnx.passes.patterns.convolutions.keep_blocks import convolve_padded_channels
+from tflite2onnx.passes.patterns.convolutions.pad_channels import leave_out_copies
 from tflite2onnx.reader.model import read_model
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 BIAS = "[0.0, 0.0, 0.0, 0.0, 0.0]"
 LAST = [[0, 0], [0, 0], [0, 0], [0, 2]]
 BOTH = [[0, 0], [0, 0], [0, 0], [1, 1]]
+
+
+def convolve_pads(graph: Graph) -> Graph:
+    return leave_out_copies(convolve_padded_channels(graph))
 
 
 def convolve(m: Build, x: Tensor, channels: int) -> Tensor:
@@ -57,9 +61,7 @@ def test_pad_of_channels_becomes_a_convolution() -> None:
         "PAD(%1, [[0, 0], [0, 0], [0, 0], [1, 1]])",
         "CONV_2D(%1, float32[5,1,1,3], padding=VALID)",
     )
-    check_pass(
-        convolve_padded_channels, read_model(model(BOTH)).graphs[0], before, after, "padding"
-    )
+    check_pass(convolve_pads, read_model(model(BOTH)).graphs[0], before, after, "padding")
 
 
 @pytest.mark.parametrize("pair", [(0, 2), (3, 0), (1, 4)], ids=str)
@@ -79,7 +81,7 @@ def test_numbers_equal_litert(pair: tuple[int, int]) -> None:
 )
 def test_pads_of_other_forms_stay(pads: Any, code: str) -> None:
     graph = read_model(model(pads, code)).graphs[0]
-    check_unchanged(convolve_padded_channels, graph)
+    check_unchanged(convolve_pads, graph)
     check(model(pads, code), seeds=[0])
 
 
@@ -90,7 +92,7 @@ def test_pads_at_ends_of_the_graph_stay() -> None:
     (y,) = m.op("PAD", [m.input([1, 5, 7, 3]), pads], [[1, 5, 7, 5]])
     m.output(*m.op("PAD", [convolve(m, y, 5), pads], [[1, 5, 7, 7]]))
     graph = read_model(m.bytes()).graphs[0]
-    check_unchanged(convolve_padded_channels, graph)
+    check_unchanged(convolve_pads, graph)
 
 
 def test_pads_of_many_channels_stay() -> None:
@@ -101,7 +103,7 @@ def test_pads_of_many_channels_stay() -> None:
     (y,) = m.op("PAD", [x, pads], [[1, 1, 1, 3 + (1 << 20)]])
     m.output(*m.op("NEG", [y], [y.shape]))
     graph = read_model(m.bytes()).graphs[0]
-    check_unchanged(convolve_padded_channels, graph)
+    check_unchanged(convolve_pads, graph)
 
 
 def residual(
@@ -144,7 +146,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
         %5: float32[1,64,64,9] = CONV_2D(%4, float32[9,1,1,28], float32[9])
         return %5
     """
-    check_pass(convolve_padded_channels, read_model(residual()).graphs[0], before, after)
+    check_pass(convolve_pads, read_model(residual()).graphs[0], before, after)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
 )
 def test_other_pads_become_separate_convolutions(options: dict[str, Any]) -> None:
     (graph,) = read_model(residual(**options)).graphs
-    changed = convolve_padded_channels(graph)
+    changed = convolve_pads(graph)
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
         op.code for op in changed.ops
     ]
@@ -167,7 +169,7 @@ def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyP
     """The limit is less than the number of operators: no copy of channels is left out."""
     monkeypatch.setattr(cost, "_MOST_ESTIMATED", 5)
     (graph,) = read_model(residual()).graphs
-    codes = [op.code for op in convolve_padded_channels(graph).ops]
+    codes = [op.code for op in convolve_pads(graph).ops]
     assert codes == [op.code.replace("PAD", "CONV_2D") for op in graph.ops]
 
 

@@ -1,4 +1,4 @@
-"""Groups of few channels become groups of a block; see merge_groups.py."""
+"""Groups of few channels become groups of a block; see keep_blocks.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support import Build, check
 from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.merge_groups import merge_groups
+from tflite2onnx.passes.patterns.convolutions.keep_blocks import merge_groups
 from tflite2onnx.reader.model import read_model
 
 

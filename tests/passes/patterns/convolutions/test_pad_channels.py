@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, parse_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.pad_channels import pad_channels
+from tflite2onnx.passes.patterns.convolutions.pad_channels import Channels, pad_channels
 from tflite2onnx.reader.model import read_model
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
@@ -172,3 +173,41 @@ def test_tensor_with_a_given_layout_is_not_padded() -> None:
     name = read_model(data).graphs[0].ops[0].outputs[0].name
     text = str(convert(data, layouts={name: ("NHWC", "NCHW")}).model)
     assert "dim_value: 16" not in text
+
+
+RESIZED = """
+    inputs x: float32[1,4,4,3]
+    a: float32[1,4,4,2] = CONV_2D(x, float32[2,1,1,3], float32[2])
+    b: float32[1,4,4,2] = RESIZE_BILINEAR(a, [4, 4])
+    c: float32[1,4,4,9] = CONV_2D(b, float32[9,1,1,2], float32[9])
+    return c
+"""
+
+
+def test_channels_that_are_padded_twice_have_one_padding_of_the_first_filters() -> None:
+    graph = parse_graph(RESIZED)
+    for size in (3, 6):
+        channels = Channels(graph)
+        graph = channels.pad({channels.find(graph.ops[0].outputs[0]): size}, graph)
+    w = graph.ops[0].operand(1)
+    assert w.name.count("/padded") == 1
+    assert w.assembly is not None
+    assert (w.shape, w.assembly.source.shape) == ((6, 1, 1, 3), (2, 1, 1, 3))
+    np.testing.assert_array_equal(w.values[2:], np.zeros((4, 1, 1, 3)))
+
+
+def test_name_of_a_constant_does_not_make_it_a_padded_one() -> None:
+    graph = parse_graph(RESIZED)
+    w = graph.ops[0].operand(1)
+    graph = graph.replace_tensors({w: replace(w, name="w/padded")})
+    channels = Channels(graph)
+    graph = channels.pad({channels.find(graph.ops[0].outputs[0]): 4}, graph)
+    assert graph.ops[0].operand(1).name == "w/padded/padded"
+
+
+def test_sizes_of_an_image_of_two_channels_are_no_channels() -> None:
+    graph = parse_graph(RESIZED)
+    channels = Channels(graph)
+    resize = channels.pad({channels.find(graph.ops[0].outputs[0]): 4}, graph).ops[1]
+    assert resize.operand(0).shape == resize.outputs[0].shape == (1, 4, 4, 4)
+    np.testing.assert_array_equal(resize.operand(1).values, [4, 4])

@@ -1,4 +1,4 @@
-"""Computed factors of channels are repeated for all pixels; see repeat_factors.py."""
+"""Computed factors of channels are repeated for all pixels; see keep_blocks.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.repeat_factors import repeat_factors
+from tflite2onnx.passes.patterns.convolutions.keep_blocks import repeat_factors
 
 STEP = "padding=SAME, stride_h=1, stride_w=1"
 
@@ -35,8 +35,7 @@ def excite(channels: int, call: str, *, size: str = "7,5") -> str:
 def test_the_pixel_is_repeated(code: str, inputs: str) -> None:
     options = "fused_activation_function=RELU"
     repeated = f"""
-        r: float32[1,7,5,16] = RESIZE_NEAREST_NEIGHBOR(s, [7, 5], align_corners=False,
-            half_pixel_centers=False)
+        r: float32[1,7,5,16] = RESIZE_NEAREST_NEIGHBOR(s, [7, 5])
         y: float32[1,7,5,16] = {code}(x, r, {options})
     """
     before = excite(16, f"y: float32[1,7,5,16] = {code}({inputs}, {options})")

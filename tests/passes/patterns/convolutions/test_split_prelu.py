@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/split_prelu.py: PRELU after convolutions."""
+"""passes/patterns/convolutions/keep_blocks.py: PRELU after convolutions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged
-from tflite2onnx.passes.patterns.convolutions.split_prelu import split_prelu
+from tflite2onnx.passes.patterns.convolutions.keep_blocks import split_prelu
 from tflite2onnx.reader.model import read_model
 
 NAME = "fused_activation_function"

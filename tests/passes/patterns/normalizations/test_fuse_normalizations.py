@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, parse_graph
 from tflite2onnx import convert
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import fuse_normalizations
 from tflite2onnx.reader.model import read_model
@@ -190,6 +190,29 @@ def test_mean_without_its_axes_stays_unfused(*, keeps: bool) -> None:
     m = Spelled([-1])
     m.output(normalize_instances(m, m.input([1, 8, 8]), keeps=keeps))
     assert ("LayerNormalization" in nodes(m.bytes())) == keeps
+
+
+def test_means_of_rows_that_meet_columns_are_not_fused() -> None:
+    """Of a square, means without their axes are subtracted from the columns."""
+    before = """
+        inputs x: float32[1,8,8]
+        short: float32[8] = MEAN(x, [0, 2])
+        mean: float32[1,8,1] = RESHAPE(short, [1, 8, 1])
+        squares: float32[1,8,8] = SQUARED_DIFFERENCE(x, mean)
+        variance: float32[8] = MEAN(squares, [0, 2])
+        shifted: float32[8] = ADD(variance, 0.001)
+        inverse: float32[8] = RSQRT(shifted)
+        factor: float32[1,8,1] = RESHAPE(inverse, [1, 8, 1])
+        offset: float32[1,8,8] = MUL(short, factor)
+        scaled: float32[1,8,8] = MUL(x, factor)
+        y: float32[1,8,8] = SUB(scaled, offset)
+        return y
+    """
+    check_unchanged(fuse_normalizations, parse_graph(before))
+    restored = before.replace(
+        "offset: float32[1,8,8] = MUL(short", "offset: float32[1,8,1] = MUL(mean"
+    )
+    assert "NORMALIZATION" in fuse_normalizations(parse_graph(restored)).codes
 
 
 def test_offsets_other_than_zero_are_not_fused() -> None:

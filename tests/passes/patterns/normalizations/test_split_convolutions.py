@@ -9,7 +9,12 @@ import pytest
 
 from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import (
+    check_pass,
+    check_unchanged,
+    eliminate_dead_after,
+    parse_graph,
+)
 from tflite2onnx.passes.patterns.normalizations.split_convolutions import split_convolutions
 from tflite2onnx.reader.model import read_model
 
@@ -84,6 +89,21 @@ def test_numbers_equal_litert(function: str) -> None:
     check(model)
     (graph,) = read_model(model).graphs
     assert "SLICE" not in split(graph).codes
+
+
+def test_grouped_convolutions_stay() -> None:
+    """A part of the filters would read the channels of other groups."""
+    graph = parse_graph(
+        """
+        inputs %0: float32[1,20,20,64]
+        %1: float32[1,20,20,64] = CONV_2D(%0, float32[64,1,1,32], float32[64])
+        %2: float32[1,20,20,32] = SLICE(%1, [0, 0, 0, 0], [1, 20, 20, 32])
+        %3: float32[1,20,20,32] = SLICE(%1, [0, 0, 0, 32], [1, 20, 20, 32])
+        %4: float32[1,20,20,16] = CONV_2D(%3, float32[16,3,3,32], float32[16])
+        return %2, %4
+        """
+    )
+    check_unchanged(split_convolutions, graph)
 
 
 @pytest.mark.parametrize(

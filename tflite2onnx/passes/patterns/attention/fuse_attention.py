@@ -1,14 +1,10 @@
 """Recognise attention with several heads that a model spells out.
 
-    y = softmax(scale * q k + mask) v, for each head
-
-Transformers contain it. Keras, JAX and PyTorch exports split the last axis of queries, keys and
-values into heads, and move the heads before the rows:
-
-    scores = BATCH_MATMUL(TRANSPOSE(queries), TRANSPOSE(keys)) * scale    [batch, heads, rows, keys]
     y = TRANSPOSE(BATCH_MATMUL(SOFTMAX(scores + mask), TRANSPOSE(values)))
+    scores = BATCH_MATMUL(TRANSPOSE(queries), TRANSPOSE(keys)) * scale    [batch, heads, rows, keys]
 
-They are replaced by ATTENTION, which no file contains, if
+Keras, JAX and PyTorch exports of transformers split the last axis of queries, keys and values into
+heads, and move the heads before the rows. ATTENTION, which no file contains, replaces them if
 
 1. queries, keys and values are [batch, rows, heads, depth], of which a TRANSPOSE makes
    [batch, heads, rows, depth], and the last TRANSPOSE undoes this move for the result. Another
@@ -20,20 +16,19 @@ They are replaced by ATTENTION, which no file contains, if
 4. all tensors are float32 and have fixed sizes, and no other operator reads the tensors between.
 
 ONNX Runtime's MatMul reads operands whose first axis is the second in memory, so that it needs no
-Transpose (`FusedMatMul` with `transBatchA`). It recognises a Transpose of three axes only. The
-operator leaves a batch of 1 out, and takes 0.75 to 1.0 of the time. From opset 23 on it is one
-node, and takes 0.5 to 0.95 of the time.
+Transpose (`FusedMatMul` with `transBatchA`). It recognises a Transpose of three axes only, so the
+operator leaves a batch of 1 out. From opset 23 on it is one node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from math import inf, prod
 from typing import NamedTuple
 
-from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.passes.operands import find_order, find_producer, is_float
-from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import are_fixed_floats, find_order, find_producer
+from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, maybe, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Shape, Tensor
@@ -50,77 +45,49 @@ class Matrices(NamedTuple):
     factor: float = 1.0
 
 
-def _find_attention(found: Match) -> Op | None:
-    last, graph = found.last, found.graph
-    if find_order(last) != HEADS_FIRST:
+def _make_attention(found: Match) -> Op | None:
+    graph, tensors, y = found.graph, found.tensors, found.output
+    weighting = graph.producers[tensors["weighted"]]
+    reshapes = [op for op in found.ops if op.code == "RESHAPE"]
+    if find_order(found.last) != HEADS_FIRST or not all(map(_keeps_matrices, reshapes)):
         return None
-    product = trace_matrices(Matrices(found.tensors["product"]), graph)
-    weighting = find_producer(product.tensor, graph, "BATCH_MATMUL")
-    if product != Matrices(product.tensor) or weighting.options.adj_x:
-        return None
-    values = _find_rows(Matrices(weighting.operand(1), weighting.options.adj_y), graph)
-    softmax = trace_matrices(Matrices(weighting.operand(0)), graph)
-    op = find_producer(softmax.tensor, graph, "SOFTMAX")
-    if not values or softmax != Matrices(softmax.tensor) or values.factor != 1:
-        return None
-    if op.options.get("beta", 1) != 1:
-        return None
-    for summand, masks in _list_sums(op.operand(0), graph):
-        if scores := _find_scores(summand, graph):
-            *operands, factor = scores
-            return _make_attention(last, (*operands, values.tensor, *masks), factor)
-    return None
-
-
-def _make_attention(last: Op, operands: tuple[Tensor, ...], factor: float) -> Op | None:
-    """Return the operator if the shapes of its operands fit together, else None."""
-    (queries, keys, values, *masks), y = operands, last.outputs[0]
-    if any(t.symbols or not is_float(t) or t.rank != y.rank for t in (*operands, y)):
-        return None
-    (batch, times, heads, depth), count = queries.shape, keys.shape[1]
-    inner, sizes, groups = values.shape[-1], (batch, heads, times, count), keys.shape[2]
-    expected = [(batch, times, heads, inner), (batch, count, groups, depth)]
-    if [y.shape, keys.shape, values.shape] != [*expected, (batch, count, groups, inner)]:
-        return None
-    if groups != heads and (groups in (0, 1) or heads % groups):
-        return None
-    pairs = [pair for mask in masks for pair in zip(mask.shape, sizes, strict=True)]
-    if factor <= 0 or 0 in (*sizes, depth) or any(n not in (1, size) for n, size in pairs):
-        return None
-    return as_builtin(last, "ATTENTION", *operands, scale=factor)
-
-
-def _find_scores(tensor: Tensor, graph: Graph) -> tuple[Tensor, Tensor, float] | None:
-    """Return the queries and keys of scores, and a factor; None if the tensor has other elements.
-
-    The product of keys and queries is a product of queries and keys that is transposed.
-    """
-    scores = trace_matrices(Matrices(tensor), graph)
+    scores = trace_matrices(Matrices(tensors["scores"]), graph)
     product = find_producer(scores.tensor, graph, "BATCH_MATMUL")
-    left = _find_rows(Matrices(product.operand(0), product.options.adj_x), graph)
-    right = _find_rows(Matrices(product.operand(1), not product.options.adj_y), graph)
-    if not left or not right:
+    # The product of keys and queries is a product of queries and keys that is transposed.
+    queries = _find_rows(product.operand(0), graph, transposed=product.options.adj_x)
+    keys = _find_rows(product.operand(1), graph, transposed=not product.options.adj_y)
+    values = _find_rows(weighting.operand(1), graph, transposed=weighting.options.adj_y)
+    if not queries or not keys or not values or values.factor != 1 or weighting.options.adj_x:
         return None
-    queries, keys = (right, left) if scores.transposed else (left, right)
-    return queries.tensor, keys.tensor, scores.factor * queries.factor * keys.factor
+    if scores.transposed:
+        queries, keys = keys, queries
+    factor = scores.factor * queries.factor * keys.factor
+    operands = queries.tensor, keys.tensor, values.tensor
+    masks = [tensors["mask"]] if "mask" in tensors else []
+    if factor <= 0 or not _fit_together(*operands, masks, y):
+        return None
+    return as_builtin(found.last, "ATTENTION", *operands, *masks, scale=factor)
 
 
-def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
-    """Yield what may be the scores, and the mask that is added to them if there is one."""
-    addition = find_producer(tensor, graph, "ADD")
-    if addition is NO_OP:
-        yield tensor, ()
-    elif addition.activation == "NONE":
-        a, b = addition.present
-        yield from ((a, (b,)), (b, (a,)))
+def _fit_together(q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], y: Tensor) -> bool:
+    """Return whether the operands of attention have fixed shapes that fit together."""
+    if not are_fixed_floats(q, k, v, *masks, y) or any(t.rank != y.rank for t in masks):
+        return False
+    (batch, times, heads, depth), (_, count, groups, inner) = q.shape, v.shape
+    expected = [(batch, times, heads, inner), (batch, count, groups, depth)]
+    if [y.shape, k.shape] != expected or v.shape[0] != batch:
+        return False
+    sizes = (batch, heads, times, count)
+    fits = all(n in (1, size) for t in masks for n, size in zip(t.shape, sizes, strict=True))
+    return fits and (groups == heads or (groups > 1 and heads % groups == 0))
 
 
-def _find_rows(matrices: Matrices, graph: Graph) -> Matrices | None:
+def _find_rows(tensor: Tensor, graph: Graph, *, transposed: bool) -> Matrices | None:
     """Return the tensor [batch, rows, heads, depth] of which matrices [rows, depth] are made.
 
     Returns None if no TRANSPOSE moves the heads.
     """
-    inner = trace_matrices(matrices, graph)
+    inner = trace_matrices(Matrices(tensor, transposed), graph)
     heads = find_producer(inner.tensor, graph, "BROADCAST_TO").operand(0)
     if count_shares(heads.shape, inner.tensor.shape):
         inner = trace_matrices(inner._replace(tensor=heads), graph)
@@ -149,27 +116,30 @@ def trace_matrices(matrices: Matrices, graph: Graph) -> Matrices:
     """
     while True:
         matrices = scale_matrices(matrices, graph)
-        tensor, transposed, _ = matrices
-        op = find_producer(tensor, graph, "RESHAPE", "TRANSPOSE")
-        x = op.operand(0)
-        if x.rank < _MATRIX:
-            return matrices
-        if op.code == "RESHAPE":
-            if x.shape[-_MATRIX:] != tensor.shape[-_MATRIX:] or x.elements != tensor.elements:
-                return matrices
-        elif find_order(op) == (*range(x.rank - _MATRIX), x.rank - 1, x.rank - 2):
+        op = find_producer(matrices.tensor, graph, "RESHAPE", "TRANSPOSE")
+        x, transposed = op.operand(0), matrices.transposed
+        if find_order(op) == (*range(x.rank - _MATRIX), x.rank - 1, x.rank - 2):
             transposed = not transposed
-        else:
+        elif not _keeps_matrices(op):
             return matrices
         matrices = matrices._replace(tensor=x, transposed=transposed)
 
 
-def scale_matrices(matrices: Matrices, graph: Graph) -> Matrices:
-    """Return matrices before MUL and DIV by a single number."""
+def _keeps_matrices(op: Op) -> bool:
+    """Return whether a RESHAPE keeps the last two axes."""
+    ends = [t.shape[-_MATRIX:] for t in (op.operand(0), *op.outputs)]
+    return op.code == "RESHAPE" and len(ends[0]) == _MATRIX and ends[0] == ends[1]
+
+
+def scale_matrices(matrices: Matrices, graph: Graph, *between: str) -> Matrices:
+    """Return matrices before MUL and DIV by a single number, and before operators of some codes."""
     tensor, transposed, factor = matrices
     while True:
-        op = find_producer(tensor, graph, "DIV", "MUL")
+        op = find_producer(tensor, graph, "DIV", "MUL", *between)
         x, number = op.operand(0), op.operand(1)
+        if op.code in between:
+            tensor = x
+            continue
         if op.code == "MUL" and x.values.size:
             x, number = number, x
         value = float(number.values.flat[0]) if number.values.size == 1 else 0.0
@@ -178,24 +148,8 @@ def scale_matrices(matrices: Matrices, graph: Graph) -> Matrices:
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
 
 
-def strip_reshapes(tensor: Tensor, graph: Graph) -> Tensor:
-    """Return a tensor before RESHAPE, which nothing else reads."""
-    while (op := find_producer(tensor, graph, "RESHAPE")) is not NO_OP:
-        tensor = op.operand(0)
-    return tensor
-
-
-def scale_elements(tensor: Tensor, graph: Graph) -> Matrices:
-    """Return a tensor before RESHAPE and products by numbers, of any axes."""
-    matrices = Matrices(tensor)
-    while True:
-        before = strip_reshapes(matrices.tensor, graph)
-        scaled = scale_matrices(matrices._replace(tensor=before), graph)
-        if scaled.tensor is matrices.tensor:
-            return scaled
-        matrices = scaled
-
-
+_WEIGHTS: Pattern = ("SOFTMAX", maybe("ADD", "scores", "mask"), {"beta": 1})
+_WEIGHTED = Named("weighted", ("BATCH_MATMUL", through(_WEIGHTS), "values"))
 fuse_attention = Rules(
-    Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention)
+    Rule("attention", "ATTENTION", ("TRANSPOSE", through(_WEIGHTED), "order#"), _make_attention)
 )

@@ -6,7 +6,7 @@ All positions of a cache are tried, so what holds for the results is proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,25 +14,18 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
-from tflite2onnx.op.traits import Foldable
+from tflite2onnx.op.base import Operator
+from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.tensor import Array, DType, Tensor
 
 T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
-# Operators whose classes do not compute, because their results are hardly ever constant.
+_HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
+# Operators whose classes do not compute: kernels may round sines otherwise than NumPy.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "COS": np.cos,
-    "EQUAL": np.equal,
     "GATHER_ND": lambda x, places: x[tuple(np.moveaxis(places, -1, 0))],
-    "GREATER": np.greater,
-    "GREATER_EQUAL": np.greater_equal,
-    "LESS": np.less,
-    "LESS_EQUAL": np.less_equal,
-    "LOGICAL_AND": np.logical_and,
-    "LOGICAL_NOT": np.logical_not,
-    "LOGICAL_OR": np.logical_or,
-    "NOT_EQUAL": np.not_equal,
     "SIN": np.sin,
 }
 
@@ -41,19 +34,37 @@ class Positions:
     """The results of a graph for each position in a cache of `length` tokens, from `first` on.
 
     `position` is the input of the graph that all results depend on; it is set by the first one.
+    Results are None if they depend on anything else, or cannot be computed.
     """
 
     def __init__(self, graph: Graph, length: int, *, first: int = 0) -> None:
         self.position: Tensor | None = None
         self._graph, self._length, self._first = graph, length, first
         self._known: dict[tuple[Tensor, Callable[..., object]], Any] = {}
+        self._tables: dict[bytes, Tensor] = {}
 
-    def analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
-        """Return what a function finds in the elements of a tensor, of one position after another.
+    def find_rows(self, tensor: Tensor) -> Array | None:
+        """Return the elements of a tensor, a row for each position."""
+        return self._analyze(tensor, _stack_rows)
 
-        Returns None if they depend on anything else, or cannot be computed. The function is called
-        once for each tensor.
+    def find_window(self, mask: Tensor) -> int | None:
+        """Return how many tokens a mask shows: the last ones up to the position.
+
+        Returns 0 if the mask hides none before the position, and None if it says anything else.
         """
+        return self._analyze(mask, _find_window)
+
+    def make_table(self, angle: Tensor) -> Tensor | None:
+        """Return a constant with the rows of a cosine or sine; equal tables are one constant."""
+        # Layers reshape the same angles.
+        rows = self.find_rows(self._graph.producers.trace(angle, "RESHAPE"))
+        if rows is None or rows.dtype != np.float32:
+            return None
+        table = Tensor(f"{angle.name}/positions", rows.shape, DType.FLOAT32, rows)
+        return self._tables.setdefault(rows.tobytes(), table)
+
+    def _analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
+        """Return what a function finds in the rows of a tensor, for which it is called once."""
         key = tensor, analysis
         if key not in self._known:
             try:
@@ -73,65 +84,66 @@ class Positions:
         source = self.position
         if not ops or not source:
             raise OperatorError(f"{tensor.name} must depend on a position only")
-        steps = [(op, _find_function(op)) for op in ops]
+        steps = [(op, find_operator(op)) for op in ops]
         for position in range(self._first, self._length):
             known = {source: np.full(source.shape, position, np.int32)}
-            for op, function in steps:
+            for op, operator in steps:
                 operands = [known.get(t, t.values) for t in op.present]
-                results = _evaluate(function, operands, op.outputs)
-                known |= dict(zip(op.outputs, results, strict=True))
+                known.update(zip(op.outputs, _evaluate(op, operator, operands), strict=False))
             yield known[tensor].reshape(-1)
 
     def _list_ops(self, tensor: Tensor) -> list[Op]:
         """Return the operators that compute a tensor of the position, in order; [] if others do."""
-        waiting, found = [tensor], dict[int, Op]()
+        found: dict[int, Op] = {}
         places = {op: place for place, op in enumerate(self._graph.ops)}
-        while waiting:
-            each = waiting.pop()
-            if each.is_constant:
-                continue
+        for each in self._graph.producers.walk_back(tensor):
+            op = self._graph.producers.find(each)
             if each in self._graph.inputs:
-                if each.dtype is not DType.INT32 or each.elements != 1:
-                    return []
-                if (self.position or each) is not each:
+                other = self.position not in (None, each)
+                if other or each.dtype is not DType.INT32 or each.elements != 1:
                     return []
                 self.position = each
-                continue
-            op = self._graph.producers.find(each)
-            large = any(t.elements > _MOST_TIMES * self._length for t in op.outputs)
-            if op not in places or op.graphs or op.activation != "NONE" or large:
-                return []
-            if places[op] not in found:
+            elif not each.is_constant:
+                large = any(t.elements > _MOST_TIMES * self._length for t in op.outputs)
+                if op not in places or op.graphs or op.activation != "NONE" or large:
+                    return []
                 found[places[op]] = op
-                waiting += op.present
             if len(found) > _MOST_OPS:
                 return []
         return [found[place] for place in sorted(found)] if self.position else []
 
 
-def _find_function(op: Op) -> Callable[..., Array | Sequence[Array] | None]:
-    """Return what computes the outputs of an operator."""
-    operator = find_operator(op)
-    if op.is_builtin(*_FUNCTIONS):
-        return _FUNCTIONS[op.code]
-    return operator.evaluate if isinstance(operator, Foldable) else lambda *_: None
+def _stack_rows(rows: Iterable[Array]) -> Array:
+    return np.stack([*rows])
 
 
-def _evaluate(
-    function: Callable[..., Array | Sequence[Array] | None],
-    operands: Sequence[Array],
-    outputs: Sequence[Tensor],
-) -> Sequence[Array]:
+def _find_window(masks: Iterable[Array]) -> int | None:
+    counts = []
+    for position, mask in enumerate(masks):
+        shown = mask == 0
+        count = int(np.count_nonzero(shown))
+        last = shown[max(position + 1 - count, 0) : position + 1]
+        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= _HIDDEN)):
+            return None
+        counts.append(count)
+    window = max(counts)
+    expected = [min(position + 1, window) for position in range(len(counts))]
+    if counts != expected:
+        return None
+    return window if window < len(counts) else 0
+
+
+def _evaluate(op: Op, operator: Operator, operands: Sequence[Array]) -> Sequence[Array]:
     """Return the outputs of an operator.
 
     Raises:
-        OperatorError: they do not have the declared shapes and types.
+        OperatorError: they cannot be computed, or do not have the declared shapes and types.
     """
+    function = None if op.custom else _FUNCTIONS.get(op.code)
     with as_operator_error():
-        results = function(*operands)
-    listed = [results] if isinstance(results, np.ndarray) else [*(results or ())]
-    pairs = list(zip(outputs, listed, strict=False))
+        results = [function(*operands)] if function else evaluate_op(operator, operands)
+    pairs = list(zip(op.outputs, results, strict=False))
     fits = all(t.shape == r.shape and t.dtype.numpy == r.dtype for t, r in pairs)
-    if len(pairs) != len(outputs) or not fits or any(t.quantization for t in outputs):
+    if len(pairs) != len(op.outputs) or not fits or any(t.quantization for t in op.outputs):
         raise OperatorError("an operator of positions must be computable")
-    return listed
+    return results

@@ -1,7 +1,6 @@
 """Products with keys and values that several heads share read them once.
 
-Language models have fewer heads of keys and values than of queries. Exporters repeat the keys and
-values of each head, [heads, rows, depth], before the products:
+Exporters repeat the keys and values of each head, [heads, rows, depth], before the products:
 
     repeated = BROADCAST_TO(keys)    [heads, 1, rows, depth] to [heads, shares, rows, depth]
     scores = BATCH_MATMUL(queries, RESHAPE(repeated))    [heads * shares, times, rows]
@@ -26,10 +25,9 @@ Transpose of three axes returns without a copy. So the RESHAPE before it keeps t
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import find_order, is_float
+from tflite2onnx.passes.operands import are_fixed_floats, squeeze_order, squeeze_shape
 from tflite2onnx.passes.patterns.attention.fuse_attention import (
     Matrices,
     count_shares,
@@ -38,48 +36,35 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import Tensor
 
 _MATRIX = 2  # axes
-_AXES = 3  # heads and matrix
-
-
-class _Moved(NamedTuple):
-    """The result of a TRANSPOSE, and what it transposes without axes of one element."""
-
-    x: Tensor
-    sizes: Shape
-    order: tuple[int, ...]
 
 
 def _multiply_once(found: Match) -> list[Op]:
-    graph, op = found.graph, found.last
-    x, y, output = found.tensors["x"], found.tensors["y"], op.outputs[0]
-    matrices = trace_matrices(Matrices(y, bool(op.options.adj_y)), graph)
-    repeat = graph.producers.find(matrices.tensor)
+    op, x, y, output = found.last, found.x, found.tensors["y"], found.output
+    matrices = trace_matrices(Matrices(y, op.options.adj_y), found.graph)
+    repeat = found.graph.producers.find(matrices.tensor)
     heads = repeat.operand(0)
-    tensors = (x, y, output, matrices.tensor, heads)
     if not repeat.is_builtin("BROADCAST_TO") or op.options.adj_x:
-        return []
-    if any(t.symbols or not is_float(t) or 0 in t.shape for t in tensors):
         return []
     count = count_shares(heads.shape, matrices.tensor.shape)
     if not count or x.shape[:-_MATRIX] != y.shape[:-_MATRIX]:
+        return []
+    if not are_fixed_floats(x, y, output, matrices.tensor, heads):
         return []
     groups, (rows, depth) = prod(heads.shape[:-_MATRIX]), x.shape[-_MATRIX:]
     rw = Rewriter(op)
     if matrices.factor != 1:
         x = rw.op("MUL", x, matrices.factor, like=x, name="scaled")
     queries = rw.reshape(x, (groups, count * rows, depth), like=output, name="queries")
-    shared = _join_heads(rw, heads, graph)
-    shape = (groups, count * rows, output.shape[-1])
     product = rw.op(
         "BATCH_MATMUL",
         queries,
-        shared,
+        _join_heads(rw, heads, found.graph),
         like=output,
         name="product",
-        shape=shape,
+        shape=(groups, count * rows, output.shape[-1]),
         adj_x=False,
         adj_y=matrices.transposed,
     )
@@ -90,30 +75,14 @@ def _multiply_once(found: Match) -> list[Op]:
 def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
     """Return matrices with one axis before them, by a TRANSPOSE of three axes if there is one."""
     shape = (prod(heads.shape[:-_MATRIX]), *heads.shape[-_MATRIX:])
-    moved = _find_moved(heads, graph)
-    if not moved or tuple(moved.sizes[i] for i in moved.order) != shape:
+    move = graph.producers.find(graph.producers.trace(heads, "RESHAPE"))
+    x, order = move.operand(0), squeeze_order(move) or ()
+    sizes = squeeze_shape(x.shape)
+    if x.symbols or tuple(sizes[axis] for axis in order) != shape:
         return rw.reshape(heads, shape, like=heads, name="heads")
-    flat = rw.op(
-        "RESHAPE", moved.x, like=moved.x, name="heads",
-        shape=moved.sizes, new_shape=moved.sizes, keeps_last=True,
-    )  # fmt: skip
-    order = make_int32("order", moved.order)
-    return rw.op("TRANSPOSE", flat, order, like=heads, name="moved", shape=shape)
-
-
-def _find_moved(tensor: Tensor, graph: Graph) -> _Moved | None:
-    """Return the TRANSPOSE of three axes that computes a tensor, before RESHAPEs."""
-    op = graph.producers.find(tensor)
-    while op.is_builtin("RESHAPE"):
-        op = graph.producers.find(op.operand(0))
-    x, order = op.operand(0), find_order(op)
-    if x.symbols or sorted(order) != [*range(x.rank)]:
-        return None
-    kept = [axis for axis in range(x.rank) if x.shape[axis] != 1]
-    if len(kept) != _AXES:
-        return None
-    sizes = tuple(x.shape[axis] for axis in kept)
-    return _Moved(x, sizes, tuple(kept.index(axis) for axis in order if axis in kept))
+    flat = rw.op("RESHAPE", x, like=x, name="heads", shape=sizes, new_shape=sizes, keeps_last=True)
+    permutation = make_int32("order", order)
+    return rw.op("TRANSPOSE", flat, permutation, like=heads, name="moved", shape=shape)
 
 
 share_heads = Rules(

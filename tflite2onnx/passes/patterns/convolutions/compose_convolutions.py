@@ -22,12 +22,15 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.operands import find_producer, is_float
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
+from tflite2onnx.passes.patterns.matching import Activated, GraphMatcher, Pattern
 from tflite2onnx.passes.rewriter import make_constant
-from tflite2onnx.tensor import Array, Tensor
 
 _MOST = 1 << 18  # elements of the filters
+_STEP = {"stride_h": 1, "stride_w": 1}
+_FIRST: Pattern = ("CONV_2D", "x", "w1#", "b1#", _STEP)
+_BOTH = Activated(("CONV_2D", _FIRST, "w2#", "b2#", _STEP))
 
 
 def compose_convolutions(graph: Graph) -> Graph:
@@ -41,44 +44,20 @@ def _replace_two(last: Op, graph: Graph) -> Graph:
     both = _compose(last, graph)  # the convolution before it may be another one by now
     if not both:
         return graph
-    ops = tuple(both if op is last else op for op in graph.ops)
-    return eliminate_dead_operators(replace(graph, ops=ops))
+    return eliminate_dead_operators(graph.rewrite(lambda op: [both if op is last else op]))
 
 
 def _compose(last: Op, graph: Graph) -> Op | None:
     """Return the convolution that replaces another and the one before it: conditions 1 and 2."""
-    if not (second := _read_filters(last)):
-        return None
-    before = find_producer(last.operand(0), graph, "CONV_2D")
-    if before not in graph.ops or before.activation != "NONE":
-        return None
-    if not (first := _read_filters(before)):
-        return None
-    filters, bias = second[0] @ first[0], second[0] @ first[1] + second[1]
-    if filters.size > _MOST:
-        return None
-    x = before.inputs[0]
-    (y,) = last.outputs
-    data = filters[:, None, None, :].astype(np.float32), bias.astype(np.float32)
-    names = f"{y.name}/filters", f"{y.name}/bias"
-    return replace(
-        last, inputs=(x, *(make_constant(*each, y) for each in zip(names, data, strict=True)))
-    )
-
-
-def _read_filters(op: Op) -> tuple[Array, Array] | None:
-    """Return the matrix and the vector of a convolution with 1x1 filters, None for other ones."""
-    if not op.is_builtin("CONV_2D") or (op.options.stride_h, op.options.stride_w) != (1, 1):
-        return None
-    match op.inputs:
-        case [
-            Tensor() as x,
-            Tensor(data=np.ndarray() as filters) as w,
-            Tensor(data=np.ndarray() as b),
-        ]:
-            fits = is_float(x) and is_float(w) and filters.shape[1:] == (1, 1, x.shape[-1])
-        case _:
-            return None
-    if not fits or b.shape != filters.shape[:1]:
-        return None
-    return filters[:, 0, 0, :].astype(np.float64), b.astype(np.float64)
+    for found in GraphMatcher(graph).find_all(last, _BOTH):
+        x, y = found.x, found.output
+        w1, b1, w2, b2 = (found.tensors[name] for name in ("w1#", "b1#", "w2#", "b2#"))
+        plain = w1.shape[1:] == (1, 1, x.shape[-1]) and w2.shape[1:] == (1, 1, w1.shape[0])
+        if not (plain and is_float(w1) and is_float(w2)) or w2.shape[0] * x.shape[-1] > _MOST:
+            continue
+        first, second = (w.values[:, 0, 0, :].astype(np.float64) for w in (w1, w2))
+        filters = (second @ first)[:, None, None, :].astype(np.float32)
+        bias = (second @ b1.values.astype(np.float64) + b2.values).astype(np.float32)
+        filters_of_both = make_constant(f"{y.name}/filters", filters, y)
+        return replace(last, inputs=(x, filters_of_both, make_constant(f"{y.name}/bias", bias, y)))
+    return None

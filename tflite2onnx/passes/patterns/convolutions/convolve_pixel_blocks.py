@@ -1,10 +1,10 @@
 """A convolution of few filters computes blocks of pixels: each pixel has filters of its own.
 
 ONNX Runtime computes filters in blocks: 16 with AVX-512, 8 with AVX2. The last convolution of a
-network that makes a picture has 3 filters, so most of a block is wasted, and LiteRT wastes it too.
-A convolution with strides of b computes b * b pixels at once: its windows are larger by b - 1, and
-each filter stands in it b * b times, moved by a pixel each time. DEPTH_TO_SPACE then puts the
-pixels in their places. The larger windows have more multiplications, but fill the blocks.
+network that makes a picture has 3 filters, so most of a block is wasted. A convolution with strides
+of b computes b * b pixels at once: its windows are larger by b - 1, and each filter stands in it
+b * b times, moved by a pixel each time. DEPTH_TO_SPACE then puts the pixels in their places. The
+larger windows have more multiplications, but fill the blocks.
 
 Time of the convolution with one of 1x1 filters before it, on one thread with AVX-512:
 
@@ -14,8 +14,8 @@ Time of the convolution with one of 1x1 filters before it, on one thread with AV
 
 A convolution is replaced if
 
-1. the image is float32; the filters are constant, float32 or int8 without zero points; so is the
-   bias;
+1. the image is float32, and filters and bias are constant, the filters float32 or int8 without
+   zero points;
 2. its strides and dilations are 1, it has no groups, and its height and width are known multiples
    of the size of a block;
 3. `cost` expects a shorter time, and the filters are small: see `_MOST`.
@@ -46,47 +46,31 @@ from tflite2onnx.tensor import DType, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
 _MOST = 1 << 16  # bytes of the filters: the file must not grow much
-_IMAGE = 4  # axes
 
 
 def _meets_conditions(found: Match) -> bool:
     """Return whether conditions 1 and 2 hold, but for the size of a block."""
-    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
-    images = is_float(x) and (x.rank, w.rank) == (_IMAGE, _IMAGE)
-    constants = all(t.has_data for t in op.present[1:])
-    plain = has_unit_steps(op)
-    static = x.symbols.keys() <= {0} and op.outputs[0].symbols.keys() <= {0}
-    read = w.shape[-1:] == x.shape[-1:]
-    return images and _has_zeros(w) and constants and plain and static and read
-
-
-def _has_zeros(w: Tensor) -> bool:
-    """Return whether the stored number 0 is the real number 0."""
-    return is_float(w) or (w.dtype is DType.INT8 and w.is_symmetric)
+    x, w, y = found.x, found.tensors["filters#"], found.output
+    static = (x.symbols.keys() | y.symbols.keys()) <= {0}
+    has_zeros = is_float(w) or (w.dtype is DType.INT8 and w.is_symmetric)
+    return static and has_zeros and has_unit_steps(found.last) and w.shape[-1] == x.shape[-1]
 
 
 def _convolve_blocks(found: Match) -> list[Op]:
     """Return the convolution of blocks and DEPTH_TO_SPACE; nothing if no block is faster."""
-    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
-    y = op.outputs[0]
-    fitting = [b for b in _SIZES if not (y.shape[1] % b or y.shape[2] % b)]
-    expected = {b: _estimate(x, w.shape, y, b) for b in (1, *fitting) if _is_small(w, b)}
+    op, x, w, y = found.last, found.x, found.tensors["filters#"], found.output
+    fitting = [b for b in _SIZES if not (y.shape[1] % b or y.shape[2] % b) and _is_small(w, b)]
+    expected = {b: _estimate(x, w, y, b) for b in (1, *fitting)}
     best = min(expected, key=lambda b: expected[b].avx512 * expected[b].avx2)
     if not expected[best].is_better(expected[1], expected[1]):
         return []
-    rw, bias = Rewriter(op), op.inputs[2] if op.inputs[2:] else None
+    rw = Rewriter(op)
     pads = make_window(op.options, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
-    filters = _repeat_filters(w, best)
     options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}
     options |= {"stride_h": best, "stride_w": best}
-    blocks = rw.op(
-        "CONV_2D",
-        x,
-        filters,
-        repeat_biases(bias, "blocks", best**2),
-        output=make_like(y, "blocks", _shape_blocks(y, best)),
-        **options,
-    )
+    biases = repeat_biases(found.tensors.get("bias#"), "blocks", best**2)
+    blocks = _make_blocks(y, best)
+    rw.op("CONV_2D", x, _repeat_filters(w, best), biases, output=blocks, **options)
     rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=best)
     return rw.ops
 
@@ -94,22 +78,21 @@ def _convolve_blocks(found: Match) -> list[Op]:
 def _is_small(w: Tensor, size: int) -> bool:
     outputs, height, width, channels = w.shape
     repeated = outputs * size**2 * channels * (height + size - 1) * (width + size - 1)
-    return size == 1 or repeated * w.dtype.bits <= 8 * _MOST
+    return repeated * w.dtype.bits <= 8 * _MOST
 
 
-def _shape_blocks(y: Tensor, size: int) -> tuple[int, ...]:
+def _make_blocks(y: Tensor, size: int) -> Tensor:
     n, height, width, channels = y.shape
-    return (n, height // size, width // size, channels * size**2)
+    return make_like(y, "blocks", (n, height // size, width // size, channels * size**2))
 
 
-def _estimate(x: Tensor, w: tuple[int, ...], y: Tensor, size: int) -> Times:
+def _estimate(x: Tensor, w: Tensor, y: Tensor, size: int) -> Times:
     """Return the expected times with blocks of a size, and of moving the pixels."""
-    filters = (w[-1], w[1] + size - 1, w[2] + size - 1)
-    made = make_like(y, "blocks", _shape_blocks(y, size))
+    filters = (w.shape[-1], w.shape[1] + size - 1, w.shape[2] + size - 1)
     moves = 8 * y.elements
     return Times(
         *(
-            estimate_convolution(block, filters, x, made)
+            estimate_convolution(block, filters, x, _make_blocks(y, size))
             + factors["reorder"].estimate_move(moves)
             + (factors["pixels"].estimate_move(moves) if size > 1 else 0)
             for block, factors in FACTORS.items()
@@ -128,7 +111,7 @@ convolve_pixel_blocks = Rules(
     Rule(
         "convolution of few filters",
         "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",
-        Activated(("CONV_2D", "x", "filters#", ...)),
+        Activated(("CONV_2D", "x", "filters#", "bias#?")),
         _convolve_blocks,
         _meets_conditions,
     ),

@@ -11,11 +11,10 @@ from math import prod, sqrt
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.operands import find_images
+from tflite2onnx.passes.operands import CONVOLUTIONS, find_images
 from tflite2onnx.solver.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import Tensor
 
-_IMAGE = 4  # axes
 # The part of the time with AVX2 that a gain with AVX-512 may cost. Two measurements of a model
 # differ by more.
 _ALLOWANCE = 0.03
@@ -76,15 +75,11 @@ def estimate_convolution(block: int, filters: tuple[int, ...], x: Tensor, y: Ten
 def _estimate_nodes(graph: Graph, images: set[Tensor], block: int) -> Iterator[float]:
     direct = set()
     for op in graph.ops:
-        match op.code, op.inputs, op.outputs:
-            case (
-                ("CONV_2D" | "DEPTHWISE_CONV_2D"),
-                [Tensor(rank=4) as x, Tensor(rank=4) as w, *_],
-                [Tensor(rank=4) as y],
-            ):
-                read = w.shape[-1] if op.is_builtin("CONV_2D") else 1
-                yield estimate_convolution(block, (read, *w.shape[1:3]), x, y)
-                if op.is_builtin("CONV_2D") and read < block and x in images:
-                    direct.add(x)
+        if op.is_builtin(*CONVOLUTIONS):
+            x, w = op.operand(0), op.operand(1)
+            read = w.shape[-1] if op.code == "CONV_2D" else 1
+            yield estimate_convolution(block, (read, *w.shape[1:3]), x, op.outputs[0])
+            if op.code == "CONV_2D" and read < block and x in images:
+                direct.add(x)
     for x in direct:
         yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

@@ -1,9 +1,8 @@
 """Fuse operators that are one convolution together.
 
-`fuse_dilated_convolutions`: early TensorFlow wrote a dilated convolution as SPACE_TO_BATCH_ND (one
-image for each offset of the pixels within a block), a convolution of these images, and
-BATCH_TO_SPACE_ND. The three become one convolution whose dilation is the block size and whose
-padding is the paddings minus the crops, if:
+`fuse_dilated_convolutions`: SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND, as early
+TensorFlow wrote a dilated convolution, become one convolution whose dilation is the block size and
+whose padding is the paddings minus the crops, if:
 
 1. the convolution has padding VALID, strides 1 and dilations 1, and does not quantize float data,
    which it would do image by image;
@@ -16,7 +15,7 @@ its padding, if:
 
 1. the operator has padding VALID or explicit pads, and MAX_POOL_2D reads floats that are not
    negative, with a number that is no padding in each window;
-2. PAD pads height and width only, by constants that are not negative, and keeps the scale;
+2. PAD pads height and width only, and keeps the scale;
 3. the operator reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
 
 ONNX Runtime does the second fusion for float models, but not for quantized models.
@@ -24,20 +23,18 @@ ONNX Runtime does the second fusion for float models, but not for quantized mode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_positive, has_unit_steps, is_float
+from tflite2onnx.op.common.hybrid import is_hybrid
+from tflite2onnx.passes.operands import CONVOLUTIONS, find_positive, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.quantization.storage import same_scale
-from tflite2onnx.tensor import Tensor
 
-CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")  # not those that are transposed or of volumes
 _POOL = "MAX_POOL_2D"
-_IMAGE = 4  # axes
 # SPACE_TO_BATCH_ND and PAD may have other readers.
 _SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))
 _DILATED = Activated(OneOf(*((code, Named("images", _SPREAD), ...) for code in CONVOLUTIONS)))
@@ -46,31 +43,28 @@ _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
 
 
 def _dilate_convolution(found: Match) -> Op | None:
-    (last, middle, *_), x = found.ops, found.tensors["x"]
-    fixed = x.rank == _IMAGE and not {1, 2} & x.symbols.keys()
-    alike = same_scale(x, found.tensors["images"])
-    alike = alike and same_scale(middle.outputs[0], last.outputs[0])
-    if not (fixed and alike and may_be_dilated(middle)):
+    (last, middle, *_), x = found.ops, found.x
+    alike = same_scale(x, found.tensors["images"]) and same_scale(middle.outputs[0], found.output)
+    if {1, 2} & x.symbols.keys() or not (alike and may_be_dilated(middle)):
         return None
-    blocks, pads, crops = (_list_integers(found.tensors[n]) for n in ("blocks#", "pads#", "crops#"))
+    pads, crops = found.list_integers("pads#"), found.list_integers("crops#")
     top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
     if min(top, bottom, left, right) < 0:
         return None
+    height, width = found.list_integers("blocks#")
     whole = replace(middle, inputs=(x, *middle.inputs[1:]), outputs=last.outputs)
     return whole.with_options(
         padding="EXPLICIT",
         pads=(top, left, bottom, right),
-        dilation_h_factor=blocks[0],
-        dilation_w_factor=blocks[1],
+        dilation_h_factor=height,
+        dilation_w_factor=width,
     )
 
 
 def may_be_dilated(op: Op) -> bool:
     """Return whether an operator is a convolution that may get a dilation: condition 1."""
-    x, weights = op.operand(0), op.operand(1)
-    is_hybrid = weights.quantization and not x.quantization
-    plain = op.is_builtin(*CONVOLUTIONS) and has_unit_steps(op)
-    return plain and op.options.get("padding") == "VALID" and not is_hybrid
+    plain = op.is_builtin(*CONVOLUTIONS) and op.options.get("padding") == "VALID"
+    return plain and has_unit_steps(op) and not is_hybrid(op.operand(0), op.operand(1))
 
 
 def _absorb_pad(found: Match) -> tuple[Op, ...]:
@@ -78,53 +72,39 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
 
     If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
     """
-    op, x, wide = found.last, found.tensors["x"], found.tensors["wide"]
-    if x.rank != _IMAGE or op.options.get("padding") not in ("VALID", "EXPLICIT"):
-        return ()
-    turned = "order#" in found.tensors
-    order = _list_integers(found.tensors["order#"]) if turned else [*range(_IMAGE)]
-    edges = _list_integers(found.tensors["pads#"])
-    batch, (top, bottom), (left, right), channels = (edges[2 * i : 2 * i + 2] for i in order)
+    op, x, wide = found.last, found.x, found.tensors["wide"]
+    order, edges = found.list_integers("order#"), found.list_integers("pads#")
+    batch, rows, columns, channels = (edges[2 * i : 2 * i + 2] for i in order or range(4))
     alike = same_scale(x, found.tensors["padded"]) and same_scale(x, wide)
     if not alike or any(batch + channels) or not _pads_zeros(found):
         return ()
-    if op.is_builtin(_POOL) and not _keeps_maxima(found, (top, bottom), (left, right)):
+    if op.options.get("padding") not in ("VALID", "EXPLICIT"):
         return ()
-    own = op.options.get("pads", (0, 0, 0, 0))
-    added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
-    y = _transpose_tensor(x, order) if turned else x
+    if op.is_builtin(_POOL) and not _keeps_maxima(found, max(rows), max(columns)):
+        return ()
+    own, more = op.options.get("pads", (0, 0, 0, 0)), chain(*zip(rows, columns, strict=True))
+    pads = tuple(a + b for a, b in zip(own, more, strict=True))
+    padded = op.with_options(padding="EXPLICIT", pads=pads)
+    if not order:
+        return (padded.with_inputs({wide: x}),)
+    symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}
+    y = replace(make_like(x, "transpose", tuple(x.shape[i] for i in order)), symbols=symbols)
     turn = found.graph.producers[wide]
-    moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turned else ()
-    return *moves, replace(op, inputs=(y, *op.inputs[1:])).with_options(
-        padding="EXPLICIT", pads=added
-    )
+    return replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)), padded.with_inputs({wide: y})
 
 
-def _keeps_maxima(found: Match, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
+def _keeps_maxima(found: Match, rows: int, columns: int) -> bool:
     """Return whether zeros around an image change the maximum of no window: condition 1."""
-    x, o = found.tensors["x"], found.last.options
-    fits = max(rows) < o.get("filter_height", 0) and max(columns) < o.get("filter_width", 0)
+    x, o = found.x, found.last.options
+    fits = rows < o.get("filter_height", 0) and columns < o.get("filter_width", 0)
     return fits and is_float(x) and x in found.analyze(find_positive)
 
 
 def _pads_zeros(found: Match) -> bool:
     """Return whether PAD, or PADV2 with a constant that stands for 0, was found."""
     value = found.tensors.get("value#")
-    if not value:
-        return True
-    zero = value.quantization.zero_point[0] if value.quantization else 0
-    return value.values.size == 1 and bool(value.values.flat[0] == zero)
-
-
-def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
-    """Return the tensor that has the axes of another in this order."""
-    shape = tuple(x.shape[i] for i in order)
-    symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}
-    return replace(make_like(x, "transpose", shape), symbols=symbols)
-
-
-def _list_integers(tensor: Tensor) -> list[int]:
-    return [int(n) for n in tensor.values.reshape(-1)]
+    zero = value.quantization.zero_point[0] if value and value.quantization else 0
+    return found.number("value#", 0) == zero
 
 
 fuse_dilated_convolutions = Rules(

@@ -1,17 +1,15 @@
 """Channels between convolutions are padded to a multiple of 8, or to 16, by filters of zeros.
 
 ONNX Runtime computes a convolution in blocks of channels if their number is a multiple of its
-alignment (4, or the size of a block of 8 in old versions); otherwise it computes a depthwise
-convolution channel by channel. In a network of inverted bottlenecks with 210 channels, 6 channels
-more in each take 0.5 of the time. A convolution reads a block of 16 channels with AVX-512, or of 8
-with AVX2. Fewer channels must leave the blocks: 12 channels padded to 16 take 0.74 of the time
-with AVX-512, and 0.96 with AVX2.
+alignment (4, or the size of a block of 8 in old versions), else a depthwise convolution channel by
+channel: inverted bottlenecks of 210 channels take 0.5 of the time with 6 channels more in each. A
+convolution reads a block of 16 channels with AVX-512, or of 8 with AVX2, and fewer channels must
+leave the blocks: 12 channels padded to 16 take 0.74 of the time with AVX-512, 0.96 with AVX2.
 
 Of integers, ONNX Runtime has a direct kernel for depthwise convolutions of int8 filters with the
 zero point 0, if their channels are a multiple of 16 (MlasConvSymPackWSize in convsym.cpp). On an
 AMD EPYC (Zen 5) with VNNI, 3x3 filters for 64x64 pixels of 24 channels take 91 us, and of 32
-channels 44 us; for 28x28 pixels of 72 channels 40 us, of 80 channels 18 us. Without VNNI the
-filters are uint8, and padding changes little: 90 and 94 us, 41 and 41 us.
+channels 44 us. Without VNNI the filters are uint8, and padding changes little: 90 and 94 us.
 
 Channels of two images correspond if one is computed from the other channel by channel: by a
 depthwise convolution, an activation, a pool, a sum. The channels of all images that correspond are
@@ -30,20 +28,27 @@ padded together if
 
 The padded channels are finite numbers, which the next convolution multiplies by zeros.
 
+`leave_out_copies`: a convolution that copies channels and pads them with zeros (`keep_blocks`)
+takes as long as a layer of the network, and padded channels of a block no time at all: 24, 28 and
+32 channels are two blocks of 16. It is left out, and its input is computed with all channels, if
+condition 2 holds for the input and `cost` expects a shorter time of the graph: large images first,
+one by one. The short-range face detection takes 0.79 of the time, 0.89 with AVX2.
+
 This is no rule (`rules.py`): the channels of all images that correspond change together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import ABSENT, Graph, Op
-from tflite2onnx.passes.operands import is_float, normalize_axes
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import ACTIVATIONS, has_unit_steps, is_float, normalize_axes
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
@@ -54,34 +59,61 @@ _BLOCK = 8
 _LARGEST_BLOCK = 16
 _FEW = 4  # channels
 _IMAGE = 4  # axes
-# By channel: the outputs and the inputs that are images correspond.
-_ACTIVATIONS = (
-    *("ABS", "ELU", "GELU", "HARD_SIGMOID", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "NEG"),
-    *("PRELU", "RELU", "RELU6", "RELU_0_TO_1", "RELU_N1_TO_1", "TANH"),
+# By channel: the outputs and the inputs that are images correspond. Constants have elements for
+# channels, but for those of _SIZED, which list axes or sizes.
+_SIZED = ("MEAN", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+_BY_CHANNEL = (
+    *("ABS", "ADD", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D", "ELU", "MAXIMUM", "MAX_POOL_2D"),
+    *("MINIMUM", "MUL", "NEG", "SUB", *ACTIVATIONS, *_SIZED),
 )
-_POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
-_RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-_SUMS = ("ADD", "MAXIMUM", "MINIMUM", "MUL", "SUB")
-_BY_CHANNEL = ("DEPTHWISE_CONV_2D", *_ACTIVATIONS, *_POOLS, *_RESIZES, *_SUMS)
 _ENOUGH = 3  # operators
 # The product of the multiplications with both blocks, relative to those without padding, up to
 # which padding is faster in the geometric mean.
 _MORE = 2.7
-_SUFFIX = "/padded"  # of the names of constants
+
+
+def leave_out_copies(graph: Graph) -> Graph:
+    """Return the graph with padded channels in place of convolutions that only pad channels."""
+    copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
+    copies.sort(key=lambda copy: -copy.elements)
+    join_channels = lru_cache(maxsize=1)(Channels)
+    return keep_faster(graph, [partial(_leave_out, copy.name, join_channels) for copy in copies])
+
+
+def _copies_channels(op: Op) -> bool:
+    """Return whether the operator is a convolution that pads behind the channels."""
+    alone = op.is_builtin("CONV_2D") and len(op.present) == 2 and op.activation == "NONE"
+    if not alone or not has_unit_steps(op) or not is_float(op.operand(1)):
+        return False
+    filters = op.operand(1).values
+    eye = np.eye(len(filters), filters.shape[-1])
+    return filters.shape[1:3] == (1, 1) and np.array_equal(filters[:, 0, 0, :], eye)
+
+
+def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Graph) -> Graph:
+    """Return the graph without the convolution that computes an image, if condition 2 holds."""
+    outputs = {*graph.walk_outputs()}
+    for copy in filter(_copies_channels, graph.ops):
+        (y,), channels = copy.outputs, join_channels(graph)
+        root = channels.find(copy.operand(0))
+        if y.name == name and y not in outputs and root not in channels.fixed:
+            padded = channels.pad({root: y.shape[-1]}, graph)
+            source = padded.producers[y].operand(0)
+            ops = tuple(op for op in padded.ops if y not in op.outputs)
+            return replace(padded, ops=ops).replace_tensors({y: source})
+    return graph
 
 
 def pad_channels(graph: Graph) -> Graph:
     """Return the graph with padded channels where that keeps blocks."""
-    if not any(map(_needs_padding, (t for op in graph.ops for t in op.outputs))):
+    if not any(_find_block(t) for op in graph.ops for t in op.outputs):
         return graph
     channels = Channels(graph)
-    groups = channels.find_groups()
-    blocks = {root: _BLOCK for root in groups if root.shape[-1] % _ALIGNMENT}
-    blocks |= {root: _LARGEST_BLOCK for root in groups if _is_int8(root)}
-    others = [{root: _LARGEST_BLOCK} for root in groups if root not in blocks]
-    return keep_faster(
-        channels.pad(blocks, graph), [partial(channels.pad, each) for each in others]
-    )
+    blocks = {root: _find_block(root) for root in channels.find_groups()}
+    tried = [root for root in blocks if is_float(root) and root.shape[-1] % _ALIGNMENT == 0]
+    always = {root: block for root, block in blocks.items() if root not in tried}
+    others = [partial(channels.pad, {root: blocks[root]}) for root in tried]
+    return keep_faster(channels.pad(always, graph), others)
 
 
 class Channels(DisjointSets[Tensor]):
@@ -93,7 +125,7 @@ class Channels(DisjointSets[Tensor]):
         by_channel = [op for op in graph.ops if _computes_by_channel(op)]
         self._convolved = {*by_channel, *filter(_is_convolution, graph.ops)}
         for op in by_channel:
-            self.join(t for t in (*op.present, *op.outputs) if _is_image(t))
+            self.join(filter(_is_image, (*op.present, *op.outputs)))
 
     @cached_property
     def fixed(self) -> set[Tensor]:
@@ -101,12 +133,9 @@ class Channels(DisjointSets[Tensor]):
         fixed = {*self._graph.inputs, *self._graph.outputs}
         for op in self._graph.ops:
             fixed.update(t for inner in op.graphs for t in inner.read_tensors())
-            fixed.update(t for t in self._list_images(op) if not self._is_free(op, t))
+            free = op in self._convolved
+            fixed.update(t for t in self._list_images(op) if not (free and _may_be_padded(t)))
         return {*map(self.find, fixed)}
-
-    def _is_free(self, op: Op, tensor: Tensor) -> bool:
-        typed = is_float(tensor) or _is_int8(tensor)
-        return op in self._convolved and typed and _IMAGE - 1 not in tensor.symbols
 
     def _list_images(self, op: Op) -> tuple[Tensor, ...]:
         """Return the outputs, and the inputs without those that correspond and the parameters."""
@@ -114,44 +143,67 @@ class Channels(DisjointSets[Tensor]):
 
     def find_groups(self) -> list[Tensor]:
         """Return the images that stand for those that may be padded: conditions 1 to 4."""
-        ops: dict[Tensor, int] = {}
-        depthwise: set[Tensor] = set()
+        ops: dict[Tensor, list[Op]] = defaultdict(list)
         for op in self._graph.ops:
-            is_depthwise = op.is_builtin("DEPTHWISE_CONV_2D")
-            for root in map(self.find, self._list_images(op)):
-                ops[root] = ops.get(root, 0) + (_ENOUGH if is_depthwise else 1)
-                if is_depthwise:
-                    depthwise.add(root)
+            for tensor in self._list_images(op):
+                ops[self.find(tensor)].append(op)
         return [
             root
-            for root, count in ops.items()
-            if _needs_padding(root)
-            and count >= (_ENOUGH if root.shape[-1] % _ALIGNMENT else 1)
-            and root not in self.fixed
-            if root in depthwise or (is_float(root) and _fills_blocks(root.shape[-1]))
+            for root, around in ops.items()
+            if _find_block(root) and root not in self.fixed and _gains(root, around)
         ]
 
     def pad(self, blocks: Mapping[Tensor, int], graph: Graph) -> Graph:
         """Return the graph with padded channels: multiples of the blocks of groups."""
-        roots = {t: self.find(t) for op in graph.ops for t in op.outputs}
-        sizes = {t: _round_up(t.shape[-1], blocks[r]) for t, r in roots.items() if r in blocks}
-        known = {
-            t: replace(t, shape=(*t.shape[:-1], size), shape_signature=())
-            for t, size in sizes.items()
-        }
+        known: dict[Tensor, Tensor] = {}
+        for tensor in (t for op in graph.ops for t in op.outputs):
+            if block := blocks.get(self.find(tensor)):
+                shape = (*tensor.shape[:-1], _round_up(tensor.shape[-1], block))
+                known[tensor] = replace(tensor, shape=shape, shape_signature=())
         return graph.rewrite(lambda op: [_pad_operator(op, known)])
 
 
-def _needs_padding(tensor: Tensor) -> bool:
-    channels = tensor.shape[-1] if tensor.rank == _IMAGE else 0
-    if _is_int8(tensor):
-        return channels > _FEW and channels % _LARGEST_BLOCK > 0
-    unaligned = channels % _ALIGNMENT > 0 or channels < _LARGEST_BLOCK
-    return is_float(tensor) and channels > _FEW and unaligned
+def _find_block(image: Tensor) -> int:
+    """Return the number of which padded channels are a multiple, 0 if none are padded."""
+    channels = image.shape[-1] if image.rank == _IMAGE else 0
+    if channels <= _FEW:
+        return 0
+    if _is_int8(image):
+        return _LARGEST_BLOCK if channels % _LARGEST_BLOCK else 0
+    if is_float(image) and channels % _ALIGNMENT:
+        return _BLOCK
+    return _LARGEST_BLOCK if is_float(image) and channels < _LARGEST_BLOCK else 0
+
+
+def _may_be_padded(tensor: Tensor) -> bool:
+    return (is_float(tensor) or _is_int8(tensor)) and _IMAGE - 1 not in tensor.symbols
+
+
+def _gains(image: Tensor, ops: Sequence[Op]) -> bool:
+    """Return whether conditions 3 and 4 hold for the operators around an image.
+
+    The multiplications grow with the square of the channels, in blocks of 8 and of 16. Fewer
+    channels than a block are read outside of the blocks in any case.
+    """
+    if any(op.is_builtin("DEPTHWISE_CONV_2D") for op in ops):
+        return True
+    channels = image.shape[-1]
+    products = prod((_round_up(channels, n) / channels) ** 2 for n in (_BLOCK, _LARGEST_BLOCK))
+    is_near = channels < _LARGEST_BLOCK or products <= _MORE
+    aligned = channels % _ALIGNMENT == 0
+    return is_float(image) and (aligned or (is_near and len(ops) >= _ENOUGH))
+
+
+def _round_up(channels: int, block: int) -> int:
+    return -(-channels // block) * block
 
 
 def _is_int8(tensor: Tensor) -> bool:
     return tensor.dtype is DType.INT8 and is_quantized(tensor)
+
+
+def _is_image(tensor: Tensor) -> bool:
+    return not tensor.has_data and tensor.rank == _IMAGE
 
 
 def _is_weight(tensor: Tensor) -> bool:
@@ -160,91 +212,55 @@ def _is_weight(tensor: Tensor) -> bool:
     return tensor.has_data and (is_float(tensor) or integers)
 
 
-def _is_image(tensor: Tensor) -> bool:
-    return not tensor.has_data and tensor.rank == _IMAGE
+def _is_convolution(op: Op) -> bool:
+    """Return whether the operator is CONV_2D of one group with constant filters and biases."""
+    one = op.is_builtin("CONV_2D") and op.operand(1).shape[-1] == op.operand(0).shape[-1]
+    return one and all(map(_is_weight, op.present[1:]))
 
 
 def _computes_by_channel(op: Op) -> bool:
     """Return whether each channel of the output is computed from this channel of the inputs."""
-    if not op.inputs or len(op.outputs) != 1:
+    if not op.is_builtin(*_BY_CHANNEL):
         return False
-    if not (op.is_builtin(*_BY_CHANNEL) or _averages_pixels(op)):
+    count, images = op.outputs[0].shape[-1:], [t for t in op.present if _is_image(t)]
+    constants = [t for t in op.present if t not in images]
+    if not images or any(t.shape[-1:] != count for t in images):
         return False
-    x, y = op.inputs[0], op.outputs[0]
-    count = y.shape[-1] if y.rank else 0
-    images = [t for t in op.present if _is_image(t)]
-    others = [t for t in op.present if not _is_image(t)]
-    alike = images and all(t.shape[-1] == count for t in (*images, y))
-    only_data = images == [x] or not op.is_builtin("DEPTHWISE_CONV_2D", "PRELU")
-    return bool(alike) and only_data and all(_is_parameter(op, t, count) for t in others)
+    if op.is_builtin("MEAN"):
+        pixels = normalize_axes(op.operand(1).values, _IMAGE) == {1, 2}
+        return pixels and bool(op.options.get("keep_dims"))
+    if op.is_builtin(*_SIZED):
+        return all(t.has_data for t in constants)
+    only_data = images == [op.operand(0)] or not op.is_builtin("DEPTHWISE_CONV_2D", "PRELU")
+    by_channel = all(_is_weight(t) and t.shape[-1:] in ((), (1,), count) for t in constants)
+    return only_data and by_channel
 
 
-def _averages_pixels(op: Op) -> bool:
-    """Return whether the operator is MEAN over height and width, which stay axes."""
-    axes = op.operand(1).values
-    averages = op.is_builtin("MEAN") and op.options.get("keep_dims") and axes.dtype.kind == "i"
-    is_image = op.outputs[0].rank == _IMAGE
-    return bool(averages) and is_image and normalize_axes(axes, _IMAGE) == {1, 2}
-
-
-def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
-    """Return whether a constant has one element for each channel, one for all, or none for any."""
-    if op.is_builtin("MEAN", *_RESIZES):
-        return tensor.has_data
-    return _is_weight(tensor) and tensor.shape[-1:] in ((), (1,), (channels,))
-
-
-def _is_convolution(op: Op) -> bool:
-    """Return whether the operator is CONV_2D of one group with constant filters and biases."""
-    x, filters = op.operand(0), op.operand(1)
-    if not op.is_builtin("CONV_2D"):
-        return False
-    fixed = all(map(_is_weight, op.present[1:]))
-    return fixed and filters.rank == x.rank == _IMAGE and filters.shape[-1] == x.shape[-1]
-
-
-def _fills_blocks(channels: int) -> bool:
-    """Return whether channels are few or a multiple of 4, or padding adds few multiplications.
-
-    Fewer channels than a block are read outside of the blocks in any case. The multiplications
-    grow with the square of the channels, in blocks of 8 and of 16.
-    """
-    products = prod((_round_up(channels, n) / channels) ** 2 for n in (_BLOCK, _LARGEST_BLOCK))
-    return channels < _LARGEST_BLOCK or channels % _ALIGNMENT == 0 or products <= _MORE
-
-
-def _round_up(channels: int, block: int) -> int:
-    return -(-channels // block) * block
-
-
-def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
+def _pad_operator(op: Op, known: Mapping[Tensor, Tensor]) -> Op:
     """Return an operator with padded operands, and with padded constants."""
-    x, y = op.operand(0), op.outputs[0] if op.outputs else ABSENT
-    if y not in known and x not in known:
+    if known.keys().isdisjoint((*op.present, *op.outputs)):
         return op
-    outputs = tuple(known.get(t, t) for t in op.outputs)
-    more = [known[t].shape[-1] - t.shape[-1] if t and t in known else 0 for t in (y, x)]
+    x, y = op.operand(0), op.outputs[0]
+    made, read = (known[t].shape[-1] - t.shape[-1] if t in known else 0 for t in (y, x))
 
     def pad(t: Tensor) -> Tensor:
-        if t in known:
-            return known[t]
-        if _is_convolution(op):
-            counts = [more[0], *[0] * (t.rank - 2), more[1]][: t.rank]
-        else:
-            same = y in known and t.has_data and t.shape[-1:] == y.shape[-1:]
-            counts = [0] * (t.rank - 1) + more[:1] if same else []
-        return _pad_constant(t, counts)
+        if not t.has_data or op.is_builtin(*_SIZED):
+            return known.get(t, t)
+        if op.is_builtin("CONV_2D"):
+            return _pad_constant(t, (made, *[0] * (t.rank - 2), read)[: t.rank])
+        return _pad_constant(t, (*[0] * (t.rank - 1), made)) if t.shape[-1:] == y.shape[-1:] else t
 
-    return replace(op.map_inputs(pad), outputs=outputs)
+    return replace(op.map_inputs(pad), outputs=tuple(known.get(t, t) for t in op.outputs))
 
 
-def _pad_constant(tensor: Tensor, more: list[int]) -> Tensor:
+def _pad_constant(tensor: Tensor, more: Sequence[int]) -> Tensor:
     """Return a constant with zeros behind its elements along each axis."""
-    if not tensor.has_data or not any(more):
+    if not any(more):
         return tensor
     shape = tuple(size + count for size, count in zip(tensor.shape, more, strict=True))
-    padded = tensor.assembly if tensor.name.endswith(_SUFFIX) else None
-    source = padded.source if padded else tensor.values
+    name, source, before = f"{tensor.name}/padded", tensor.values, tensor.assembly
+    if before and before.appends_zeros:  # zeros behind zeros are one padding
+        name, source = tensor.name, before.source
     pads = tuple((0, new - old) for new, old in zip(shape, source.shape, strict=True))
     made = Assembly(source, (pads,), tuple(range(tensor.rank)), shape)
     scales = tensor.quantization
@@ -252,7 +268,6 @@ def _pad_constant(tensor: Tensor, more: list[int]) -> Tensor:
         count = (0, more[scales.axis])
         scale, zero = (np.pad(t, count, mode="edge") for t in (scales.scale, scales.zero_point))
         scales = Quantization(scale, zero, scales.axis)
-    name = tensor.name.removesuffix(_SUFFIX) + _SUFFIX
     return replace(
         tensor, name=name, data=made.elements, shape=shape, quantization=scales, assembly=made
     )

@@ -14,30 +14,27 @@ The operators are replaced, in every grouping of the factors and terms that Kera
 and MediaPipe write (x * m - mean * m + bias, (x - mean) * m, (x - mean) / deviation, ...), if
 
 1. all tensors are float32, the result has the shape of x, and x has no axis of size 0;
-2. the reductions keep their axes. For a mean a RESHAPE may restore them: litert-torch normalizes
-   rows of [1, R, C]. The last axis is that of softmax and RMS, whose mean may be a SUM multiplied
-   by or divided by the number of elements, with RESHAPE before the root;
+2. the reductions keep their axes, or RESHAPE restores them, except for softmax: litert-torch
+   normalizes rows of [1, R, C]. The last axis is that of softmax and RMS, whose mean may be a SUM
+   multiplied by or divided by the number of elements;
 3. epsilon is one number; scale and bias are constants that vary along the last axis only (along the
    channels, of groups), or are missing;
 4. no other operator reads the tensors between the operators.
 
-Softmax without the maximum stays, because it overflows where SOFTMAX does not. ONNX Runtime takes
-0.5 to 0.6 of the time for a softmax of rows of 10 to 1000 numbers: one node instead of five. A
-normalization of 97 tokens of 64 numbers takes 0.5 of the time, and is as close to the exact result;
-an RMS normalization, of whose nodes ONNX Runtime makes one, takes 0.4 to 0.6. Groups are computed
-as InstanceNormalization, because ONNX Runtime has no kernel of GroupNormalization: in 0.3 to 0.6 of
-the time with channels first, and with Transposes on both sides as well.
+Softmax without the maximum stays, because it overflows where SOFTMAX does not. Groups are computed
+as InstanceNormalization, because ONNX Runtime has no kernel of GroupNormalization.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
+from math import prod
+from operator import contains
 
 import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
-from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -63,55 +60,42 @@ _LOGARITHM = OneOf(
     ("SUB", "x", ("ADD", ("LOG", _POWERS), _LARGEST)),
 )
 
-_MEAN: Pattern = ("MEAN", "x", "axes#")
+_MEAN = through(("MEAN", "x", "axes#"))
 _CENTRED: Pattern = ("SUB", "x", _MEAN)
-_PRODUCT: Pattern = ("MUL", _CENTRED, _CENTRED)
-_SQUARES = OneOf(("SQUARED_DIFFERENCE", "x", _MEAN), ("SQUARE", _CENTRED), _PRODUCT)
-_SHIFTED: Pattern = ("ADD", ("MEAN", _SQUARES, "axes#"), "epsilon#")
-_INVERSE: Pattern = ("RSQRT", _SHIFTED)
+_SQUARES = OneOf(
+    *(("SQUARED_DIFFERENCE", "x", _MEAN), ("SQUARE", _CENTRED), ("MUL", _CENTRED, _CENTRED))
+)
+_SHIFTED = through(("ADD", through(("MEAN", _SQUARES, "axes#")), "epsilon#"))
+_INVERSE = through(("RSQRT", _SHIFTED))
 
 
-def _spell_offsets(factor: Pattern) -> OneOf:
-    """Return x * factor - mean * factor, and a bias."""
-    scaled, offset = ("MUL", "x", factor), ("MUL", _MEAN, factor)
-    negated: Pattern = ("MUL", ("NEG", _MEAN), factor)
-    return OneOf(
-        ("ADD", scaled, ("SUB", "bias#", offset)),
-        ("ADD", scaled, ("ADD", "bias#", negated)),
-        maybe("ADD", OneOf(("SUB", scaled, offset), ("ADD", scaled, negated)), "bias#"),
-    )
+def _multiply_terms(factor: Pattern) -> tuple[Pattern, Pattern, Pattern]:
+    """Return x * factor, mean * factor, and the negative of that."""
+    product: Pattern = ("MUL", _MEAN, factor)
+    negative = through(OneOf(("MUL", ("NEG", _MEAN), factor), ("SUB", 0, product)))
+    return ("MUL", "x", factor), product, negative
 
 
-def _spell_instances() -> Pattern:
-    """Return (x - mean) * inverse, as litert-torch writes it for InstanceNorm."""
-    shifted: Pattern = ("ADD", ("MEAN", _PRODUCT, "axes#"), "epsilon#")
-    return ("MUL", _CENTRED, ("RSQRT", ("RESHAPE", shifted, "shape#")))
+def _subtract_mean(factor: Pattern) -> OneOf:
+    x, mean, negative = _multiply_terms(factor)
+    return OneOf(("SUB", x, mean), ("ADD", x, negative))
 
 
-def _spell_rows() -> Pattern:
-    """Return x * inverse + (0 - inverse * mean), as litert-torch writes it for LayerNorm."""
-    mean: Pattern = ("RESHAPE", _MEAN, "shape#")
-    variance: Pattern = ("MEAN", ("SQUARED_DIFFERENCE", "x", mean), "axes#")
-    inverse: Pattern = ("RSQRT", ("ADD", variance, "epsilon#"))
-    offset: Pattern = ("SUB", 0, ("MUL", inverse, _MEAN))
-    scaled: Pattern = ("MUL", "x", ("RESHAPE", inverse, "shape#"))
-    return ("ADD", scaled, ("RESHAPE", offset, "shape#"))
+def _add_offset(factor: Pattern) -> Pattern:
+    x, mean, negative = _multiply_terms(factor)
+    return ("ADD", x, OneOf(("SUB", "bias#", mean), ("ADD", "bias#", negative)))
 
 
+_SCALE: Pattern = ("MUL", _INVERSE, "scale#")
 _RATIO = OneOf(
     ("MUL", _CENTRED, _INVERSE),
-    ("DIV", _CENTRED, ("SQRT", _SHIFTED)),
-    _spell_rows(),
-    _spell_instances(),
+    ("DIV", _CENTRED, through(("SQRT", _SHIFTED))),
+    _subtract_mean(_INVERSE),
 )
-_SCALED = OneOf(maybe("MUL", _RATIO, "scale#"), ("MUL", _CENTRED, ("MUL", _INVERSE, "scale#")))
+_SCALED = OneOf(maybe("MUL", _RATIO, "scale#"), ("MUL", _CENTRED, _SCALE), _subtract_mean(_SCALE))
 # The names are x, axes#, epsilon#, scale#, bias#.
 _NORMALIZED = Activated(
-    OneOf(
-        _spell_offsets(("MUL", _INVERSE, "scale#")),
-        _spell_offsets(_INVERSE),
-        maybe("ADD", _SCALED, "bias#"),
-    )
+    OneOf(_add_offset(_SCALE), _add_offset(_INVERSE), maybe("ADD", _SCALED, "bias#"))
 )
 
 _OWN_SQUARES = OneOf(("MUL", "x", "x"), ("SQUARE", "x"), ("POW", "x", 2))
@@ -120,122 +104,106 @@ _MEAN_SQUARE = through(
     OneOf(("MEAN", _OWN_SQUARES, "axes#"), ("MUL", _SUM, "share#"), ("DIV", _SUM, "count#"))
 )
 _SUMMED = through(("ADD", _MEAN_SQUARE, "epsilon#"))
-_INVERSE_ROOT: Pattern = Named("root", OneOf(("RSQRT", _SUMMED), ("POW", _SUMMED, -0.5)))
-_BY_ROOT: Pattern = ("DIV", "x", Named("root", ("SQRT", _SUMMED)))
+_INVERSE_ROOT = OneOf(("RSQRT", _SUMMED), ("POW", _SUMMED, -0.5))
+_BY_ROOT: Pattern = ("DIV", "x", ("SQRT", _SUMMED))
 _BY_MEAN_SQUARE = OneOf(
     maybe("MUL", OneOf(("MUL", "x", _INVERSE_ROOT), _BY_ROOT), "scale#"),
     ("MUL", "x", ("MUL", _INVERSE_ROOT, "scale#")),
 )
 
 
+def _keeps_elements(found: Match) -> bool:
+    return found.keeps_shape() and 0 not in found.x.shape
+
+
 def _is_along_last_axis(found: Match) -> bool:
     last = found.find_axes("axes#", found.x.rank) == {found.x.rank - 1}
-    return last and found.keeps_axes() and found.keeps_shape() and 0 not in found.x.shape
+    return last and found.keeps_axes() and _keeps_elements(found)
 
 
 def _make_normalization(found: Match) -> Op | None:
-    op, x, epsilon = found.last, found.x, found.number("epsilon#")
+    x, epsilon, parameters = found.x, found.number("epsilon#"), _read_parameters(found, axes=1)
     reduced = found.find_axes("axes#", x.rank)
-    if not found.keeps_shape() or 0 in x.shape or not reduced or epsilon is None:
+    if not _keeps_elements(found) or not reduced or epsilon is None or not parameters:
         return None
-    if "shape#" in found.tensors:
-        if not _restores_axes(found, x, reduced):
-            return None
+    if not _restores_axes(found, reduced):
+        return None
+    if any(op.code == "RESHAPE" for op in found.ops):
         reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
-    elif not found.keeps_axes():
-        return None
-    parameters = _read_parameters(found, _spread_along_last_axis)
-    if not parameters:
-        return None
-    return as_builtin(
-        op,
-        "NORMALIZATION",
-        x,
-        *parameters,
-        axes=sorted(reduced),
-        epsilon=epsilon,
-        fused_activation_function=op.activation,
-    )
+    options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
+    return as_builtin(found.last, "NORMALIZATION", x, *parameters, axes=sorted(reduced), **options)
 
 
-def _read_parameters(
-    found: Match, read: Callable[[Tensor, Tensor], Tensor | None]
-) -> tuple[Tensor | None, ...] | None:
-    """Return the scale and the bias as a function reads them, None if one of them does not fit."""
-    given = [found.tensors.get(name) for name in ("scale#", "bias#")]
-    known = tuple(t and read(t, found.x) for t in given)
-    return None if None in [k for k, t in zip(known, given, strict=True) if t] else known
+def _restores_axes(found: Match, reduced: Collection[int]) -> bool:
+    """Return whether means stand beside the elements of x of which they are.
 
-
-def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
-    """Return whether the means have all axes of x where they meet x, after a RESHAPE or before."""
-    restored = [1 if axis in reduced else size for axis, size in enumerate(x.sizes)]
-    means = [op.operand(1) for op in found.ops if op.code == "SUB" and op.inputs[0] is x]
-    kept = all(list(mean.sizes) == restored for mean in means)
-    return kept and found.tensors["shape#"].values.tolist() == restored
-
-
-def _spread_along_last_axis(tensor: Tensor, x: Tensor) -> Tensor | None:
-    """Return a constant as [C], None unless it has one element for each channel of x, or one."""
-    channels = x.shape[-1] if x.rank else 0
-    if not is_float(tensor) or x.rank - 1 in x.symbols or channels > _MOST:
-        return None
-    data = spread_over_channels(tensor, x, channels)
-    return Tensor(tensor.name, (channels,), tensor.dtype, data) if data.size else None
+    Each operand has the axes of x, reduced or whole. RESHAPE may restore them, so that operands
+    with fewer axes meet operands of the same axes, and single numbers, only.
+    """
+    axes = [{1, size} if axis in reduced else {size} for axis, size in enumerate(found.x.sizes)]
+    for op in found.ops:
+        operands = op.present if op.code not in ("MEAN", "RESHAPE", "SUM") else ()
+        sizes = {t.sizes for t in operands if not t.has_data}
+        fits = all(len(s) == len(axes) and all(map(contains, axes, s)) for s in sizes)
+        constants = [t for t in operands if t.has_data]
+        if not fits and (len(sizes) > 1 or any(t.elements > 1 for t in constants)):
+            return False
+    return True
 
 
 def _normalize_groups(found: Match) -> Op | None:
-    op, x, groups, epsilon = found.last, found.x, found.tensors["groups"], found.number("epsilon#")
-    split = found.graph.producers.find(x)
+    x, groups, epsilon = found.x, found.tensors["groups"], found.number("epsilon#")
+    split, parameters = found.graph.producers.find(x), _read_parameters(found, axes=2)
     image = split.operand(0)
     if not split.is_builtin("RESHAPE") or image.rank != _IMAGE or not is_float(image):
         return None
     if epsilon is None or image.sizes != found.output.sizes or 0 in image.shape:
         return None
-    if not (groups.rank == _GROUPED and x.sizes == groups.sizes and found.keeps_axes()):
+    if groups.rank != _GROUPED or x.sizes != groups.sizes or x.sizes[:3] != image.sizes[:3]:
         return None
-    if x.sizes[:3] != image.sizes[:3] or found.find_axes("axes#", _GROUPED) != {1, 2, 4}:
+    reduced = found.find_axes("axes#", _GROUPED)
+    if reduced != {1, 2, 4} or not _restores_axes(found, reduced):
         return None
-    parameters = _read_parameters(found, _join_groups)
-    if not parameters:
-        return None
-    return as_builtin(
-        op,
-        "GROUP_NORMALIZATION",
-        image,
-        *parameters,
-        groups=x.shape[3],
-        epsilon=epsilon,
-        fused_activation_function=found.graph.producers[groups].activation,
-    )
-
-
-def _join_groups(tensor: Tensor, x: Tensor) -> Tensor | None:
-    """Return a constant as [C], None if it varies along another axis than those of channels."""
-    groups = x.shape[3:]
-    if not is_float(tensor) or any(size != 1 for size in tensor.shape[:-2]):
-        return None
-    last = (*(1 for _ in groups[tensor.rank :]), *tensor.shape)[-2:]
-    if any(size not in (1, whole) for size, whole in zip(last, groups, strict=True)):
-        return None
-    vector = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(last), groups)).reshape(-1)
-    return Tensor(tensor.name, vector.shape, tensor.dtype, vector)
+    activation = found.graph.producers[groups].activation
+    options = {"epsilon": epsilon, "fused_activation_function": activation, "groups": x.shape[3]}
+    made = as_builtin(found.last, "GROUP_NORMALIZATION", image, *parameters, **options)
+    return made if parameters else None
 
 
 def _make_rms(found: Match) -> Op | None:
     x, epsilon = found.x, found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
-    scale = _spread_along_last_axis(found.tensors.get("scale#", one), x)
-    if not scale or epsilon is None or not (found.keeps_shape() and x.elements):
+    scale = _spread_over_channels(found.tensors.get("scale#", one), x, axes=1)
+    if not scale or epsilon is None or not _keeps_elements(found):
         return None
     count = found.number("count#", x.shape[-1])
     share = found.number("share#", 1 / count if count else 0) or 0
     averages = abs(share * x.shape[-1] - 1) <= _CLOSE
-    kept = found.tensors["root"].sizes == (*x.sizes[:-1], 1)
-    if not (averages and kept and found.find_axes("axes#", x.rank) == {x.rank - 1}):
+    last = found.find_axes("axes#", x.rank)
+    if not averages or last != {x.rank - 1} or not _restores_axes(found, last):
         return None
     options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
     return as_builtin(found.last, "RMS_NORMALIZATION", x, scale, **options)
+
+
+def _read_parameters(found: Match, axes: int) -> Sequence[Tensor | None]:
+    """Return the scale and the bias as [C], None for a missing one; empty if one does not fit."""
+    given = [found.tensors.get(name) for name in ("scale#", "bias#")]
+    spread = [t and _spread_over_channels(t, found.x, axes) for t in given]
+    return spread if all(bool(a) == bool(b) for a, b in zip(given, spread, strict=True)) else ()
+
+
+def _spread_over_channels(tensor: Tensor, x: Tensor, axes: int) -> Tensor | None:
+    """Return a constant as [C], None if it varies along another axis than the last ones of x."""
+    channels, last = x.shape[-axes:], tensor.shape[-axes:]
+    is_fixed = x.symbols.keys().isdisjoint(range(x.rank - axes, x.rank))
+    if not is_float(tensor) or not is_fixed or x.rank < axes or prod(channels) > _MOST:
+        return None
+    pairs = zip(reversed(last), reversed(channels), strict=False)
+    if prod(tensor.shape) != prod(last) or any(n not in (1, size) for n, size in pairs):
+        return None
+    data = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(last), channels)).reshape(-1)
+    return Tensor(tensor.name, data.shape, tensor.dtype, data)
 
 
 _SOFTMAX: Pattern = ("DIV", ("EXP", _BELOW), _POWERS)

@@ -38,7 +38,7 @@ _FUNCTION = OneOf(
 
 
 def _pool_first(found: Match) -> list[Op]:
-    (pool, *functions), x, y = found.ops, found.tensors["x"], found.last.outputs[0]
+    (pool, *functions), x, y = found.ops, found.x, found.output
     if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
         return []
     constants = [found.tensors[name] for name in ("factors#", "offsets#") if name in found.tensors]
@@ -46,14 +46,12 @@ def _pool_first(found: Match) -> list[Op]:
         return []
     if "factors#" in found.tensors and not (found.tensors["factors#"].values >= 0).all():
         return []
-    pooled = make_like(y, "pooled")
-    ops = [replace(pool, inputs=(x,), outputs=(pooled,))]
-    places = {x: pooled}
+    before, after = x, make_like(y, "pooled")
+    ops = [replace(pool, inputs=(x,), outputs=(after,))]
     for op in reversed(functions):
-        output = y if op is functions[0] else make_like(y, op.code.lower())
-        inputs = tuple(places.get(t, t) if t else None for t in op.inputs)
-        ops.append(replace(op, inputs=inputs, outputs=(output,)))
-        places = {op.outputs[0]: output}
+        moved = op.with_inputs({before: after})
+        before, after = op.outputs[0], y if op is functions[0] else make_like(y, op.code.lower())
+        ops.append(replace(moved, outputs=(after,)))
     return ops
 
 

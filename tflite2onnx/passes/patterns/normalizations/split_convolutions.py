@@ -2,12 +2,11 @@
 
 YOLOv8 and its successors halve the channels of a convolution behind its SiLU. ONNX Runtime has no
 Slice or Split in its blocks of channels, so that the image leaves the blocks and both halves enter
-them again; and the Concat of the halves stays outside of the blocks, too. A YOLOv8 classifier of
-640x640 pixels takes 0.96 of the time with two convolutions for each of four (one thread of an AMD
-EPYC, family 26). A SLICE or STRIDED_SLICE is replaced if
+them again; and the Concat of the halves stays outside of the blocks, too. A SLICE or STRIDED_SLICE
+is replaced if
 
 1. it takes channels of a float image, a multiple of 16, and all rows and columns; the image is the
-   result of CONV_2D with constant filters, of its activation, or of its SiLU;
+   result of CONV_2D with constant filters and without groups, of its activation, or of its SiLU;
 2. all operators that read the image are slices of this kind, and they take each channel once;
 3. the convolutions are not expected to take longer (`cost`) than the whole one and a ReorderOutput.
 """
@@ -20,13 +19,11 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_supported_operator
-from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.patterns.split_slices import SLICES, list_slices
+from tflite2onnx.passes.patterns.split_slices import SLICES, find_taken_ranges, list_slices
 from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.solver.convolution_times import FACTORS
 from tflite2onnx.tensor import Tensor
@@ -51,6 +48,8 @@ def _make_convolution(found: Match) -> list[Op]:
     alone = readers.are_among(slices, y) and (y is z or readers.are_among(between, z))
     if not alone or len(parts) < len(slices) or taken != [*range(y.shape[-1])]:
         return []
+    if w.shape[-1] != conv.operand(0).shape[-1]:  # a part of the filters would read other groups
+        return []
     if not is_float(w) or y not in found.analyze(find_images) or not _is_fast(conv, parts):
         return []
     return list(_copy_for_channels(conv, between, parts[slices.index(found.last)], found.last))
@@ -66,13 +65,11 @@ def _list_between(graph: Graph, z: Tensor, y: Tensor) -> Iterator[Op]:
 
 def _find_channels(y: Tensor, op: Op) -> range | None:
     """Return the channels that a slice takes, None unless condition 1 holds for them."""
-    rules = find_supported_operator(op)
-    ranges = rules.ranges if isinstance(rules, TakesRanges) else None
-    if not ranges or y.rank != _IMAGE or op.outputs[0].rank != _IMAGE or y.symbols:
+    taken = find_taken_ranges(op)
+    if not y.rank == op.outputs[0].rank == _IMAGE or y.symbols or [*taken] != [_IMAGE - 1]:
         return None
-    *rest, channels = ranges
-    every = all(taken == range(n) for taken, n in zip(rest, y.shape[:-1], strict=True))
-    return channels if every and channels.step == 1 and len(channels) % _BLOCK == 0 else None
+    channels = taken[_IMAGE - 1]
+    return channels if channels.step == 1 and len(channels) % _BLOCK == 0 else None
 
 
 def _is_fast(conv: Op, parts: Sequence[range]) -> bool:

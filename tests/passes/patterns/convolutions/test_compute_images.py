@@ -1,4 +1,4 @@
-"""RESHAPE moves away from convolutions of sequences; see reshape_sequences.py."""
+"""RESHAPE moves away from convolutions of sequences; see compute_images.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.passes.patterns.one_type import OneType
 from tests.support import Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged
-from tflite2onnx.passes.patterns.convolutions.reshape_sequences import reshape_sequences
+from tflite2onnx.passes.patterns.convolutions.compute_images import compute_images
 from tflite2onnx.reader.model import read_model
 
 ROW, COLUMN = 1, 2  # the axis of size 1 of an image
@@ -117,7 +117,7 @@ def test_reshapes_move_to_the_ends() -> None:
         %7: float32[1,12,4] = RESHAPE(%6)
         return %7
     """
-    check_pass(reshape_sequences, read_model(m.bytes()).graphs[0], before, after)
+    check_pass(compute_images, read_model(m.bytes()).graphs[0], before, after)
 
 
 @pytest.mark.parametrize("axis", [ROW, COLUMN])
@@ -190,7 +190,7 @@ def pad_by_input(m: Sequences) -> None:
 def test_reshapes_of_other_graphs_stay(build: Callable[[Sequences], None]) -> None:
     m = Sequences(ROW)
     build(m)
-    check_unchanged(reshape_sequences, read_model(m.bytes()).graphs[0])
+    check_unchanged(compute_images, read_model(m.bytes()).graphs[0])
 
 
 def test_pad_of_a_dynamic_axis_stays() -> None:

@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/keep_rows.py: rows of images that RESHAPE puts into the batch."""
+"""Rows of images that RESHAPE puts into the batch become images; see compute_images.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.convolutions.keep_rows import keep_rows
+from tflite2onnx.passes.patterns.convolutions.compute_images import compute_images
 
 STEP = "padding=VALID, stride_w=1, stride_h=1, dilation_w_factor=1, dilation_h_factor=1"
 FILTERS = f"float32[5,1,3,4], float32[5], {STEP}"
@@ -37,7 +37,7 @@ def list_nodes(text: str) -> list[str]:
 
 
 def test_reshapes_around_a_convolution_are_dropped() -> None:
-    assert_rewritten(keep_rows, BEFORE, AFTER)
+    assert_rewritten(compute_images, BEFORE, AFTER)
 
 
 def test_operators_become_one_dilated_convolution() -> None:
@@ -63,6 +63,24 @@ def test_elementwise_operators_run_on_images(activation: str) -> None:
     assert {"Conv", "Add", "Mul"} <= {node.op_type for node in result.model.graph.node}
     assert "Reshape" not in {node.op_type for node in result.model.graph.node}
     assert [output.name for output in result.model.graph.output] == ["y"]
+
+
+def test_rows_become_images_before_a_sequence_does() -> None:
+    text = f"""
+        {ROWS}
+        c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})
+        b: float32[1,2,4,5] = RESHAPE(c, [1, 2, 4, 5])
+        s: float32[1,8,5] = RESHAPE(b, [1, 8, 5])
+        p: float32[1,10,5] = PAD(s, [[0, 0], [2, 0], [0, 0]])
+        i: float32[1,1,10,5] = RESHAPE(p, [1, 1, 10, 5])
+        d: float32[1,1,8,5] = CONV_2D(i, float32[5,1,3,5], float32[5], {STEP})
+        q: float32[1,8,5] = RESHAPE(d, [1, 8, 5])
+        y: float32[1,8,5] = TANH(q)
+        return y
+    """
+    codes = [op.code for op in compute_images(parse_graph(text)).ops]
+    assert codes == ["CONV_2D", "RESHAPE", "RESHAPE", "PAD", "CONV_2D", "TANH", "RESHAPE"]
+    assert "Pad" not in list_nodes(text)
 
 
 def test_rows_with_other_readers_equal_litert() -> None:
@@ -98,7 +116,7 @@ def test_convolution_with_padded_columns_reads_images() -> None:
         y: float32[1,2,5,5] = RESHAPE(c, [1, 2, 5, 5])
         return y
     """
-    assert [op.code for op in keep_rows(parse_graph(text)).ops] == ["CONV_2D", "RESHAPE"]
+    assert [op.code for op in compute_images(parse_graph(text)).ops] == ["CONV_2D", "RESHAPE"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +138,7 @@ def test_other_operators_on_rows_stay(operation: str) -> None:
         y: float32[1,2,4,5] = RESHAPE(c, [1, 2, 4, 5])
         return y
     """
-    check_unchanged(keep_rows, parse_graph(text))
+    check_unchanged(compute_images, parse_graph(text))
 
 
 @pytest.mark.parametrize(("old", "new"), [("1,2,6,4", "n,2,6,4"), ("2,1,6,4", "1,2,6,4")])
@@ -131,4 +149,4 @@ def test_other_reshapes_stay(old: str, new: str) -> None:
         c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})
         return c
     """
-    check_unchanged(keep_rows, parse_graph(text))
+    check_unchanged(compute_images, parse_graph(text))

@@ -1,4 +1,4 @@
-"""builder/merge_equal_nodes.py: nodes that compute the same values become one node."""
+"""builder/rewrites/merge_equal_nodes.py: nodes that compute the same values become one node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.support import Build, check
 from tflite2onnx.builder.builder import Body, Builder, Port, Value
-from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes
 from tflite2onnx.builder.nodes import Node
+from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes
 from tflite2onnx.tensor import DType, Tensor
 
 

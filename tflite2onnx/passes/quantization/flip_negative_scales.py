@@ -9,12 +9,13 @@ which no kernel reads, does not matter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, collect_errors
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.tensor import Array, Quantization, Tensor
@@ -29,15 +30,15 @@ def flip_negative_scales(graph: Graph) -> Graph:
     Raises:
         UnsupportedOperators: an integer of a channel with a negative scale has no opposite.
     """
-    negative = {t for t in graph.tensors if _find_negative(t).size}
+    negative = {t: flag for t in graph.tensors if (flag := _find_negative(t)).size}
     if not negative:
         return graph
     changed: dict[Op, Op] = {}
     with collect_errors() as errors:
         for op in graph.walk_ops():
-            if not negative.isdisjoint(op.inputs):
+            if not negative.keys().isdisjoint(op.inputs):
                 with errors.at(op.place):
-                    changed[op] = _flip_inputs(op)
+                    changed[op] = _flip_inputs(op, negative)
     return graph.rewrite(lambda op: [changed.get(op, op)])
 
 
@@ -49,21 +50,19 @@ def _find_negative(tensor: Tensor) -> Flags:
     return own.scale < 0 if own.scale.min(initial=0) < 0 else _NONE
 
 
-def _flip_inputs(op: Op) -> Op:
-    flags = [_find_negative(op.operand(i)) for i in range(len(op.inputs))]
-    inputs = [
-        _flip(t, t.quantization, flag) if t and t.quantization and flag.size else t
-        for t, flag in zip(op.inputs, flags, strict=True)
-    ]
+def _flip_inputs(op: Op, negative: Mapping[Tensor, Flags]) -> Op:
+    own = {t: t.quantization for t in op.present if t in negative}
+    flipped = {t: _flip(t, scales, negative[t]) for t, scales in own.items() if scales}
     declared = find_operator(op).quantization
-    if isinstance(declared, Product):
-        _, weights, bias = declared.operands
-        tensor, flag = inputs[bias] if bias < len(inputs) else None, flags[weights]
-        if tensor and flag.size:
-            if not tensor.has_data:
-                raise OperatorError(f"{tensor.name}, the bias of negative scales, must be constant")
-            inputs[bias] = replace(tensor, data=_negate(tensor, flag))
-    return replace(op, inputs=tuple(inputs))
+    if isinstance(declared, Product) and op.operand(declared.weights) in negative:
+        bias = op.operand(declared.bias)
+        if bias is not ABSENT:
+            if not bias.has_data:
+                raise OperatorError(f"{bias.name}, the bias of negative scales, must be constant")
+            known = flipped.get(bias, bias)
+            data = _negate(known, negative[op.operand(declared.weights)])
+            flipped[bias] = replace(known, data=data)
+    return op.with_inputs(flipped)
 
 
 def _flip(tensor: Tensor, old: Quantization, flag: Flags) -> Tensor:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from tflite2onnx.builder.join_reshapes import find_static_shape
 from tflite2onnx.builder.nodes import Node, Types, Value
+from tflite2onnx.builder.rewrites.join_reshapes import find_static_shape
 from tflite2onnx.tensor import Shape
 
 _OPERATORS = ("LogSoftmax", "Softmax")

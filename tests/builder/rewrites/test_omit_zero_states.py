@@ -1,4 +1,4 @@
-"""builder/omit_zero_states.py: computed zeros are no initial states."""
+"""builder/rewrites/omit_zero_states.py: computed zeros are no initial states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.builder.omit_zero_states import omit_zero_states
+from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
 
 
 def make_nodes(op_type: str, *numbers: float, peepholes: bool = False) -> list[Node]:

@@ -1,4 +1,4 @@
-"""builder/join_reshapes.py: chains of Reshape, Squeeze and Unsqueeze become one node or none."""
+"""builder/rewrites/join_reshapes.py: chains of reshapes become one node or none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.support import Build, check
 from tflite2onnx.builder.builder import Builder, Value, eliminate_dead_nodes
-from tflite2onnx.builder.join_reshapes import join_reshapes
 from tflite2onnx.builder.nodes import Node
+from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
 from tflite2onnx.tensor import DType, Sizes
 
 

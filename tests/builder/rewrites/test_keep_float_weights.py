@@ -1,0 +1,55 @@
+"""builder/rewrites/keep_float_weights.py: ONNX Runtime does not round these weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check
+from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import convert
+
+STORED: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+WEIGHTS = 0.1 * np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "FULLY_CONNECTED": {},
+    "CONV_2D": {"stride_h": 1, "stride_w": 1},
+}
+
+
+def make_layer(code: str, scale: float, activation: str = "NONE", *, pools: bool = False) -> bytes:
+    """Return DEQUANTIZE, a layer of float weights, and QUANTIZE to a scale."""
+    shape = [8, 64] if code == "FULLY_CONNECTED" else [1, 8, 8, 64]
+    m = Build()
+    (x,) = m.op("DEQUANTIZE", [m.input(shape, **STORED)], [m.tensor(shape, dtype="float32")])
+    if pools:
+        options: dict[str, Any] = {**OPTIONS["CONV_2D"], "filter_height": 2, "filter_width": 2}
+        shape = [1, 7, 7, 64]
+        (x,) = m.op("MAX_POOL_2D", [x], [shape], padding="VALID", **options)
+    w = WEIGHTS if code == "FULLY_CONNECTED" else WEIGHTS.reshape(64, 1, 1, 64)
+    inputs = [x, m.constant(w), m.constant(np.zeros(64, np.float32))]
+    (y,) = m.op(code, inputs, [shape], fused_activation_function=activation, **OPTIONS[code])
+    m.output(*m.op("QUANTIZE", [y], [m.tensor(shape, dtype="int8", scale=scale, zero_point=0)]))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("scale", [0.25, 0.3])
+@pytest.mark.parametrize("code", OPTIONS)
+def test_float_layers_between_integers_equal_litert(code: str, scale: float) -> None:
+    """A scale that is a power of two needs no Mul before QuantizeLinear; others need one."""
+    for activation in ("NONE", "RELU"):
+        data = make_layer(code, scale, activation)
+        model = check(data, steps=0, default_kernels=True).model
+        assert not count_optimized_nodes(model).keys() & {"QLinearConv", "QGemm"}
+
+
+def test_nodes_that_move_elements_are_passed() -> None:
+    check(make_layer("CONV_2D", 0.25, pools=True), steps=0, default_kernels=True)
+
+
+def test_canonical_data_have_one_scale() -> None:
+    model = convert(make_layer("CONV_2D", 0.25), forms="canonical").model
+    scales = {n.input[1] for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    assert all(not each.dims for each in model.graph.initializer if each.name in scales)

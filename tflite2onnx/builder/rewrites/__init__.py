@@ -1,0 +1,1 @@
+"""Rewrites of the nodes of a graph, before the model is written."""

@@ -1,0 +1,111 @@
+"""Products of dequantized data and float weights, whose results are quantized again.
+
+ONNX Runtime 1.22 and newer round the weights of such a Conv, ConvTranspose or Gemm to int8, with
+one scale for all channels (weight_bias_quantization.cc): 7 % of the results differ by a step. It
+does so only if the data have one scale. DequantizeLinear with a scale for each index of an axis,
+all of them equal, gives the same data, and the weights stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.tensor import DType
+
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
+# ONNX Runtime moves DequantizeLinear behind these nodes, and QuantizeLinear before them.
+_MOVES = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+# ONNX Runtime fuses these nodes into the product before them.
+_FUSED = ("Add", "Clip", "Mul", "Relu")
+_ENDS = ("DequantizeLinear", "QuantizeLinear")
+
+
+def keep_float_weights(
+    g: Builder, nodes: Sequence[Node], outputs: Collection[Value]
+) -> tuple[Node, ...]:
+    """Return nodes in which such products read data that have a scale for each index of an axis.
+
+    `outputs` are the outputs of the graph. Nodes that nothing reads any more are kept.
+    """
+    if not {node.op_type for node in nodes}.issuperset(_ENDS):
+        return tuple(nodes)
+    makers = {value: node for node in nodes for value in node.outputs}
+    constants = _find_constants(nodes)
+    readers: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for value in node.present:
+            readers.setdefault(value, []).append(node)
+    kept: list[Node] = []
+    for node in nodes:
+        is_product = node.op_type in _PRODUCTS and node.present[1] in constants
+        is_rounded = is_product and _is_quantized_again(node.outputs[0], readers, outputs)
+        kept += (*_repeat_scale(g, node, makers),) if is_rounded else (node,)
+    return tuple(kept)
+
+
+def _find_constants(nodes: Sequence[Node]) -> set[Value]:
+    """Return the constants, and the values that are folded at load, without dequantized ones."""
+    found = {value for node in nodes for value in node.present if value.data is not None}
+    for node in nodes:
+        if node.op_type != "DequantizeLinear" and node.present and found.issuperset(node.present):
+            found.update(node.outputs)
+    return found
+
+
+def _is_quantized_again(
+    value: Value, readers: Mapping[Value, Sequence[Node]], outputs: Collection[Value]
+) -> bool:
+    """Return whether only QuantizeLinear reads a value, maybe behind nodes that do not stop it."""
+    while value not in outputs and len(readers.get(value, ())) == 1:
+        (node,) = readers[value]
+        if node.op_type == "QuantizeLinear":
+            return True
+        if node.op_type not in (*_FUSED, *_MOVES):
+            return False
+        value = node.outputs[0]
+    return False
+
+
+def _repeat_scale(g: Builder, product: Node, makers: Mapping[Value, Node]) -> Iterator[Node]:
+    """Yield the nodes from DequantizeLinear to a product; the product alone if there is none."""
+    moves: list[Node] = []
+    source = makers.get(product.present[0])
+    while source and source.op_type in _MOVES:
+        moves.insert(0, source)
+        source = makers.get(source.present[0])
+    read = _dequantize_by_axis(g, source) if source else None
+    if read is None:
+        yield product
+        return
+    yield read
+    (value,) = read.outputs
+    for node in moves:
+        like = g.types.get(node.outputs[0])
+        moved = g.annotate(Value(), *like) if like else Value()
+        yield node._replace(inputs=(value, *node.inputs[1:]), outputs=(moved,))
+        value = moved
+    yield product._replace(inputs=(value, *product.inputs[1:]))
+
+
+def _dequantize_by_axis(g: Builder, node: Node) -> Node | None:
+    """Return a DequantizeLinear with its scale repeated, None if it is another node.
+
+    The kernel has a loop for each index of the axis, so an early axis is the fastest.
+    """
+    integers, *numbers = node.present
+    known = [each.data for each in numbers if each.data is not None and each.data.size == 1]
+    if node.op_type != "DequantizeLinear" or len(known) < len(numbers):
+        return None
+    dtype, sizes = g.types.get(node.outputs[0], (DType.FLOAT32, ()))
+    axes = ((i, n) for i, n in enumerate(sizes) if isinstance(n, int) and n > 1)
+    axis, size = next(axes, (0, 0))
+    pairs = zip(numbers, known, strict=True)
+    repeated = (g.constant(np.full(size, data, data.dtype), each.dtype) for each, data in pairs)
+    made = g.annotate(Value(), dtype, sizes)
+    return (
+        Node("DequantizeLinear", (integers, *repeated), (made,), {"axis": axis}) if size else None
+    )
