@@ -63,7 +63,7 @@ def test_plain_session_starts_anew_each_run() -> None:
         np.testing.assert_array_equal(after, FIRST + 1)
 
 
-def test_reset_begins_anew() -> None:
+def test_reset_restores_the_initial_state() -> None:
     live = Stateful(session(build_sum()))
     for _ in range(2):
         (y,) = live.run(None, {"x": ONES})

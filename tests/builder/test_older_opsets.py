@@ -101,7 +101,7 @@ def test_refuses_operators_of_newer_opsets(text: str, opset: int, message: str) 
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
-def test_integers_equal_litert(code: str) -> None:
+def test_extremes_of_integers_equal_litert_in_opset_9(code: str) -> None:
     check(make_model(f"inputs x: int32[2]\ny: int32[2] = {code}(x, [1, 2])\nreturn y"), opset=9)
 
 
@@ -234,7 +234,7 @@ def test_unknown_shapes_need_a_newer_opset() -> None:
         lower_nodes([node], 12, {})
 
 
-def test_graphs_inside_are_lowered_and_other_domains_kept() -> None:
+def test_nested_graphs_are_lowered_and_custom_nodes_kept() -> None:
     x, own = Value(), Node("Any", (), (Value(),), {"axis": -1}, "own")
     body = Body(
         "then", (), (make_node("Clip", x, Value(np.zeros(()), DType.FLOAT32), None), own), (), ()

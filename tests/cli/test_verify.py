@@ -110,7 +110,9 @@ def test_long_lists_are_truncated() -> None:
     ]
 
 
-def test_only_outputs_of_other_converters_are_compared(model: str, capsys: Captured) -> None:
+def test_models_of_other_converters_are_compared_by_outputs_only(
+    model: str, capsys: Captured
+) -> None:
     """For a model from another converter only the outputs are compared."""
     result = convert(model)
 

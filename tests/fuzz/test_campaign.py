@@ -136,7 +136,7 @@ def test_campaign_of_one_set_damages_only_that_set() -> None:
         (lambda _: os._exit(3), "^\\n"),
     ],
 )
-def test_new_child_replaces_one_that_died(function: Any, reason: str, tmp_path: Path) -> None:
+def test_new_process_replaces_a_crashed_process(function: Any, reason: str, tmp_path: Path) -> None:
     """After a child has died the next request gets a new child."""
     child = Child(lambda x: function(x) if x else "alive", Limits(seconds=1), tmp_path / "log")
     assert child.call(0) == "alive"

@@ -98,7 +98,7 @@ def test_the_same_seed_does_the_same_damage() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", MODELS)
-def test_operators_with_other_operands_convert_or_are_refused(name: str) -> None:
+def test_operators_with_missing_or_extra_operands_convert_or_are_refused(name: str) -> None:
     """Operators with no, missing and extra operands are converted or refused."""
     model = schema.ModelT.InitFromPackedBuf(MODELS[name]())
     for operator in (op for graph in model.subgraphs for op in graph.operators):

@@ -261,7 +261,7 @@ def test_rounding_of_float_data_is_amplified() -> None:
         assert find_amplifiers(m.bytes()) == amplifier
 
 
-def test_bounds_are_those_of_operators_in_the_file() -> None:
+def test_bounds_follow_from_the_operators_in_the_file() -> None:
     """Of the operators in the file, for its element types."""
     own = Bound(1e-4, 1)
     assert bound_of_file(build_unary("NEG", "int8", (0.1, 0.1)), own) == own

@@ -27,7 +27,7 @@ YOLO = [case.path for case in zoo() if "yolov8" in case.name.lower() and "obb" n
 
 
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False)))
-def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
+def test_landmarks_equal_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
     """Landmarks equal LiteRT's to a tenth of a pixel, on a drawn face and on noise."""
     detector, mesh = pipeline
     picture = FACES.draw_face()
@@ -46,7 +46,7 @@ def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path
 
 
 @pytest.mark.parametrize("detector", FOUND[0])
-def test_faces_are_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
+def test_face_boxes_equal_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
     """Boxes from a bundle equal MediaPipe's algorithm with LiteRT to a hundredth of a pixel."""
     bundle = tmp_path / "face.task"
     with zipfile.ZipFile(bundle, "w") as archive:

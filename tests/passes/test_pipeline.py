@@ -74,7 +74,9 @@ def test_contradictory_operands_are_refused_before_patterns() -> None:
         verify_operators(find_operator, graph)
 
 
-def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_converted_without_a_pattern_that_has_a_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(graph: Graph) -> Graph:
         raise IndexError(f"no such input in {len(graph.ops)} operators")
 
@@ -86,7 +88,7 @@ def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.Monkey
         check(m.bytes())
 
 
-def test_an_error_of_an_operator_is_reported_by_its_emission() -> None:
+def test_error_of_an_operator_in_a_pattern_is_reported_by_emit() -> None:
     """Only the ranges of the slice, which `split_slices` reads first, show the stride of 0."""
     m = Build()
     x = m.input([2, 4])

@@ -119,7 +119,9 @@ def test_command_line_sets_shapes_and_batch(
         assert reason in capsys.readouterr().err
 
 
-def test_inspect_lists_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_lists_the_axes_that_can_be_dynamic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(image_network().bytes())
     axes = inspect(path).axes

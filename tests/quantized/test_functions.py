@@ -47,7 +47,7 @@ def test_equal_scales_clamp_stored_integers(code: str, dtype: str) -> None:
         check_integers(unary(code, x, given, (wanted[0] * step / 0.05, wanted[1])), [x], steps=1)
 
 
-def test_an_activation_that_the_range_implies_is_nothing() -> None:
+def test_activation_that_the_range_implies_needs_no_node() -> None:
     x = all_integers("uint8").reshape(2, -1)
     result = check_integers(unary("RELU6", x, (6 / 255, 0), (6 / 255, 0)), [x])
     assert node_types(result) == {"Identity"}

@@ -134,7 +134,7 @@ def cases(moves: Sequence[Move]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("move", "dtype"), cases(COPIES + CAREFUL))
-def test_integers_are_moved(move: Move, dtype: str) -> None:
+def test_moved_integers_are_not_dequantized(move: Move, dtype: str) -> None:
     (scale,) = scales(dtype, 0.05)
     arrays = [random(dtype, move.shape)] * move.count
     result = check_integers(move.model(arrays, [scale] * move.count, scale), arrays)

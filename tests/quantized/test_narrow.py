@@ -50,7 +50,7 @@ def test_models_that_move_narrow_tensors_load(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
-def test_products_are_refused(code: str, dtype: str) -> None:
+def test_products_of_data_of_4_and_2_bits_are_refused(code: str, dtype: str) -> None:
     """No kernel multiplies data of so few bits."""
     m = Build()
     dense = code == "FULLY_CONNECTED"

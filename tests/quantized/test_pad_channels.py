@@ -56,5 +56,5 @@ def test_padded_channels_give_equal_integers(channels: int, padded: int, activat
     np.testing.assert_array_equal(made[0], made[1])
 
 
-def test_whole_blocks_stay() -> None:
+def test_filters_of_whole_blocks_are_not_padded() -> None:
     assert (32, 1, 3, 3) in list_filters(bottleneck(32))

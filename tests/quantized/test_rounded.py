@@ -230,7 +230,7 @@ def test_narrow_weights_stay_packed_and_equal_litert(rows: int, dtype: str) -> N
     assert left["MatMulIntegerToFloat" if rows > 1 else "DynamicQuantizeMatMul"] == 1
 
 
-def test_real_numbers_stay_real() -> None:
+def test_float_quantization_has_no_integer_product() -> None:
     """With `quantization="float"` no product is computed with integers."""
     for model in (dense([3, FEATURES], [3, OUT]), convolution()):
         result = check(model, tolerance=0.02, quantization="float")
@@ -345,7 +345,9 @@ def test_single_pixels_are_quantized_by_their_own_extremes(
 
 @pytest.mark.parametrize("size", [(11, 17), (1, 1)])
 @pytest.mark.parametrize("is_read_twice", [False, True])
-def test_relu_goes_if_only_pixels_read_it(size: tuple[int, int], *, is_read_twice: bool) -> None:
+def test_relu_is_removed_if_only_rounded_pixels_read_it(
+    size: tuple[int, int], *, is_read_twice: bool
+) -> None:
     """RELU goes if only pixels read it whose negative numbers become 0 in any case."""
     shape, m, generator = [1, *size, 160], Build(), np.random.default_rng(3)
     w = m.constant(

@@ -76,7 +76,7 @@ def test_fused_activations_clamp_as_the_kernels_do(code: str, activation: str, d
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("constant", [0, 1])
 @pytest.mark.parametrize("code", ["ADD", "MUL"])
-def test_constants_are_fused(code: str, constant: int, dtype: str) -> None:
+def test_operators_with_a_constant_are_fused(code: str, constant: int, dtype: str) -> None:
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
     pair = grid(dtype)
     result = check_integers(

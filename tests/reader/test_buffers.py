@@ -54,7 +54,7 @@ def test_elements_under_eight_bits_are_unpacked(dtype: str, low: int, high: int)
     assert data.tolist() == values.tolist()
 
 
-def test_packed_elements_are_those_of_the_file() -> None:
+def test_packed_elements_keep_the_bytes_of_the_file() -> None:
     """Long constants that a model holds in order are not packed again; others are."""
     packed = np.random.default_rng(0).integers(0, 256, 1 << 17, np.uint8)
     rows = unpack_subbyte(packed, DType.INT4).reshape(512, -1)
@@ -126,7 +126,7 @@ def test_strings_are_bytes_of_any_length() -> None:
     assert empty.shape == (0, 2)
 
 
-def test_strings_are_written() -> None:
+def test_constant_strings_are_initializers() -> None:
     """Constant strings are initializers of the ONNX file."""
     m = Build()
     texts = m.constant(np.array([["a", "b"], ["zwölf", ""]], object))

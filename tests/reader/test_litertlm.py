@@ -150,7 +150,7 @@ def test_refuses_a_container_given_as_a_model() -> None:
         (pack_litertlm([model_part(b"nothing")]), "prefill_decode: .*too short"),
     ],
 )
-def test_refuses_wrong_containers(tmp_path: Path, data: bytes, message_of: str) -> None:
+def test_refuses_damaged_containers(tmp_path: Path, data: bytes, message_of: str) -> None:
     with pytest.raises(BundleError, match=message_of):
         convert_bundle(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -47,7 +47,7 @@ def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
     assert str(found).startswith("prefill_3 and decode: 5 of 5 tokens equal LiteRT's; logits")
 
 
-def test_other_model_chooses_other_tokens() -> None:
+def test_wrong_model_chooses_other_tokens_than_litert() -> None:
     """Another model chooses other tokens."""
     other = convert_signatures(build_decoder(seed=2))
     found = verify_decoding(build_decoder(), other, steps=STEPS)
@@ -56,7 +56,7 @@ def test_other_model_chooses_other_tokens() -> None:
     assert not found.to_dict()["ok"]
 
 
-def test_other_token_is_right_where_logits_tie() -> None:
+def test_another_token_is_right_if_logits_of_litert_tie() -> None:
     """Another token is right where LiteRT's two best logits are closer than its kernels."""
     rows = [np.array(row, np.float32) for row in ([0, 1, 1.1], [0, 1, 1.3], [0, 1.2, 1.1])]
     found = _compare_logits(KEYS, [1], [rows])

@@ -46,7 +46,7 @@ def damage_weight(result: Result) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
 @pytest.mark.parametrize("data", [network(), build_flattening(), chain("ABS")])
-def test_right_conversion_is_ok_in_all_layouts(data: bytes, io_layout: IoLayout) -> None:
+def test_right_conversion_is_accepted_in_all_layouts(data: bytes, io_layout: IoLayout) -> None:
     """The comparison is the same for all layouts of inputs and outputs."""
     result = convert(data, io_layout=io_layout)
     report = verify(data, result)

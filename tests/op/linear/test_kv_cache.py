@@ -77,7 +77,7 @@ def test_refuses_shapes_that_do_not_fit(cache: Shape, new: Shape, count: int, re
     assert reason in str(error.value)
 
 
-def test_refuses_other_than_two_outputs() -> None:
+def test_cache_update_must_have_two_outputs() -> None:
     m = Build()
     operands = [
         m.input([1, 7, 3, 5]),
@@ -153,7 +153,7 @@ def test_output_has_the_shape_of_the_kernel(shape: Shape) -> None:
     check_reference(m, inputs, run_litert(m.bytes(), inputs)[0], tolerance=0)
 
 
-def test_refuses_too_many_rows_and_other_options() -> None:
+def test_refuses_too_many_rows_and_unknown_options() -> None:
     with pytest.raises(ConversionError, match=r"there must be 1 \.\.\. 2 new rows, got 3"):
         convert(build_kept_cache(3, {"kv_cache_max": 2}, 2).bytes())
     with pytest.raises(ConversionError, match="cannot convert float infinity"):

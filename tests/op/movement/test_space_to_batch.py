@@ -54,7 +54,7 @@ def to_space(
 
 
 @pytest.mark.parametrize(("shape", "block", "edges", "made"), SPACES, ids=str)
-def test_blocks_in_both_directions_equal_litert(
+def test_space_to_batch_and_batch_to_space_equal_litert(
     shape: list[int], block: list[int], edges: list[list[int]], made: list[int]
 ) -> None:
     m = Build()

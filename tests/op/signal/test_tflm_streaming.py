@@ -355,7 +355,7 @@ def test_refuses_invalid_options_and_shapes(
         convert(model(code, np.asarray(x), made, options).bytes())
 
 
-def test_refuses_a_second_input() -> None:
+def test_delay_must_have_one_input() -> None:
     """It is not taken for the memory."""
     m = Build()
     x = m.input([7], dtype="int16")

@@ -54,7 +54,7 @@ def find_matches(pattern: Pattern, *lines: str, floats: bool = True) -> list[Mat
         (maybe("MUL", ("ABS", "x"), "y#"), "ABS(a)"),
     ],
 )
-def test_pattern_matches_operator(pattern: Pattern, line: str) -> None:
+def test_pattern_matches_the_operators_that_it_describes(pattern: Pattern, line: str) -> None:
     assert find_matches(pattern, line)
 
 
@@ -89,7 +89,7 @@ def test_operands_of_one_name_are_one_tensor_or_equal_constants() -> None:
     assert not find_matches(pattern, "MUL(a, 2.0)", "ADD(c, 2)")
 
 
-def test_other_readers_end_a_match_unless_it_is_shared() -> None:
+def test_tensors_with_other_readers_match_only_shared_patterns() -> None:
     lines = ("ABS(a)", "NEG(c)", "ADD(c, d)")
     inner = Named("inner", ("ABS", "x"))
     assert not find_matches(

@@ -117,7 +117,7 @@ def refuse(m: Spelled, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no move", "other order", "range", "read by another", "steps"])
-def test_similar_graphs_stay(kind: str) -> None:
+def test_items_of_other_transposes_stay(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
     graph = read_model(m.bytes()).graphs[0]
@@ -125,7 +125,7 @@ def test_similar_graphs_stay(kind: str) -> None:
     check(m.bytes())
 
 
-def test_graphs_without_attention_stay() -> None:
+def test_items_that_no_attention_reads_stay() -> None:
     m = Spelled()
     m.output(*take(m, m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST), "UNPACK"))
     graph = read_model(m.bytes()).graphs[0]

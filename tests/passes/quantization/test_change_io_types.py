@@ -66,7 +66,7 @@ def test_one_end_changes_by_name() -> None:
     )
 
 
-def test_other_uses_of_integers_get_real_numbers() -> None:
+def test_real_numbers_are_computed_for_remaining_readers() -> None:
     """The real numbers are computed where they are needed, and an output keeps its name."""
     assert_rewritten(
         partial(change_io_types, chosen={"x": "int8"}),

@@ -133,7 +133,7 @@ def test_two_layers_in_one_loop_become_two_nodes(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_similar_loops_stay_loops(form: Keras) -> None:
+def test_loops_that_differ_from_layers_stay_loops(form: Keras) -> None:
     assert "Loop" in checked_node_types(form)
 
 
@@ -211,7 +211,7 @@ def test_a_layer_with_a_mask_reads_the_unmasked_items(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_similar_loops_with_a_mask_stay_loops(form: Keras) -> None:
+def test_masked_loops_that_differ_from_layers_stay_loops(form: Keras) -> None:
     assert "Loop" in node_types(form)
 
 
@@ -244,7 +244,7 @@ def formulas(m: Build) -> tuple[Formulas, list[Any]]:
     return found, [found.find_formula(t) for t in graph.outputs]
 
 
-def test_sums_are_cut_by_columns_alone() -> None:
+def test_sums_of_products_are_split_by_columns_only() -> None:
     m = Build()
     x = m.input([2, 3])
     matrix = np.arange(18, dtype=np.float32).reshape(6, 3)
@@ -284,7 +284,7 @@ def test_a_name_of_a_pattern_matches_one_formula() -> None:
     assert not list(FormulaMatcher().match(("MUL", "p", "q", "r"), both, {}))
 
 
-def test_other_products_stay_atoms_of_a_formula() -> None:
+def test_unsupported_products_stay_atoms_of_a_formula() -> None:
     """These products stay atoms of a formula: computed bias, nested product, rank 3, transposed."""
     m = Build()
     x, b = m.input([2, 3]), m.input([3])

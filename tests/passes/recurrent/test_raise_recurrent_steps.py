@@ -190,6 +190,6 @@ def test_cells_with_other_activations_become_one_node(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form", [Keras(squash="ABS"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
 )
-def test_other_cells_stay_unchanged(form: Keras) -> None:
+def test_cells_with_unknown_functions_stay_unchanged(form: Keras) -> None:
     graph = read_model(model(form)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)

@@ -193,7 +193,7 @@ def test_a_graph_is_called_once_though_there_are_two_calls() -> None:
     check(m.bytes(), runs=2)
 
 
-def test_a_call_may_do_nothing() -> None:
+def test_call_once_of_an_empty_sub_graph_is_allowed() -> None:
     m = Build()
     m.op("CALL_ONCE", [], [], init_subgraph_index=m.subgraph("init").index)
     m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
@@ -380,7 +380,7 @@ def test_refuses_calls_of_missing_sub_graphs() -> None:
     )
 
 
-def test_refuses_handles_that_come_from_elsewhere() -> None:
+def test_handles_must_come_from_var_handle() -> None:
     m = Build()
     m.output(read_variable(m, m.input([], dtype="resource", name="h"), name="y"))
     assert (
@@ -388,7 +388,7 @@ def test_refuses_handles_that_come_from_elsewhere() -> None:
     )
 
 
-def test_refuses_handles_that_go_elsewhere() -> None:
+def test_handles_must_be_read_by_variable_operators() -> None:
     m = Build()
     m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
     assert "VAR_HANDLE (operator 0, h): its resource handle is used" in refusal_reason(m)

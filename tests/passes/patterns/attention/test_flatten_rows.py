@@ -85,9 +85,9 @@ def test_product_by_computed_factors_is_not_flattened() -> None:
     check(make_model(text))
 
 
-def test_dynamic_batch_stays_unchanged() -> None:
+def test_layers_with_a_dynamic_batch_stay_unflattened() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[n,3,4]")))
 
 
-def test_matrices_stay_unchanged() -> None:
+def test_layers_of_matrices_stay_unchanged() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[6,4]")))

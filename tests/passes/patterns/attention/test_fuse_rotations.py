@@ -78,7 +78,7 @@ def test_positions_before_heads_equal_litert() -> None:
         (WHOLE, "(angle, angle, axis=3)", "(angle, angle, axis=3, fused_activation_function=RELU)"),
     ],
 )
-def test_other_computations_stay(text: str, old: str, new: str) -> None:
+def test_rotations_with_other_halves_signs_or_angles_stay(text: str, old: str, new: str) -> None:
     """Other halves, other signs, and angles of which nothing shows that they are repeated.
 
     An activation of repeated angles would be lost.

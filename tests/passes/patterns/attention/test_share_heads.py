@@ -117,7 +117,7 @@ def test_heads_in_place_need_no_transpose() -> None:
     ],
     ids=["order", "transposed", "batch"],
 )
-def test_other_products_stay_unchanged(old: str, new: str) -> None:
+def test_products_with_another_order_of_heads_stay(old: str, new: str) -> None:
     text = TOKENS.replace(old, new)
     if "[2,6,4,5]" in new:
         text = text.replace("adj_x=False", "adj_x=True")

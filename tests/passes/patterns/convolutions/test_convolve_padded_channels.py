@@ -63,7 +63,7 @@ def test_pad_of_channels_becomes_a_convolution() -> None:
 
 
 @pytest.mark.parametrize("pair", [(0, 2), (3, 0), (1, 4)], ids=str)
-def test_numbers_equal_litert(pair: tuple[int, int]) -> None:
+def test_convolved_pads_equal_litert(pair: tuple[int, int]) -> None:
     result = check(model([[0, 0], [0, 0], [0, 0], pair]))
     assert "Pad" not in {node.op_type for node in result.model.graph.node}
 
@@ -77,7 +77,7 @@ def test_numbers_equal_litert(pair: tuple[int, int]) -> None:
     ],
     ids=["pixels", "nothing", "ones"],
 )
-def test_pads_of_other_forms_stay(pads: Any, code: str) -> None:
+def test_pads_of_no_channels_or_of_pixels_stay(pads: Any, code: str) -> None:
     graph = read_model(model(pads, code)).graphs[0]
     check_unchanged(convolve_padded_channels, graph)
     check(model(pads, code), seeds=[0])
@@ -155,7 +155,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
         pytest.param({"channels": 32, "more": 64}, id="more blocks"),
     ],
 )
-def test_other_pads_become_separate_convolutions(options: dict[str, Any]) -> None:
+def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, Any]) -> None:
     (graph,) = read_model(residual(**options)).graphs
     changed = convolve_padded_channels(graph)
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [

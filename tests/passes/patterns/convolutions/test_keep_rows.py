@@ -112,7 +112,7 @@ def test_convolution_with_padded_columns_reads_images() -> None:
         "NEG(r)",
     ],
 )
-def test_other_operators_on_rows_stay(operation: str) -> None:
+def test_operators_that_read_several_rows_or_round_by_row_stay(operation: str) -> None:
     """Operators that round by row or read other rows, and constants with rows, do not change."""
     text = f"""
         {ROWS}
@@ -124,7 +124,7 @@ def test_other_operators_on_rows_stay(operation: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [("1,2,6,4", "n,2,6,4"), ("2,1,6,4", "1,2,6,4")])
-def test_other_reshapes_stay(old: str, new: str) -> None:
+def test_reshapes_of_unknown_sizes_or_other_rows_stay(old: str, new: str) -> None:
     """Sizes that are not known, and images of other rows."""
     text = f"""
         {ROWS.replace(old, new)}

@@ -187,7 +187,7 @@ def pad_by_input(m: Sequences) -> None:
 @pytest.mark.parametrize(
     "build", [read_padded, read_image, fold_times, read_sequences, quantize_data, pad_by_input]
 )
-def test_reshapes_of_other_graphs_stay(build: Callable[[Sequences], None]) -> None:
+def test_reshapes_of_graphs_without_sequences_stay(build: Callable[[Sequences], None]) -> None:
     m = Sequences(ROW)
     build(m)
     check_unchanged(reshape_sequences, read_model(m.bytes()).graphs[0])

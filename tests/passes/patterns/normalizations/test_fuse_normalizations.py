@@ -231,7 +231,9 @@ def test_images_behind_convolutions_use_instance_normalization() -> None:
     ("shape", "axes"), [([2, 5, 3, 4], [1, 2, 3]), ([2, 6, 4], [1, 2]), ([6], [0]), ([3, 4], [0])]
 )
 @pytest.mark.parametrize("spelling", [keras, without_parameters])
-def test_other_axes_are_fused_too(spelling: Spelling, shape: list[int], axes: list[int]) -> None:
+def test_normalizations_of_any_axes_are_fused(
+    spelling: Spelling, shape: list[int], axes: list[int]
+) -> None:
     graph = fuse(read_model(spell(spelling, shape, axes)).graphs[0])
     assert [op.code for op in graph.ops] == ["NORMALIZATION"]
     nodes(spell(spelling, shape, axes))
@@ -277,7 +279,7 @@ def several_epsilons(m: Spelled, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("spelling", [other_axes, read_mean, several_epsilons])
-def test_similar_operators_stay(spelling: Spelling) -> None:
+def test_normalizations_with_other_axes_or_epsilons_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling, [2, 3, 8], [-1])).graphs[0]
     check_unchanged(fuse_normalizations, graph)
 
