@@ -216,7 +216,7 @@ def test_pool_of_processes_survives_a_refused_model(tmp_path: Path) -> None:
 
 
 def test_errors_can_be_pickled() -> None:
-    """An error that a process sends to another one is the same error."""
+    """An error that one process sends to another process has the same type and text."""
     for error in (
         errors.ModelFileError("x"),
         errors.OperatorError("reason", "ADD (operator 1, y)"),

@@ -128,7 +128,7 @@ def test_equal_weights_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_stored_files_are_not_copied(tmp_path: Path) -> None:
-    """A stored file of an archive is not copied; a wrong checksum is found all the same."""
+    """A stored file of an archive is read in place; a wrong checksum is found."""
     path = tmp_path / "a.task"
     path.write_bytes(archive({"a": MODEL}))
     assert isinstance(read_bundle(path).models["a"].data.obj, mmap.mmap)

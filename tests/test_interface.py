@@ -157,7 +157,7 @@ def test_an_input_is_laid_out_as_asked(
 
 
 def test_an_output_is_laid_out_as_asked() -> None:
-    """The layout of one output is given; the planner chooses the other."""
+    """The layout of one output is given, and the planner chooses the layout of the other output."""
     result = check(build_flattening(), layouts={"flat": ("ab", "ba")})
     assert endpoint_orders(result)[1] == [NCHW, (1, 0)]
 

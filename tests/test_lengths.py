@@ -58,7 +58,7 @@ def _feed(shapes: Mapping[str, tuple[int, ...]], count: int, mask: str) -> dict[
 
 @pytest.mark.parametrize("form", FORMS)
 def test_joined_graph_equals_litert_at_each_length(form: Mapping[str, Any]) -> None:
-    """One graph computes what LiteRT computes with each signature, and other lengths likewise."""
+    """The joined graph computes LiteRT's results for each signature, and for other lengths."""
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - slow to import
 
     data = build_decoder(prefills=PREFILLS, **form)

@@ -28,7 +28,7 @@ def test_convert_takes_every_option_with_its_default() -> None:
 
 
 def test_the_docstring_of_convert_describes_every_option() -> None:
-    """The command line has the same descriptions, with the names of its options."""
+    """The command line has the descriptions of the docstring, with the names of its options."""
     described = inspect.getdoc(convert) or ""
     actions = {action.dest: action.help for action in make_parser("convert")._actions}  # noqa: SLF001
     for option in fields(ConversionOptions):

@@ -188,9 +188,9 @@ def build_shared_variable(*, initialised: bool) -> bytes:
 
 @pytest.mark.parametrize("initialised", [False, True])
 def test_signatures_share_variables_as_states(*, initialised: bool) -> None:
-    """A variable is an output of the signature that sets it, and an input of the one that reads it.
+    """A variable is an output of one signature and an input of the other.
 
-    Its initial value is computed from all signatures.
+    One signature sets the variable, and the other reads it. Both determine the initial value.
     """
     data = build_shared_variable(initialised=initialised)
     one, two = (convert(data, signature=key, names="signature") for key in ("set", "get"))

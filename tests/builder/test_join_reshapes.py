@@ -71,7 +71,7 @@ def test_dynamic_size_follows_from_the_number_of_elements() -> None:
 
 
 def test_outputs_of_the_graph_keep_their_reshape() -> None:
-    """A graph output in a chain keeps its node, and must not become the input of the chain."""
+    """A graph output in a chain keeps its node, and does not become the input of the chain."""
     g = Builder(17)
     x = floats(g, (2, 1))
     middle = g.annotate(g.Squeeze(x, g.ints([1])), DType.FLOAT32, (2,))

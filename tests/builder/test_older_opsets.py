@@ -129,7 +129,7 @@ def test_refuses_forms_of_newer_opsets(node: Node, opset: int, message: str) -> 
 
 
 def test_axes_are_counted_from_the_start() -> None:
-    """The rank is that of a constant, or of a value whose shape is known."""
+    """Negative axes are counted from the start, for values whose rank is known."""
     constant, known = Value(np.ones((2, 3)), DType.FLOAT64), Value()
     nodes = [
         make_node("ReduceMax", constant, axes=[-1]),

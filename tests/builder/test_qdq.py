@@ -56,7 +56,7 @@ def model(g: QdqNodes, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
 def test_dequantize_equals_decoded_constants(
     quantization: Quantization, opset: int, order: tuple[int, int], *, folds: bool
 ) -> None:
-    """Every form, of every order of the axes, gives the same numbers as `decode_constant`."""
+    """Every form and every order of the axes gives the numbers of `decode_constant`."""
     g = QdqNodes(opset, opset_is_fixed=True)
     kept = Storage(DType.INT8, quantization, folds=folds)
     x = g.store_constant(DATA.transpose(order), DType.INT8, kept, "x")

@@ -161,7 +161,7 @@ def test_each_picture_of_a_folder_is_a_sample(words: list[str]) -> None:
 
 
 def test_convert_verifies_with_given_data(capsys: Captured) -> None:
-    """`convert --verify` takes the data, too; --seed and --samples apply to several models."""
+    """`convert --verify` takes `--input`; `--seed` and `--samples` apply to several models."""
     words = ["model.tflite", "m.onnx", "--verify", "--input", "x=arrays"]
     assert main([*words, "--samples", "3"]) == 0
     assert "ONNX Runtime on 3 samples" in capsys.readouterr().out

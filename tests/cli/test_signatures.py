@@ -47,7 +47,7 @@ def test_each_signature_becomes_its_own_file(capsys: Captured) -> None:
 
 
 def test_failure_of_one_signature_writes_none(capsys: Captured) -> None:
-    """Names of signatures become valid file names; a failure stops the others."""
+    """If the conversion of a signature fails, no file is written for any signature."""
     m = Build()
     m.signature("a/b", *unary(m, "NEG"))
     m.signature("A b", *unary(m.subgraph("second"), "ABS"))
@@ -77,7 +77,7 @@ def test_only_models_with_signatures_have_a_folder() -> None:
 
 
 def test_all_signatures_of_a_bundle_among_models_are_converted() -> None:
-    """Of a bundle all signatures are converted in any case."""
+    """With other models on the command line all signatures of a bundle are converted."""
     words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 0
     files = {f"several/{key}.onnx" for key in ("minus", "same", "size")}

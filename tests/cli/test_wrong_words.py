@@ -98,7 +98,7 @@ def test_output_of_a_bundle_must_be_a_folder(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("words", [["new/"], ["-o", "new/"], ["-o", "new"]])
 def test_output_without_extension_is_a_new_folder(words: list[str]) -> None:
-    """An output that ends in a slash is a folder, and one of -o without .onnx too."""
+    """An output that ends in a slash is a folder, and so is `-o` without the extension .onnx."""
     assert main(["plain.tflite", *words]) == 0
     assert Path("new/plain.onnx").is_file()
 
@@ -170,7 +170,7 @@ def test_refuses_empty_names_of_files(words: list[str], capsys: Captured) -> Non
 
 
 def test_only_the_model_is_required(capsys: Captured) -> None:
-    """Only the model is required."""
+    """The command `verify` needs the TFLite model only."""
     with pytest.raises(SystemExit, match="1"):
         main([])
     required = "the following arguments are required: MODEL.tflite;"

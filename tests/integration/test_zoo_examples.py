@@ -66,7 +66,7 @@ def test_face_boxes_equal_those_of_mediapipe(detector: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", YOLO)
 def test_yolo_is_decoded_as_documented(path: Path) -> None:
-    """Boxes are those of a reference in numpy on the network's own outputs."""
+    """The boxes equal a reference in numpy that decodes the outputs of the network."""
     result = convert(path, preprocess=True, postprocess="threshold=0.01")
     picture = FACES.draw_face()
     prepared = run_model(result.parts["preprocessing"], {"image": picture})

@@ -112,7 +112,7 @@ EACH = pytest.mark.parametrize(("data", "expected"), NETWORKS.values(), ids=NETW
 def test_branches_with_and_without_wide_blocks_equal_litert(
     data: bytes, expected: int, *, wide: bool
 ) -> None:
-    """Both branches compute the numbers of LiteRT, whatever the processor."""
+    """The branch for blocks of 16 channels and the branch for 8 give LiteRT's numbers."""
     result = check(data, convert=partial(force, wide=wide), tolerance=1e-4)
     assert count_ifs(result.model) == expected
 

@@ -205,7 +205,7 @@ def test_part_with_sub_graphs_has_their_assignments() -> None:
 
 
 def test_refuses_tensors_of_other_sub_graphs() -> None:
-    """Only the converted sub-graph is cut."""
+    """A cut must name tensors of the converted sub-graph."""
     m = Build()
     x = m.input(SHAPE, name="x")
     inner = graph(m, "other", [x], lambda g, xs: [unary(g, "NEG", xs[0], "inside")])

@@ -451,7 +451,7 @@ def test_only_dense_layers_absorb_a_flatten(reader: Op) -> None:
     ],
 )
 def test_reshapes_that_dense_layers_cannot_absorb_stay(flat: Tensor, reshape: Op) -> None:
-    """Not absorbed: other operators, invalid ones, and a RESHAPE that changes the scale."""
+    """Other operators, invalid RESHAPEs, and a RESHAPE that changes the scale are not absorbed."""
     made = absorb_flatten(graph(reshape, connect(WEIGHTS, flat)))
     assert made.ops[1].inputs == (flat, WEIGHTS)
 

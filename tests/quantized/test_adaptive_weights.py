@@ -184,7 +184,7 @@ def test_large_weights_have_an_if_for_each_megabyte() -> None:
 
 
 def test_a_loop_has_its_own_if() -> None:
-    """Only nodes of one graph are fused: the weights of a body are chosen in the body."""
+    """ONNX Runtime fuses only nodes of one graph, so that the body of a loop has its own If."""
     m = Build()
     m.output(dense(m, m.input([8, 64], **ROWS), WEIGHTS[::-1], "outside"))
 

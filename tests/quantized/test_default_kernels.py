@@ -181,8 +181,8 @@ def test_sums_of_random_scales_equal_the_default_kernel(seed: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [(0.05 / 300, 0), (0.05 * 200, 0)])
-def test_other_quotients_are_the_built_in_kernels(scale: Scale) -> None:
-    """Other quotients run built-in kernels, which round halves away from zero: a step apart."""
+def test_quotients_of_built_in_kernels_differ_by_a_step(scale: Scale) -> None:
+    """For other quotients LiteRT runs built-in kernels, which round halves away from zero."""
     x = all_integers("int8").reshape(2, -1)
     check(unary("QUANTIZE", x, scale, (0.05, 3)), inputs=[x], steps=1)
     check(unary("LEAKY_RELU", x, scale, (0.05, 3), alpha=0.1), inputs=[x], steps=1)

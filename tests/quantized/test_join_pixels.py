@@ -51,7 +51,7 @@ JOINED = [
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel"])
 @pytest.mark.parametrize("shape", JOINED, ids=lambda s: f"{s.x} {s.w} {s.y}")
 def test_pieces_give_the_integers_of_single_pixels(shape: Shape, scheme: str) -> None:
-    """The integers are those of the convolution of single pixels, which LiteRT rounds as well."""
+    """Joined pixels give the integers of a convolution of single pixels, and LiteRT's."""
     checked = Layer(shape, SCHEMES[scheme])
     result: Any = check_layer(checked)
     assert count_optimized_nodes(result.model)["QLinearConv"] == 1

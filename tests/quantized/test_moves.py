@@ -260,7 +260,7 @@ def test_bilinear_resize_is_within_a_step(dtype: str, way: str, size: tuple[int,
     ],
 )
 def test_halves_are_rounded_as_by_the_kernel(dtype: str, way: str, size: tuple[int, int]) -> None:
-    """Halves are rounded upwards by the default kernel, away from 0 by that of int16."""
+    """The default kernel rounds halves upwards, and the int16 kernel rounds halves away from 0."""
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given,) = random(dtype, IMAGE), scales(dtype, 0.05)
     check(move.model([x], [given], given), inputs=[x], default_kernels=dtype in BYTES)
@@ -283,7 +283,7 @@ AXES = {"image": (1, 2), "channels": (3,), "rows": (1,), "all": (0, 1, 2, 3)}
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("code", ["MEAN", "SUM"])
 def test_means_and_sums_are_within_a_step(code: str, axes: str, dtype: str) -> None:
-    """MEAN and SUM over all kinds of axes, to the same scale and to another scale."""
+    """MEAN and SUM are tested over all kinds of axes, with equal and with different scales."""
     x, over = random(dtype, IMAGE), AXES[axes]
     for keep in (False, True):
         left = [1 if i in over else n for i, n in enumerate(IMAGE) if keep or i not in over]

@@ -131,7 +131,7 @@ def test_description_counts_the_scales_of_blocks() -> None:
 
 
 def test_inspect_lists_the_storage(capsys: pytest.CaptureFixture[str]) -> None:
-    """There is a line for each tensor, then the reasons by number."""
+    """The text has a line for each tensor, and then the numbered reasons."""
     assert main(["inspect", "--storage", str(KEYWORDS)]) == 0
     shown = capsys.readouterr().out
     assert "FULLY_CONNECTED (4)  int8, 16 scales on axis 0" in shown

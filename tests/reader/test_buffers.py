@@ -55,7 +55,7 @@ def test_elements_under_eight_bits_are_unpacked(dtype: str, low: int, high: int)
 
 
 def test_packed_elements_keep_the_bytes_of_the_file() -> None:
-    """Long constants that a model holds in order are not packed again; others are."""
+    """Long constants in TFLite's order are not unpacked and packed again; other constants are."""
     packed = np.random.default_rng(0).integers(0, 256, 1 << 17, np.uint8)
     rows = unpack_subbyte(packed, DType.INT4).reshape(512, -1)
     assert np.shares_memory(pack_subbyte(rows[3:7], DType.INT4), packed)
@@ -91,7 +91,7 @@ def test_shared_packed_buffer_is_unpacked_once() -> None:
 
 
 def test_constants_that_share_a_buffer_are_one() -> None:
-    """Constants that share a buffer are stored and dequantized once in the ONNX file, too."""
+    """Constants that share a buffer are stored once and dequantized once in the ONNX file."""
     m = Build()
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5)
     values = np.ones((2, 5, 7, 3), np.int8)
@@ -358,7 +358,7 @@ def test_refuses_quantizations_that_do_not_fit(fields: dict[str, Any], reason: s
 
 @pytest.mark.parametrize("axis", [0, 3, -1])
 def test_a_bias_has_one_axis(axis: int) -> None:
-    """The axis of a bias's scales is 0, whatever the file declares; LiteRT refuses such files."""
+    """A bias has scales along axis 0, whatever the file declares; LiteRT refuses the file."""
     scales = np.array([0.5, 0.25], np.float32)
     said = schema.QuantizationParametersT(scale=scales, quantizedDimension=axis)
     quantization = constant(int8([1, 2]), quantization=said).quantization

@@ -76,7 +76,7 @@ MATRICES: list[tuple[list[str], dict[int, int]]] = [
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("formats", "blocks"), MATRICES)
 def test_densify_equals_litert(formats: list[str], blocks: dict[int, int], dtype: str) -> None:
-    """LiteRT computes the same elements."""
+    """LiteRT's DENSIFY computes the elements that the reader expands."""
     dense = mostly_zeros([6, 8], dtype, 0)
     values, sparsity = sparsify(dense, formats, blocks=blocks)
     m = Build()

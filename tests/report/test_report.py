@@ -370,7 +370,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize(("width", "dark"), WIDTHS)
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
 def test_report_layout_does_not_overlap(folder: Path, name: str, width: int, *, dark: bool) -> None:
-    """Nothing overflows or overlaps, and contrasts suffice, in the light and dark themes."""
+    """No text overflows or overlaps, and contrasts suffice, in the light and in the dark theme."""
     told = evaluate_script(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
     assert told["wide"] <= told["inner"] == width
     ink, paper = luminance(told["ink"]), luminance(told["paper"])

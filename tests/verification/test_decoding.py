@@ -48,7 +48,7 @@ def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
 
 
 def test_wrong_model_chooses_other_tokens_than_litert() -> None:
-    """Another model chooses other tokens."""
+    """A model with other weights chooses other tokens than LiteRT."""
     other = convert_signatures(build_decoder(seed=2))
     found = verify_decoding(build_decoder(), other, steps=STEPS)
     assert not found.ok
@@ -57,7 +57,7 @@ def test_wrong_model_chooses_other_tokens_than_litert() -> None:
 
 
 def test_another_token_is_right_if_logits_of_litert_tie() -> None:
-    """Another token is right where LiteRT's two best logits are closer than its kernels."""
+    """LiteRT's two best logits tie if they are closer than the logits of LiteRT's own kernels."""
     rows = [np.array(row, np.float32) for row in ([0, 1, 1.1], [0, 1, 1.3], [0, 1.2, 1.1])]
     found = _compare_logits(KEYS, [1], [rows])
     assert found.wrong == ()

@@ -303,7 +303,7 @@ def test_features_come_from_numpy_else_from_linux(
     cpuinfo: str | None,
     want: dict[str, bool | None],
 ) -> None:
-    """The features come from numpy, else from Linux; else they are unknown."""
+    """Features come from numpy, or from Linux; a feature that neither reports is unknown."""
 
     class Module:
         __cpu_features__ = features

@@ -168,7 +168,7 @@ def test_state_continues_from_sample_to_sample() -> None:
     ],
 )
 def test_random_inputs_have_type_shape_and_value_range(dtype: str, low: float, high: float) -> None:
-    """Random inputs have the type and shape; narrow integers take all values, others few."""
+    """Random inputs have the type and shape; integers of 8 and 16 bits take all values."""
     m = Build()
     m.output(m.input([31, 37, 41], dtype=dtype))
     (array,) = draw_inputs(open_interpreter(m.bytes()), 0)

@@ -141,7 +141,7 @@ def test_differences_do_not_accumulate_over_50_runs(make: Make) -> None:
     ],
 )
 def test_layers_become_recurrent_nodes_where_equivalent(make: Make, form: Form, node: str) -> None:
-    """A layer becomes ONNX's recurrent node if this is equivalent, else a Scan."""
+    """A layer becomes ONNX's recurrent node if both are equivalent, and a Scan otherwise."""
     assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
 
 

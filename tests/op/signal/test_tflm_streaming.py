@@ -356,7 +356,7 @@ def test_refuses_invalid_options_and_shapes(
 
 
 def test_delay_must_have_one_input() -> None:
-    """It is not taken for the memory."""
+    """A second input is not taken for the memory of the operator."""
     m = Build()
     x = m.input([7], dtype="int16")
     made = m.tensor([7], dtype="int16")

@@ -175,7 +175,7 @@ def test_moves_of_rows_and_of_other_blocks_stay(spelling: Spelling) -> None:
 
 
 def test_images_that_no_convolution_makes_stay() -> None:
-    """They are stored with channels last."""
+    """An image that no convolution computes is stored with channels last."""
     graph = read_model(spell(shuffle, behind=False)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 

@@ -68,7 +68,7 @@ def test_multiplied_pixels_equal_litert(forms: str) -> None:
 
 @pytest.mark.parametrize("options", [{"size": 3}, {"batch": 2}], ids=str)
 def test_pixel_products_beside_larger_convolutions_stay(options: dict[str, int]) -> None:
-    """Products in channels-first order stay convolutions beside others, and with a batch."""
+    """In a network with larger convolutions, and with a batch, products of pixels stay Conv."""
     result = check(mixer(**options))
     convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) == (3 if "size" in options else 2)

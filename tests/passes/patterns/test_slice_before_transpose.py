@@ -87,7 +87,7 @@ def test_attention_of_items_is_recognised(code: str, batch: int) -> None:
 
 @pytest.mark.parametrize("masks", [{}, {"begin_mask": 1}, {"end_mask": 1}])
 def test_slices_with_masks_equal_litert(masks: dict[str, Any]) -> None:
-    """With a mask the kernel takes another index than the one in the lists of bounds."""
+    """If a mask is set, the kernel does not read the bound in the list."""
     m = Spelled()
     y = m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST)
     bounds = [m.constant(np.array([each], np.int32)) for each in (1, 2, 1)]

@@ -85,7 +85,7 @@ def test_operands_of_the_product_are_swapped() -> None:
 
 @pytest.mark.parametrize("batch", [1, -1])
 def test_results_equal_litert_with_cheaper_moves(batch: int) -> None:
-    """The results are those of LiteRT; each Transpose keeps the last axis, or moves one axis."""
+    """The results equal LiteRT's; each Transpose keeps the last axis, or moves one axis."""
     data = attention(batch=batch)
     check(data)
     orders = {

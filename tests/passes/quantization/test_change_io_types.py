@@ -142,7 +142,7 @@ def test_numbers_equal_litert_for_each_type(before: str, after: Any, tmp_path: P
 
 
 def test_no_nodes_convert_between_int8_and_uint8() -> None:
-    """Activations are stored as uint8: ends of uint8 need no node, and those of int8 a pair."""
+    """Activations are stored as uint8: uint8 inputs and outputs need no node, int8 ones a pair."""
     nodes = [
         node.op_type for node in convert(make_model(INT8_ENDS), io_type="uint8").model.graph.node
     ]

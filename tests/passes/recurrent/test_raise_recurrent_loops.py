@@ -91,7 +91,7 @@ def test_a_projection_is_a_product_behind_the_layer(form: Keras) -> None:
 
 
 def test_unknown_states_and_large_projections_stay_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state before the projection is not known, or its product of matrices is too large."""
+    """The first state is not known, or the product of both matrices is too large."""
     assert "Scan" in checked_node_types(replace(PROJECTED, zeroed=False))
     monkeypatch.setattr(lstm_cell, "_STEP", -1000)
     assert "Scan" in checked_node_types(PROJECTED)
@@ -285,7 +285,7 @@ def test_a_name_of_a_pattern_matches_one_formula() -> None:
 
 
 def test_unsupported_products_stay_atoms_of_a_formula() -> None:
-    """These products stay atoms of a formula: computed bias, nested product, rank 3, transposed."""
+    """The four products have a computed bias, a product as data, rank 3, and transposed data."""
     m = Build()
     x, b = m.input([2, 3]), m.input([3])
     w = m.constant(np.ones((3, 3), np.float32))

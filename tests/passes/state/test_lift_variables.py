@@ -228,7 +228,7 @@ def test_complex_state_is_stored_as_pairs_of_reals() -> None:
 
 @pytest.mark.parametrize("remembers", [False, True])
 def test_state_has_a_fixed_size(*, remembers: bool) -> None:
-    """The batch becomes static if a state depends on it, otherwise it stays dynamic."""
+    """The batch becomes static if a state depends on it, and stays dynamic otherwise."""
     m = Build()
     initialise(m, memory=np.zeros((1, 3), np.float32))
     before = read_variable(m, handle(m), [1, 3])

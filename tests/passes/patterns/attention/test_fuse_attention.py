@@ -157,7 +157,7 @@ def test_operators_become_one_attention() -> None:
 def test_all_spellings_of_attention_equal_litert(
     spelling: Callable[..., None], batch: int, *, masked: bool
 ) -> None:
-    """The results are those of LiteRT, also as Attention, whose mask must have all rows."""
+    """The results equal LiteRT's, also as Attention, whose mask must have all rows."""
     data = spell(spelling, batch=batch, masked=masked)
     graph = fuse(read_model(data).graphs[0])
     (scale,) = (op.options.scale for op in graph.ops if op.code == "ATTENTION")

@@ -130,7 +130,7 @@ def test_signatures_store_caches_with_heads_first(*, tokens_first: bool) -> None
 
 
 def test_metadata_tell_which_caches_share_memory() -> None:
-    """The metadata tell which outputs have the memory of which inputs."""
+    """The metadata list the outputs that share the memory of an input."""
     data = build_decoder(mask="", tokens_first=True, depth=16)
     result = convert(data, signature="decode", caches="shared")
     found = {each.key: each.value for each in result.model.metadata_props}

@@ -61,7 +61,7 @@ def test_products_read_keys_and_values_without_repeats() -> None:
 
 
 def test_only_products_run_over_the_cache() -> None:
-    """No node runs over the cache but the products."""
+    """The only nodes that read the whole cache are products."""
     data = make_model(STEP)
     check(data)
     nodes = count_optimized_nodes(convert(data).model)

@@ -95,7 +95,7 @@ def test_convolutions_with_activations_windows_or_strides_stay(options: dict[str
 
 
 def test_dense_layer_is_not_composed() -> None:
-    """Other operators with three inputs are no convolutions."""
+    """A FULLY_CONNECTED has three inputs, as a convolution, but is not composed."""
     m = Network()
     x = m.convolve(m.convolve(m.convolve(m.input([1, *SIZE, 3]), 16, 3), 8), 48)
     inputs = [x, m.weights(10, 48), m.weights(10)]

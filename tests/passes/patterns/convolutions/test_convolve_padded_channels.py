@@ -172,7 +172,7 @@ def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyP
 
 
 def test_growing_networks_equal_litert_with_fewer_convolutions() -> None:
-    """The numbers stay; a pool then has whole blocks."""
+    """The results are equal, and a pool has whole blocks."""
     m = Network()
     x = m.convolve(m.input([1, 16, 16, 3]), 24, 3, fused_activation_function="RELU")
     for channels in (28, 32, 42):

@@ -43,7 +43,7 @@ def test_channels_count_in_whole_blocks(block: int) -> None:
 
 
 def test_time_is_the_sum_of_its_terms() -> None:
-    """The time is that of a node, of its multiplications, of loaded numbers, and of bytes."""
+    """The time has a term for the node, for multiplications, for loaded numbers, and for bytes."""
     x, y = image(1, 10, 10, 16), image(1, 10, 10, 32)
     factors = FACTORS[16]["window"]
     expected = (

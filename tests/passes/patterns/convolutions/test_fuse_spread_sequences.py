@@ -44,7 +44,7 @@ def test_operators_become_space_to_batch_and_back() -> None:
 
 
 def test_result_is_one_dilated_convolution() -> None:
-    """One convolution with a dilation, whose padding is that of PAD without that of SLICE."""
+    """The padding of the one convolution is the padding of PAD less the crop of SLICE."""
     assert list_nodes(BEFORE).count("Conv") == 1
     assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(BEFORE)}
 

@@ -132,7 +132,7 @@ def test_layers_become_convolutions_and_elementwise_nodes(axis: int, block: int)
 @pytest.mark.parametrize("axis", [ROW, COLUMN])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_pad_becomes_padding_of_the_convolution(axis: int, dtype: str) -> None:
-    """Causal padding becomes that of the convolution, for integers too."""
+    """Causal padding becomes padding of the convolution, for floats and integers."""
     m = Sequences(axis, dtype)
     x = m.pad(m.input([1, TIMES, CHANNELS], **m.fields), 2, 1)
     m.output(m.sequence(m.convolve(m.image(x), 3)))

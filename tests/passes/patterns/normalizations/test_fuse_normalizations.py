@@ -203,7 +203,7 @@ def test_offsets_other_than_zero_are_not_fused() -> None:
     ("shape", "axis"), [([1, 5, 1, 8], -2), ([2, 1, 1, 1, 8], -3), ([2, 5, 3, 8], -1), ([5, 8], -1)]
 )
 def test_axes_of_one_element_are_normalized_too(shape: list[int], axis: int) -> None:
-    """Axes of size 1 before the last axis are normalized too; OpenVINO has a kernel for that."""
+    """OpenVINO has a kernel that also normalizes axes of size 1 before the last axis."""
     result = check(spell(keras, shape, [-1]), ranges={"tensor_0": (-2.0, 5.0)})
     (node,) = result.model.graph.node
     assert {each.name: each.i for each in node.attribute}["axis"] == axis
