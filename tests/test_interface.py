@@ -234,7 +234,7 @@ def test_inner_tensors_have_their_own_layouts() -> None:
         ((), "layouts must be a mapping such as"),
     ],
 )
-def test_layouts_that_do_not_fit_are_refused(layouts: Any, message: str) -> None:
+def test_invalid_layouts_are_refused(layouts: Any, message: str) -> None:
     """The message names the tensor and the reason."""
     with pytest.raises(LayoutError, match=message):
         convert(network(), layouts=layouts)
@@ -249,7 +249,7 @@ def test_error_names_the_first_tensor_that_is_not_made() -> None:
         convert(network(), layouts=layouts)
 
 
-def test_other_io_layouts_are_refused() -> None:
+def test_unknown_io_layouts_are_refused() -> None:
     """The message lists the valid values."""
     with pytest.raises(OptionError, match="io_layout must be auto, tflite or onnx, got 'NCHW'"):
         convert(network(), io_layout="NCHW")  # type: ignore[arg-type]

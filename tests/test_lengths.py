@@ -189,7 +189,7 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
         ({"count": 5, "width": 6, "key": 9}, "the inputs must have one other length"),
     ],
 )
-def test_signatures_with_other_differences_are_not_joined(
+def test_signatures_that_differ_in_more_than_a_length_are_not_joined(
     second: Mapping[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

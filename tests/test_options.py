@@ -53,8 +53,8 @@ def test_a_given_option_prevails_over_the_target() -> None:
 
 
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
-def test_tensorrt_target_keeps_its_rules(case: Case) -> None:
-    """The target keeps the rules of TensorRT, in integers; networks of int16 need floats.
+def test_models_for_tensorrt_keep_its_rules(case: Case) -> None:
+    """Models with integers keep the rules of TensorRT; networks of int16 need floats.
 
     TensorRT itself is not run.
     """

@@ -131,7 +131,7 @@ def test_main_graph_without_signature_is_converted(caplog: pytest.LogCaptureFixt
         convert(m.bytes(), names="signature")
 
 
-def test_signature_options_that_do_not_fit_are_refused() -> None:
+def test_unknown_signatures_and_kinds_of_names_are_refused() -> None:
     with pytest.raises(OptionError, match="minus, same or size, got sise; did you mean size"):
         convert(build_signatures(), signature="sise")
     with pytest.raises(OptionError, match="signature must be minus, same or size, got x"):

@@ -54,7 +54,7 @@ def test_error_names_the_missing_onnxruntime(monkeypatch: pytest.MonkeyPatch) ->
         Stateful("sum.onnx")
 
 
-def test_plain_session_starts_anew_each_run() -> None:
+def test_plain_session_starts_from_the_initial_state_each_run() -> None:
     """In a plain session each run starts anew, and the next state is an output."""
     plain = session(build_sum())
     for _ in range(2):

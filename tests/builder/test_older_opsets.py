@@ -143,7 +143,7 @@ def test_axes_are_counted_from_the_start() -> None:
     ]  # fmt: skip
 
 
-def test_clip_of_other_types_becomes_max_and_min() -> None:
+def test_clip_of_types_but_float32_becomes_max_and_min() -> None:
     """ONNX Runtime's Clip of older opsets takes float32 only."""
     low, high = (Value(np.array(each, np.float64), DType.FLOAT64) for each in (-1, 1))
     clip = make_node("Clip", Value(), low, high)

@@ -103,9 +103,9 @@ def test_refuses_to_dequantize_without_a_scale() -> None:
 
 
 def test_4_bit_constants_are_stored_as_opset_allows() -> None:
-    """4-bit constants are stored as 4 bits if the opset has the type, otherwise as 8 bits.
+    """4-bit constants are stored as 4 bits if the opset has the type, and as 8 bits otherwise.
 
-    Constants without a scale are not: the operators that read them compute their type.
+    A constant without a scale has the type that the operators need.
     """
     narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
     new, old = QdqNodes(21), QdqNodes(13, opset_is_fixed=True)

@@ -252,7 +252,7 @@ def test_metadata_normalise_pixels_before_quantization(
 
 
 @pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
-def test_refuses_normalisation_that_does_not_fit(
+def test_refuses_normalisation_for_other_channels(
     monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any
 ) -> None:
     """Metadata for another number of channels, and a deviation of 0, are errors."""

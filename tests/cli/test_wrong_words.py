@@ -128,7 +128,9 @@ def test_standard_input_is_named_model(output: str, monkeypatch: pytest.MonkeyPa
         ({"activations": "uint8", "quantization": "float"}, "activations must be auto with"),
     ],
 )
-def test_refuses_values_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
+def test_refuses_values_of_wrong_types_and_contradictions(
+    options: dict[str, Any], reason: str
+) -> None:
     """Values that look like others are refused, and values that contradict each other."""
     with pytest.raises(OptionError, match=reason):
         convert(build_named(), **options)
@@ -207,7 +209,7 @@ def test_refuses_options_without_effect(words: str, reason: str, capsys: Capture
 
 @pytest.mark.parametrize("words", ["", "--weights auto", "--io-type float --target tensorrt"])
 def test_target_does_not_contradict_float_quantization(words: str) -> None:
-    """The default target sets weights, which a model of floats has none of."""
+    """The default target sets `weights`, which has no effect on a model of floats."""
     assert main(["plain.tflite", "-q", "--quantization", "float", *words.split()]) == 0
 
 

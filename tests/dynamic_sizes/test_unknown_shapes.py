@@ -45,7 +45,7 @@ def test_tensor_of_unknown_rank_is_recognized() -> None:
 
 
 def test_file_without_rank_fields_has_only_known_ranks() -> None:
-    """Files of before 2021 say of no tensor that it has a rank: what they declare is believed."""
+    """Files of before 2021 have no field for the rank: all declared ranks are believed."""
     m = Build()
     m.output(*m.op("ABS", [unranked_input(m)], [m.tensor(UNKNOWN)]))
     assert not any(t.is_unranked for t in read_model(m.bytes()).graphs[0].tensors)

@@ -64,7 +64,7 @@ def test_part_has_only_operators_that_outputs_need(inputs: Any, outputs: Any, wa
     assert verify(build_branches(), result, per_operator=True).ok
 
 
-def test_a_whole_model_stays_as_it_is() -> None:
+def test_model_without_a_cut_is_not_changed() -> None:
     """Without inputs and outputs the model is not changed."""
     model = read_model(chain("ABS"))
     assert cut_model(model, 0, None, None) is model

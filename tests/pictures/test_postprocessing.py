@@ -277,7 +277,7 @@ def test_wrong_settings_are_refused(value: object, message: str) -> None:
         ({"labels": "/none/labels.txt"}, "cannot read /none/labels.txt"),
     ],
 )
-def test_settings_that_do_not_fit_the_network_are_refused(
+def test_settings_that_contradict_the_network_are_refused(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConversionError) as caught:
@@ -352,7 +352,9 @@ def test_a_batch_is_refused() -> None:
         ({"temp_meta.txt": b"['names']"}, ""),
     ],
 )
-def test_other_tasks_of_ultralytics_are_refused(files: dict[str, bytes], message: str) -> None:
+def test_ultralytics_networks_without_boxes_are_refused(
+    files: dict[str, bytes], message: str
+) -> None:
     """Networks for segments, poses and rotated boxes are refused; damaged files have no labels."""
     network = build_outputs((32, 32), [(1, 6, 21)], files)
     if message:

@@ -317,7 +317,7 @@ def test_mean_of_an_image_is_pooled(dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
 @pytest.mark.parametrize("axes", [(1,), ()])
-def test_reductions_of_nothing_rescale_or_copy(code: str, axes: tuple[int, ...]) -> None:
+def test_reductions_over_no_elements_rescale_or_copy(code: str, axes: tuple[int, ...]) -> None:
     """Over axes of size 1 or no axes MEAN and SUM rescale; REDUCE_PROD copies integers."""
     shape = (2, 1, 7)
     move = Move(code, shape, [make_numbers(*axes)], [[2, 7] if axes else shape])

@@ -270,7 +270,7 @@ def test_groups_quantize_all_channels_together() -> None:
     check(model, inputs=[data(1, 11, 17, 14)], default_kernels=True)
 
 
-def test_images_of_a_dynamic_batch_are_quantized_apart() -> None:
+def test_images_of_a_dynamic_batch_are_quantized_one_by_one() -> None:
     """Each image of a dynamic batch is quantized by its own extremes."""
     model = convolution(3, scales=13)
     result = check(

@@ -98,7 +98,7 @@ def test_signatures_share_bytes_of_int4(tmp_path: Path) -> None:
     assert NARROW.size // 2 < size < NARROW.size // 2 + 4096
 
 
-def test_other_bytes_of_equal_size_are_not_taken() -> None:
+def test_tables_of_equal_size_and_other_bytes_are_not_shared() -> None:
     """Two tables of one size stay two constants."""
     m = Build()
     token, x = m.input([1], dtype="int32"), m.input([1, FEATURES])

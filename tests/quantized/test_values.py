@@ -206,7 +206,7 @@ def test_squared_difference_is_within_a_step_of_litert(steps: tuple[float, ...])
         ("FLOOR_DIV", ("uint8", "uint8", "uint8")),
     ],
 )
-def test_refuses_types_that_do_not_go_together(code: str, types: tuple[str, str, str]) -> None:
+def test_refuses_unsupported_combinations_of_types(code: str, types: tuple[str, str, str]) -> None:
     m = Build()
     a, b = (add_input(m, np.zeros(3, dtype), (0.05, 0)) for dtype in types[:2])
     m.output(*m.op(code, [a, b], [output_tensor(m, [3], types[2], (0.05, 0))]))

@@ -318,7 +318,7 @@ def test_scales_have_the_shape_of_the_blocks(zero_points: int) -> None:
         ({"blockSize": 2}, "it must have 12 elements in the file, got 8"),
     ],
 )
-def test_refuses_blocks_that_do_not_fit_the_tensor(changes: dict[str, int], reason: str) -> None:
+def test_refuses_blocks_of_wrong_sizes(changes: dict[str, int], reason: str) -> None:
     """Scales and zero points that do not fit the tensor are errors."""
     with pytest.raises(ModelFileError, match=reason):
         blockwise(-1, **changes)
@@ -348,7 +348,7 @@ def test_refuses_scales_along_several_axes() -> None:
         ({"scale": [1.0], "zeroPoint": [-129]}, "fit into int8"),
     ],
 )
-def test_refuses_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> None:
+def test_refuses_quantizations_of_wrong_sizes_or_types(fields: dict[str, Any], reason: str) -> None:
     """Quantizations that do not fit the shape or the type of the tensor are errors."""
     numbers = {"scale": np.float32, "zeroPoint": np.int64}
     arrays = {k: numbers[k](v) if k in numbers else v for k, v in fields.items()}

@@ -249,7 +249,7 @@ def test_allowed_difference_depends_on_the_element_type(
     assert difference.ok == ok
 
 
-def test_other_types_and_shapes_are_differences_with_reasons() -> None:
+def test_difference_of_type_or_shape_has_a_reason() -> None:
     """A difference of type or shape has no number."""
     array = np.zeros((2, 3), np.float32)
     for other in (np.zeros((2, 3), np.int32), np.zeros((3, 2), np.float32)):

@@ -168,7 +168,7 @@ def test_matrix_bands_equal_numpy(lower: int, upper: int) -> None:
         ("DiagPart", [(3, 5)], (3,), [], r"must be [a-z]+[0-9]+\["),
     ],
 )
-def test_refuses_shapes_and_diagonals_that_do_not_fit(
+def test_diagonals_refuse_invalid_shapes_and_ranges(
     name: str, shapes: list[Any], made: Any, constants: list[Any], reason: str
 ) -> None:
     further = [np.array(each, np.int32) for each in constants]

@@ -71,7 +71,9 @@ def test_new_rows_are_written_at_their_positions(positions: list[int]) -> None:
         ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "elements at most, got 268,435,456"),
     ],
 )
-def test_refuses_shapes_that_do_not_fit(cache: Shape, new: Shape, count: int, reason: str) -> None:
+def test_cache_update_refuses_invalid_shapes(
+    cache: Shape, new: Shape, count: int, reason: str
+) -> None:
     with pytest.raises(ConversionError) as error:
         convert(build_external_cache(cache, new, count).bytes())
     assert reason in str(error.value)

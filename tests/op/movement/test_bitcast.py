@@ -85,7 +85,7 @@ def test_bitcast_of_constants_is_folded() -> None:
     folds(m, *made)
 
 
-def test_refuses_int4_and_other_shapes() -> None:
+def test_bitcast_refuses_int4_and_wrong_shapes() -> None:
     for have, want, given, made in (
         ("int8", "int4", [3], [3]),
         ("int8", "int32", [3], []),

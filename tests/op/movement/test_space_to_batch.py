@@ -92,7 +92,7 @@ def test_stored_integers_are_padded_without_rescaling() -> None:
         ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[5, 4]], [1, 0, 3], "must not exceed"),
     ],
 )
-def test_refuses_blocks_and_edges_that_do_not_fit(
+def test_space_to_batch_refuses_invalid_blocks_and_edges(
     code: str,
     shape: list[int],
     block: list[int],

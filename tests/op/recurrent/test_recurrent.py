@@ -268,7 +268,9 @@ def test_refuses_a_diagonal_of_integers() -> None:
 
 
 @pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
-def test_refuses_computed_weights_and_other_shapes(weights: tuple[int, int]) -> None:
+def test_recurrent_layers_refuse_computed_weights_and_wrong_shapes(
+    weights: tuple[int, int],
+) -> None:
     m = Model()
     x = m.input([3, 7])
     w = m.input(weights) if weights == (11, 7) else m.weights(*weights)

@@ -113,7 +113,7 @@ def test_suppression_without_sigma_needs_no_loop() -> None:
         assert "Loop" not in kinds
 
 
-def test_refuses_negative_sigma_and_other_shapes() -> None:
+def test_suppression_refuses_negative_sigma_and_wrong_shapes() -> None:
     def refuse(m: Build, reason: str) -> None:
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())

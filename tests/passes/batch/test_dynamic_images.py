@@ -44,7 +44,7 @@ def join_rows(m: Build) -> Sequence[Tensor]:
 
 
 def test_batch_may_assume_that_sizes_are_equal() -> None:
-    """LiteRT runs one sample if they are equal, and so the batch may assume it."""
+    """If LiteRT runs one sample only with equal sizes, the batch needs equal sizes, too."""
     data = build(join_rows)
     result = convert(data, batch="n", shapes={"x": ["n", "h", "w", 3]})
     assert result.inputs[0].tflite_sizes == ("n", "h", "w", 3)

@@ -166,7 +166,7 @@ def test_constant_minus_product_stays() -> None:
 def test_float16_filters_stay_float16_if_products_fit(
     name: str, factor: float, *, stays: bool
 ) -> None:
-    """Filters stay float16; MUL stays if products are not; ADD is folded into the small bias."""
+    """MUL stays if its product is no float16; ADD is folded into the small bias."""
     m = Build()
     half = m.constant(np.ones((5, 7), np.float16))
     (weights,) = m.op("DEQUANTIZE", [half], [m.tensor([5, 7], dtype="float32")])

@@ -79,7 +79,7 @@ def test_pattern_matches_the_operators_that_it_describes(pattern: Pattern, line:
         (("TANH", ("ADD", "x", "y")), "ADD(a, b, fused_activation_function=TANH)"),
     ],
 )
-def test_pattern_does_not_match_operator(pattern: Pattern, line: str) -> None:
+def test_pattern_matches_no_operators_that_differ(pattern: Pattern, line: str) -> None:
     assert not find_matches(pattern, line)
 
 

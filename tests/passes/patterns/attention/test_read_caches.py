@@ -85,7 +85,7 @@ def test_operators_become_cached_attention(text: str, window: int) -> None:
     ],
 )
 def test_masks_that_are_not_causal_and_other_products_stay(old: str, new: str) -> None:
-    """Masks that are not causal, other places, and other products stay as they are."""
+    """Another mask, another place of the update, or another product prevents a fusion."""
     text = STEP.replace(old, new)
     assert text != STEP
     assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))

@@ -129,7 +129,7 @@ def test_slice_of_channels_stays() -> None:
     ],
 )
 def test_sequences_of_other_orders_or_unknown_sizes_stay(old: str, new: str, kept: str) -> None:
-    """Samples that are not side by side, and a number of samples that is not known."""
+    """The samples must be side by side, and their number must be known."""
     after = fuse_spread_sequences(parse_graph(BEFORE.replace(old, new)))
     assert kept in {op.code for op in after.ops}
 

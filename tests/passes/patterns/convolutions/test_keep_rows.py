@@ -66,7 +66,7 @@ def test_elementwise_operators_run_on_images(activation: str) -> None:
 
 
 def test_rows_with_other_readers_equal_litert() -> None:
-    """Rows that an operator reads which needs rows are made of the image."""
+    """If an operator reads the rows themselves, a RESHAPE makes the rows of the image."""
     text = f"""
         {ROWS}
         c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})
@@ -125,7 +125,7 @@ def test_operators_that_read_several_rows_or_round_by_row_stay(operation: str) -
 
 @pytest.mark.parametrize(("old", "new"), [("1,2,6,4", "n,2,6,4"), ("2,1,6,4", "1,2,6,4")])
 def test_reshapes_of_unknown_sizes_or_other_rows_stay(old: str, new: str) -> None:
-    """Sizes that are not known, and images of other rows."""
+    """The sizes must be known, and the rows must be the rows of one image."""
     text = f"""
         {ROWS.replace(old, new)}
         c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})

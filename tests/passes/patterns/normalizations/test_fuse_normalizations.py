@@ -192,8 +192,8 @@ def test_mean_without_its_axes_stays_unfused(*, keeps: bool) -> None:
     assert ("LayerNormalization" in nodes(m.bytes())) == keeps
 
 
-def test_offsets_other_than_zero_are_not_fused() -> None:
-    """The offset has another number than 0."""
+def test_squares_of_other_offsets_are_not_fused() -> None:
+    """The mean that is subtracted and the mean of the square differ."""
     m = Spelled([-1])
     m.output(normalize_rows(m, m.input([1, 5, 8]), zero=1))
     assert "LayerNormalization" not in nodes(m.bytes())
@@ -240,7 +240,7 @@ def test_normalizations_of_any_axes_are_fused(
 
 
 def test_opset_16_has_no_layer_normalization() -> None:
-    """In opset 16, which lacks LayerNormalization, it is composed of older nodes."""
+    """Opset 16 lacks LayerNormalization, so that older nodes compute it."""
     data = spell(keras, [2, 3, 8], [-1])
     assert "LayerNormalization" not in nodes(data, opset=16)
     assert "LayerNormalization" in nodes(data, forms="canonical")
