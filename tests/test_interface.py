@@ -208,9 +208,9 @@ def test_inner_tensors_have_their_own_layouts() -> None:
 @pytest.mark.parametrize(
     ("layouts", "message"),
     [
-        ({"hiden": ("NHWC", "NCHW")}, "layout of hiden: .* no such tensor; did you mean hidden?"),
-        ({"zzzzz": ("NHWC", "NCHW")}, "layout of zzzzz: the model has no such tensor$"),
-        ({5: ("NHWC", "NCHW")}, "layout of 5: the model has no such tensor"),
+        ({"hiden": ("NHWC", "NCHW")}, "layout: .* no tensor hiden; did you mean hidden?"),
+        ({"zzzzz": ("NHWC", "NCHW")}, "layout: the model has no tensor zzzzz$"),
+        ({5: ("NHWC", "NCHW")}, "layout: the model has no tensor 5"),
         (
             {"x": ("NHC", "NCH")},
             "layout of x: NHC must have a letter for each of the tensor's 4 axes",

@@ -185,8 +185,8 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
         ({"count": 5, "code": "MUL"}, "must be the same operator"),
         ({"count": 5, "size": 4}, "or differ in one length"),
         ({"count": 5, "name": "v"}, "must have the same inputs and outputs"),
-        ({"count": 5, "other": 3}, "the inputs must have one other length"),
-        ({"count": 5, "width": 6, "key": 9}, "the inputs must have one other length"),
+        ({"count": 5, "other": 3}, "the inputs must differ in one length"),
+        ({"count": 5, "width": 6, "key": 9}, "the inputs must differ in one length"),
     ],
 )
 def test_signatures_that_differ_in_more_than_a_length_are_not_joined(

@@ -84,7 +84,7 @@ def test_summary_lists_layouts_nodes_and_size(model: str, capsys: Captured) -> N
         "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
         "output  flat   float32  TFLite [2, 385] 01         ONNX [2, 385] 01",
         "3 nodes, 3,080 bytes moved by 1 Transpose, opset 17",
-        "layouts differ where this saves a Transpose; --io-layout tflite keeps the file's",
+        "layouts differ from the file's to save a Transpose; --io-layout tflite keeps them",
         f"wrote out.onnx, {size:,} bytes",
     ]
     assert onnx.load("out.onnx") == convert(model).model
@@ -372,7 +372,7 @@ def test_error_is_one_paragraph_that_names_the_model(
             '{"x": ["NWC", "NCW"]}',
             "layout of x: NWC must have a letter for each of the tensor's 4 axes",
         ),
-        ('{"imag": ["NHWC", "NCHW"]}', "no such tensor; did you mean image?"),
+        ('{"imag": ["NHWC", "NCHW"]}', "no tensor imag; did you mean image?"),
         ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x must be given once"),
     ],
 )

@@ -157,7 +157,7 @@ def test_runtime_crash_fails_one_model(capsys: Captured, monkeypatch: pytest.Mon
     assert main(["models", "-o", "out", "--verify"]) == 1
     assert list_written() == WANT - {"a.onnx"}
     err = capsys.readouterr().err
-    assert "models/a.tflite: its process ended with exit status -9" in err
+    assert "a.tflite: LiteRT or ONNX Runtime crashed: the process had the exit status -9" in err
 
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])

@@ -82,7 +82,7 @@ def test_wrong_conversion_names_the_first_wrong_tensor(model: str, capsys: Captu
     first, last = err.splitlines()
     assert "model.tflite: output soft: its difference must be" in first
     assert last.startswith(
-        "tflite2onnx: model.tflite: the first tensor that differs is that of CONV_2D"
+        "tflite2onnx: model.tflite: the first tensor that differs is the output of CONV_2D"
         " (operator 2, last)"
         ": on LiteRT's own inputs its difference must be"
     )

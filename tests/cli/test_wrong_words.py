@@ -194,7 +194,7 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
         ("--quantization qoperator --float16", "qoperator must be given without float16"),
         ("--quantization qoperator --weights adaptive", "weights must be auto, int8 or uint8 with"),
         ("--float16-io", "float16_io must be given with float16"),
-        ("--batch 2 --preprocess", "preprocess must be given without batch: it is for one picture"),
+        ("--batch 2 --preprocess", "preprocess must be given without batch: a model with"),
         ("--static --batch n", "static must not be set with the names of dynamic sizes"),
         ("--parts", "--parts must be given with --preprocess or --postprocess"),
         ("--seed 0", "--seed must be given with --verify or --report"),
@@ -230,7 +230,7 @@ def build_window() -> Build:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "layouts differ where this saves a Transpose; --io-layout tflite keeps"),
+        ("", "layouts differ from the file's to save a Transpose; --io-layout tflite keeps"),
         ("--io-layout tflite", ""),
         ("--shape x=1,h,w,3", "inputs of dynamic sizes keep their layout; --io-layout onnx"),
         ("--shape x=1,h,w,3 --io-layout onnx", ""),

@@ -168,7 +168,7 @@ def test_refuses_calls_with_wrong_operands() -> None:
     m = Build()
     inner = add_scaling_subgraph(m)
     m.output(call(m, inner, m.input(SHAPE), m.input(SHAPE, dtype="int32")))
-    assert "has b, which is float32, for tensor_1, which is int32" in refusal(m)
+    assert "b of its sub-graph must be int32 as tensor_1, got float32" in refusal(m)
 
 
 @pytest.mark.parametrize("shape", [[3, 5], [5], [], [2, 1, 1], [1, 1, 3, 5]], ids=str)

@@ -141,7 +141,7 @@ def test_page_names_the_first_wrong_operator(folder: Path) -> None:
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
     assert "Different." in text
-    assert "is that of CONV_2D (operator 2, last)." in text
+    assert "is the output of CONV_2D (operator 2, last)." in text
     assert "exceeds its limits" in text
     points = json.loads(re.findall(r'id="points">(.*?)</script>', html)[0])
     assert [p["name"] for p in points] == ["first", "pooled", "last", "soft"]

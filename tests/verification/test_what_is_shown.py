@@ -198,7 +198,7 @@ def test_inputs_can_be_given_by_each_of_their_names(name: str) -> None:
 def test_input_given_by_two_names_is_refused() -> None:
     """An input cannot be given twice by different names."""
     x = np.zeros((2, 3), np.float32)
-    with pytest.raises(OptionError, match="the input x must be given once, got image too"):
+    with pytest.raises(OptionError, match="x must be given once, got the name image for it, too"):
         verify(build_named(), inputs={"x": x, "image": x})
 
 

@@ -156,7 +156,7 @@ def test_output_has_the_shape_of_the_kernel(shape: Shape) -> None:
 
 
 def test_refuses_too_many_rows_and_unknown_options() -> None:
-    with pytest.raises(ConversionError, match=r"there must be 1 \.\.\. 2 new rows, got 3"):
+    with pytest.raises(ConversionError, match=r"the number of new rows must be 1 to 2, got 3"):
         convert(build_kept_cache(3, {"kv_cache_max": 2}, 2).bytes())
     with pytest.raises(ConversionError, match="cannot convert float infinity"):
         convert(build_kept_cache(1, {"kv_cache_max": 2, "layer_index": float("inf")}, 2).bytes())

@@ -470,7 +470,7 @@ def test_batch_may_have_a_dynamic_height() -> None:
 def test_refuses_batches_of_models_without_inputs() -> None:
     m = Build()
     m.output(op(m, "ABS", m.constant(draw(2))))
-    with pytest.raises(ConversionError, match="batch must be of a model with inputs, got none"):
+    with pytest.raises(ConversionError, match="batch must be given for a model with inputs"):
         convert(m.bytes(), batch=2)
 
 

@@ -98,9 +98,9 @@ def test_tensor_that_is_both_ends_gets_both_types() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"z": "int8"}, "io_type of z: the model has no such input or output"),
+        ({"z": "int8"}, "io_type: the model has no input or output z"),
         ({"n": "int8"}, "io_type of n must not be given, because the tensor is neither float32"),
-        ({"r": "int8"}, "io_type of r must not be int8, because no DEQUANTIZE computes it: leave"),
+        ({"r": "int8"}, "io_type of r must not be int8, because no DEQUANTIZE computes it: give"),
     ],
 )
 def test_refuses_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:

@@ -137,8 +137,8 @@ class Roll(Foldable):
         x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
         if len(shifts) != len(axes) or 0 in x.shape:
             raise OperatorError(
-                f"there must be a shift for each axis, and elements along all of {list(x.shape)}, "
-                f"got shifts {shifts} along axes {axes}"
+                f"the input must have elements, and a shift for each axis, got {list(x.shape)}, "
+                f"shifts {shifts} and axes {axes}"
             )
         totals: Counter[int] = Counter()
         for shift, number in zip(shifts, axes, strict=True):

@@ -193,7 +193,7 @@ class BatchBuilder:
         sample = self.find_shape(x)
         inner = divide(sample[place.axis], place.outer)
         if inner is None:
-            raise OperatorError(f"{x.name} must be such that it can be repeated for each sample")
+            raise OperatorError(f"the samples of {x.name} must fill an axis, got {list(sample)}")
         whole = join_samples(sample, place)
         single, wide = (
             (*sample[: place.axis], place.outer, size, inner, *sample[place.axis + 1 :])

@@ -192,8 +192,8 @@ def test_mean_without_its_axes_stays_unfused(*, keeps: bool) -> None:
     assert ("LayerNormalization" in nodes(m.bytes())) == keeps
 
 
-def test_squares_of_other_offsets_are_not_fused() -> None:
-    """The mean that is subtracted and the mean of the square differ."""
+def test_normalizations_with_an_offset_but_0_are_not_fused() -> None:
+    """Keras subtracts the scaled mean from 0; another number prevents a fusion."""
     m = Spelled([-1])
     m.output(normalize_rows(m, m.input([1, 5, 8]), zero=1))
     assert "LayerNormalization" not in nodes(m.bytes())
