@@ -181,9 +181,9 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
     ("second", "reason"),
     [
         ({"count": 5}, ""),
-        ({"count": 5, "added": 2}, "must be the same in all signatures"),
+        ({"count": 5, "added": 2}, "must be equal in all signatures, but for one length"),
         ({"count": 5, "code": "MUL"}, "must be the same operator"),
-        ({"count": 5, "size": 4}, "or differ in one length"),
+        ({"count": 5, "size": 4}, "but for one length"),
         ({"count": 5, "name": "v"}, "must have the same inputs and outputs"),
         ({"count": 5, "other": 3}, "the inputs must differ in one length"),
         ({"count": 5, "width": 6, "key": 9}, "the inputs must differ in one length"),

@@ -84,7 +84,7 @@ def test_summary_lists_layouts_nodes_and_size(model: str, capsys: Captured) -> N
         "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
         "output  flat   float32  TFLite [2, 385] 01         ONNX [2, 385] 01",
         "3 nodes, 3,080 bytes moved by 1 Transpose, opset 17",
-        "layouts differ from the file's to save a Transpose; --io-layout tflite keeps them",
+        "layouts differ to save a Transpose; --io-layout tflite keeps the file's",
         f"wrote out.onnx, {size:,} bytes",
     ]
     assert onnx.load("out.onnx") == convert(model).model

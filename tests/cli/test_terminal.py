@@ -54,7 +54,7 @@ def _read_bytes(descriptor: int) -> bytes:
     [
         (["inspect", "keywords_int8"], "serving_default_input:0  1     no: RESHAPE (operator 0,"),
         (["keywords_int8"], "        ONNX [1, 10, 49] NCW  scale 0.0323370025, zero point -2"),
-        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], "    tensor"),
+        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], f"    {'n' * 50}"),
     ],
 )
 def test_lines_fit_the_width_of_the_terminal(words: Sequence[str], line: str) -> None:

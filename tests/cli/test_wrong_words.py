@@ -230,7 +230,7 @@ def build_window() -> Build:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "layouts differ from the file's to save a Transpose; --io-layout tflite keeps"),
+        ("", "layouts differ to save a Transpose; --io-layout tflite keeps"),
         ("--io-layout tflite", ""),
         ("--shape x=1,h,w,3", "inputs of dynamic sizes keep their layout; --io-layout onnx"),
         ("--shape x=1,h,w,3 --io-layout onnx", ""),

@@ -281,7 +281,7 @@ READINGS = (
     Rule(
         "biases of quantized data and weights; `--forms canonical` or `--weights float`",
         "float32 in the file",
-        "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime converts it to int32",
+        "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime makes int32 of float32",
         lambda case: case.canonical and case.role == "bias",
         lambda _: Reading.FLOAT,
     ),

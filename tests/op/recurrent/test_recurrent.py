@@ -249,7 +249,7 @@ def refusal(data: bytes) -> str:
         (
             cells.integer_lstm,
             Form(peephole=True, projection=True),
-            "it must not have peepholes and a projection",
+            "it must not have both peepholes and a projection",
         ),
     ],
 )

@@ -80,7 +80,7 @@ class ReverseSequence(Movement):
         time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
         rank = self.input(0).rank
         if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-            axes = f"two different axes of {rank}, got {time} and {batch}"
+            axes = f"two different axes from 0 to {rank - 1}, got {time} and {batch}"
             raise OperatorError(f"seq_dim and batch_dim must be {axes}")
         return time, batch
 

@@ -113,7 +113,7 @@ class UnidirectionalLstm(Recurrent):
             )
         if cell.grids.cell and n != h and cell.gates["o"].peephole:
             # The kernel takes the length of the vectors for that of the output.
-            raise OperatorError("it must not have peepholes and a projection in the integer kernel")
+            raise OperatorError("it must not have both peepholes and a projection if it is integer")
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
 

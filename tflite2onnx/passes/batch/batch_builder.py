@@ -279,7 +279,9 @@ def count_samples(x: Tensor) -> list[Op]:
 def make_list(numbers: Sequence[Dim]) -> Tensor:
     """Return a constant list of integers."""
     if not all(map(is_known, numbers)):
-        raise OperatorError(f"{list(numbers)} must have one dynamic size besides the batch")
+        raise OperatorError(
+            f"the shape {list(numbers)} must have at most one dynamic size besides the batch"
+        )
     return make_int32("sizes", np.array(numbers, np.int32))
 
 
