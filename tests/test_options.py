@@ -8,6 +8,7 @@ from dataclasses import MISSING, asdict, fields
 import pytest
 
 from tests.golden.records import Case, assets
+from tests.support.project import ROOT
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.cli.parsers import make_parser
@@ -66,6 +67,12 @@ def test_models_for_tensorrt_keep_its_rules(case: Case) -> None:
     assert {end.dtype for end in (*result.inputs, *result.outputs)} <= {"float32", "int32", "int64"}
     nodes = {node.op_type for node in result.skeleton.proto.graph.node}
     assert ("QuantizeLinear" in nodes) == case.name.endswith(("_int8.tflite", "_uint8.tflite"))
+
+
+def test_document_lists_the_options_of_each_target() -> None:
+    text = (ROOT / "docs" / "runtimes.md").read_text()
+    for target in TARGETS:
+        assert f"| `{target}` | `{describe_target(target)}` |" in text
 
 
 def test_a_target_is_described_as_on_the_command_line() -> None:
