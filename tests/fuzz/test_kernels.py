@@ -159,7 +159,9 @@ def test_comparisons_with_scales_above_1_are_undefined(scale: float, *, is_undef
 
 
 @pytest.mark.parametrize(("code", "is_undefined"), [("DEQUANTIZE", False), ("ABS", True)])
-def test_only_dequantize_is_defined_for_scales_of_an_axis(code: str, *, is_undefined: bool) -> None:
+def test_kernels_but_dequantize_are_undefined_for_several_scales(
+    code: str, *, is_undefined: bool
+) -> None:
     m = Build()
     x = m.constant(np.ones(3, np.int8), scale=[0.5, 0.25, 0.125])
     output = m.tensor([3]) if code == "DEQUANTIZE" else m.tensor([3], dtype="int8", scale=0.5)

@@ -121,7 +121,7 @@ def test_hard_swish_is_looked_up_in_a_table(
 
 @pytest.mark.parametrize("steps", [(0.05, 0.05 / 200), (1e-6, 0.05), (4.0, 3e-8)])
 def test_hard_swish_of_extreme_scales_has_no_table(steps: tuple[float, float]) -> None:
-    """Scales that LiteRT refuses, or for which it loses all bits, are computed in floats."""
+    """Scales that LiteRT refuses, or with which its kernel loses all bits, need floats."""
     x = all_integers("int8").reshape(2, -1)
     model = convert(unary("HARD_SWISH", x, (steps[0], 0), (steps[1], 0))).model
     assert "HardSwish" in {node.op_type for node in model.graph.node}

@@ -52,7 +52,7 @@ def count_stored_bytes(model: Any) -> int:
 
 
 @pytest.mark.parametrize("weights", ["auto", "int8", "uint8"])
-def test_int8_is_stored_once(weights: str) -> None:
+def test_table_of_int8_is_stored_once(weights: str) -> None:
     m = Build()
     scale = np.linspace(0.01, 0.02, ROWS, dtype=np.float32)
     token = m.input([1], dtype="int32")
@@ -65,7 +65,7 @@ def test_int8_is_stored_once(weights: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_blocks_of_int4_have_one_packing(dtype: Any) -> None:
+def test_blocks_of_int4_are_stored_as_bytes_and_as_int4(dtype: Any) -> None:
     m = Build()
     scales = BLOCKS.astype(dtype)
     m.output(read_twice(m, m.input([1], dtype="int32"), add_blocks(m, NARROW, scales)))

@@ -204,7 +204,7 @@ def test_most_rows_may_be_without_values() -> None:
     np.testing.assert_array_equal(made, dense)
 
 
-def test_one_value_in_a_hundred_is_accepted() -> None:
+def test_constant_with_1_percent_of_values_is_expanded() -> None:
     dense = np.zeros((2400, 2400), np.float32)
     dense.reshape(-1)[::100] = 1
     rows, columns = np.nonzero(dense)

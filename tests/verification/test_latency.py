@@ -117,7 +117,7 @@ def test_loop_nodes_count_all_executions_without_the_loop(tmp_path: Path) -> Non
     assert [node.seconds for node in nodes] == pytest.approx([6e-6, 7e-6])
 
 
-def test_shares_leave_out_the_loop_node() -> None:
+def test_parts_of_the_time_do_not_count_the_loop_node() -> None:
     m = Build()
     x = m.input((3, 5), name="x")
     m.output(loop(m, [counter(m), x], count_rounds(apply_operator("TANH")))[1])

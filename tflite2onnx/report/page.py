@@ -287,7 +287,7 @@ def _write_kinds(facts: Facts) -> str:
 
 def _write_storage(facts: Facts) -> str:
     rows = [astuple(each) for each in facts.storage]
-    words = "What each quantized tensor is in both models, how it is read and written, and why."
+    words = "The storage of each quantized tensor in both models, how operators read it, and why."
     head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
     if not rows:
         return ""

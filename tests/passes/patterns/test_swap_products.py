@@ -128,8 +128,8 @@ def test_products_with_other_readers_stay(data: bytes) -> None:
     check_unchanged(swap_products, graph)
 
 
-def test_batch_that_moves_saves_no_transpose() -> None:
-    """The dynamic batch becomes the last axis."""
+def test_products_whose_batch_becomes_the_last_axis_stay() -> None:
+    """A swapped product would save no Transpose, because the batch moves, too."""
     data = attention(batch=-1, order=(1, 2, 3, 4, 0))
     assert convert(data).transposes == convert(data, forms="canonical").transposes
     check(data)

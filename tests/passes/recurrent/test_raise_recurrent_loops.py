@@ -163,7 +163,7 @@ def test_dynamic_sequence_length_stays_dynamic(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_loops_with_other_limits_stay_loops(form: Keras) -> None:
+def test_loops_with_computed_limits_stay_loops(form: Keras) -> None:
     assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
 
 
