@@ -261,7 +261,7 @@ def test_supported_operators_are_sorted_names_of_tflite() -> None:
 
 
 def test_debug_log_has_stages_on_stderr(model: Path) -> None:
-    """The log has the stages and their counts, by default on stderr, and no other loggers."""
+    """The log has the stages and their counts, by default on stderr, and only of this package."""
     code = (
         "import logging, sys, tflite2onnx; tflite2onnx.enableDebugLog(); "
         "logging.getLogger('other').debug('nothing'); tflite2onnx.convert(*sys.argv[1:])"

@@ -203,7 +203,7 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
     ],
 )
 def test_refuses_options_without_effect(words: str, reason: str, capsys: Captured) -> None:
-    """Two options of which one would have no effect."""
+    """Two options are refused together if one would have no effect."""
     assert reason in expect_complaint(capsys, "plain.tflite", *words.split())
 
 

@@ -369,7 +369,7 @@ def test_ultralytics_networks_without_boxes_are_refused(
 def test_bundle_models_without_boxes_convert_without_decoder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Models of a bundle that take no pictures, or make no boxes, are converted without them."""
+    """Models of a bundle that take no pictures or make no boxes get no preprocessing or decoder."""
     detector = DETECTORS[0]
     shapes = [(1, detector.boxes, detector.numbers), (1, detector.boxes, 1)]
     files = {
