@@ -118,7 +118,7 @@ def test_only_operators_of_floats_match_unless_told() -> None:
     assert list(GraphMatcher(graph, floats=False).find_all(graph.ops[0], pattern))
 
 
-def test_constant_of_unequal_elements_has_no_number() -> None:
+def test_constant_of_several_elements_has_no_number() -> None:
     (found,) = find_matches(("SUB", "x", "k#"), "SUB(a, 0.5)")
     assert found.number("k#") == 0.5
     (found,) = find_matches(("SUB", "x", "k#"), "SUB(a, [0.5, 0.5])")
