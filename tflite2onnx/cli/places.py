@@ -64,7 +64,7 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     """
     if "" in (*files, output):
         raise OptionError(
-            "the name of a file must not be empty, as of a variable of the shell that is not set"
+            "the name of a file must not be empty; is a variable of the shell not set?"
         )
     if output is None and len(files) > 2:
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
