@@ -262,7 +262,9 @@ class _Both:
         named: dict[str, GivenArray] = {}
         for name, given in inputs.items():
             if known.get(name, name) in named:
-                raise OptionError(f"the input {known[name]} must be given once, got {name} too")
+                raise OptionError(
+                    f"the input {known[name]} must be given once, got the name {name} for it, too"
+                )
             named[known.get(name, name)] = given
         return named
 
