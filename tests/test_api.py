@@ -216,7 +216,7 @@ def test_pool_of_processes_survives_a_refused_model(tmp_path: Path) -> None:
 
 
 def test_errors_can_be_pickled() -> None:
-    """An error that a process sends to another one is the same error."""
+    """An error that one process sends to another process has the same type and text."""
     for error in (
         errors.ModelFileError("x"),
         errors.OperatorError("reason", "ADD (operator 1, y)"),
@@ -261,7 +261,7 @@ def test_supported_operators_are_sorted_names_of_tflite() -> None:
 
 
 def test_debug_log_has_stages_on_stderr(model: Path) -> None:
-    """The log has the stages and their counts, by default on stderr, and no other loggers."""
+    """The log has the stages and their counts, by default on stderr, and only of this package."""
     code = (
         "import logging, sys, tflite2onnx; tflite2onnx.enableDebugLog(); "
         "logging.getLogger('other').debug('nothing'); tflite2onnx.convert(*sys.argv[1:])"

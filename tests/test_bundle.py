@@ -128,7 +128,7 @@ def test_equal_weights_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_stored_files_are_not_copied(tmp_path: Path) -> None:
-    """A stored file of an archive is not copied; a wrong checksum is found all the same."""
+    """A stored file of an archive is read in place; a wrong checksum is found."""
     path = tmp_path / "a.task"
     path.write_bytes(archive({"a": MODEL}))
     assert isinstance(read_bundle(path).models["a"].data.obj, mmap.mmap)
@@ -285,7 +285,7 @@ def test_bundle_without_a_model_is_refused() -> None:
         read_bundle(archive({"readme": b"nothing here"}))
 
 
-def test_other_files_are_no_bundles(tmp_path: Path) -> None:
+def test_models_and_folders_are_not_bundles(tmp_path: Path) -> None:
     assert not is_bundle(ASSETS / "keywords_int8.tflite")
     assert not is_bundle(tmp_path)
     assert not is_bundle("no\0file")
@@ -325,7 +325,7 @@ def test_what_cannot_be_verified_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_command_finds_differences(
+def test_verify_of_a_bundle_finds_wrong_conversions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     path = tmp_path / "one.task"

@@ -230,7 +230,7 @@ def test_genai_target_needs_a_folder_without_verification(capsys: Captured) -> N
     assert Path("out/model/model.onnx").exists()
 
 
-def test_other_signatures_of_the_decoder_are_right() -> None:
+def test_signatures_beside_the_decoder_are_right() -> None:
     """The converter's other signatures share their weights, and are right."""
     Path("model.tflite").write_bytes(build_decoder())
     assert main(["model.tflite", "-o", "out", "--signature", "all", "--verify", "-q"]) == 0

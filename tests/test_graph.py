@@ -47,7 +47,7 @@ def test_rewriting_nothing_returns_the_same_graph(graph: Graph) -> None:
 
 
 def test_rewriting_in_a_subgraph_replaces_outer_operators(graph: Graph) -> None:
-    """The operators around a changed sub-graph change too; others stay."""
+    """Operators that run a changed sub-graph are replaced; other operators are unchanged."""
     made = graph.rewrite(lambda op: [replace(op, code="COS")] if op is ABS else [op])
     assert made.ops[0] is NEG
     assert [op.code for op in made.walk_ops()] == ["NEG", "IF", "COS", "SQUARE"]

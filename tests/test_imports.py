@@ -112,7 +112,7 @@ def test_imports_run_one_way(name: str) -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """There is no cycle of imports."""
+    """Imports have no cycle."""
     graph = {name: package_imports(path) for name, path in modules().items()}
     assert list(TopologicalSorter(graph).static_order())
 

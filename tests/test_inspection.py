@@ -36,7 +36,7 @@ def test_schemes_of_models_are_recognized(name: str) -> None:
     assert inspect(ASSETS / f"{name}.tflite").scheme == SCHEMES[name]
 
 
-def test_parts_of_other_schemes_are_called_mixed() -> None:
+def test_models_of_several_schemes_are_called_mixed() -> None:
     m = Build()
     x = m.input([2, 3], dtype="int8", scale=0.1, zero_point=1)
     m.output(*m.op("ABS", m.op("DEQUANTIZE", [x], [[2, 3]], dtype="float32"), [[2, 3]]))
@@ -68,7 +68,7 @@ def test_operators_are_counted_with_their_bytes() -> None:
     assert (found.opset, found.problem, found.description) == (17, "", "a chain")
 
 
-def test_unsupported_operators_have_problems() -> None:
+def test_problems_of_unsupported_operators_are_listed() -> None:
     found = inspect(model("mystery", "ABS"))
     assert found.opset is None
     assert "mystery" in found.problem

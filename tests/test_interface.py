@@ -157,7 +157,7 @@ def test_an_input_is_laid_out_as_asked(
 
 
 def test_an_output_is_laid_out_as_asked() -> None:
-    """The layout of one output is given; the planner chooses the other."""
+    """The layout of one output is given, and the planner chooses the layout of the other output."""
     result = check(build_flattening(), layouts={"flat": ("ab", "ba")})
     assert endpoint_orders(result)[1] == [NCHW, (1, 0)]
 
@@ -208,9 +208,9 @@ def test_inner_tensors_have_their_own_layouts() -> None:
 @pytest.mark.parametrize(
     ("layouts", "message"),
     [
-        ({"hiden": ("NHWC", "NCHW")}, "layout of hiden: .* no such tensor; did you mean hidden?"),
-        ({"zzzzz": ("NHWC", "NCHW")}, "layout of zzzzz: the model has no such tensor$"),
-        ({5: ("NHWC", "NCHW")}, "layout of 5: the model has no such tensor"),
+        ({"hiden": ("NHWC", "NCHW")}, "layout: .* no tensor hiden; did you mean hidden?"),
+        ({"zzzzz": ("NHWC", "NCHW")}, "layout: the model has no tensor zzzzz$"),
+        ({5: ("NHWC", "NCHW")}, "layout: the model has no tensor 5"),
         (
             {"x": ("NHC", "NCH")},
             "layout of x: NHC must have a letter for each of the tensor's 4 axes",
@@ -234,7 +234,7 @@ def test_inner_tensors_have_their_own_layouts() -> None:
         ((), "layouts must be a mapping such as"),
     ],
 )
-def test_layouts_that_do_not_fit_are_refused(layouts: Any, message: str) -> None:
+def test_invalid_layouts_are_refused(layouts: Any, message: str) -> None:
     """The message names the tensor and the reason."""
     with pytest.raises(LayoutError, match=message):
         convert(network(), layouts=layouts)
@@ -249,7 +249,7 @@ def test_error_names_the_first_tensor_that_is_not_made() -> None:
         convert(network(), layouts=layouts)
 
 
-def test_other_io_layouts_are_refused() -> None:
+def test_unknown_io_layouts_are_refused() -> None:
     """The message lists the valid values."""
     with pytest.raises(OptionError, match="io_layout must be auto, tflite or onnx, got 'NCHW'"):
         convert(network(), io_layout="NCHW")  # type: ignore[arg-type]

@@ -358,7 +358,7 @@ def cast_of_layouts() -> bytes:
 
 
 def test_the_same_bytes_are_moved_once() -> None:
-    """The nodes are those that the plan counts; orders with equal bytes differ by a Reshape."""
+    """Orders with equal bytes differ by a Reshape; the plan counts the emitted nodes."""
     asked = {"a": ("NHWC", "NCHW"), "b": ("NHWC", "NCWH"), "c": ("NHWC", "NHWC")}
     layouts = {"x": ("NHWC", "NHWC"), **asked}
     plans: list[Plan] = []
@@ -382,7 +382,7 @@ def test_the_same_bytes_are_moved_once() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_plan_counts_what_is_emitted(seed: int) -> None:
-    """The counted bytes and moves are those of the emitted nodes, for every layout."""
+    """The plan's bytes and moves equal those of the emitted nodes, for every layout."""
     m = Build()
     x = m.input(SHAPE, name="x")
     a = convolve(m, x, 11, "a")

@@ -58,7 +58,7 @@ def _feed(shapes: Mapping[str, tuple[int, ...]], count: int, mask: str) -> dict[
 
 @pytest.mark.parametrize("form", FORMS)
 def test_joined_graph_equals_litert_at_each_length(form: Mapping[str, Any]) -> None:
-    """One graph computes what LiteRT computes with each signature, and other lengths likewise."""
+    """The joined graph computes LiteRT's results for each signature, and for other lengths."""
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - slow to import
 
     data = build_decoder(prefills=PREFILLS, **form)
@@ -181,15 +181,15 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
     ("second", "reason"),
     [
         ({"count": 5}, ""),
-        ({"count": 5, "added": 2}, "must be the same in all signatures"),
+        ({"count": 5, "added": 2}, "must be equal in all signatures, but for one length"),
         ({"count": 5, "code": "MUL"}, "must be the same operator"),
-        ({"count": 5, "size": 4}, "or differ in one length"),
+        ({"count": 5, "size": 4}, "but for one length"),
         ({"count": 5, "name": "v"}, "must have the same inputs and outputs"),
-        ({"count": 5, "other": 3}, "the inputs must have one other length"),
-        ({"count": 5, "width": 6, "key": 9}, "the inputs must have one other length"),
+        ({"count": 5, "other": 3}, "the inputs must differ in one length"),
+        ({"count": 5, "width": 6, "key": 9}, "the inputs must differ in one length"),
     ],
 )
-def test_signatures_with_other_differences_are_not_joined(
+def test_signatures_that_differ_in_more_than_a_length_are_not_joined(
     second: Mapping[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -8,6 +8,7 @@ from dataclasses import MISSING, asdict, fields
 import pytest
 
 from tests.golden.records import Case, assets
+from tests.support.project import ROOT
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.cli.parsers import make_parser
@@ -28,7 +29,7 @@ def test_convert_takes_every_option_with_its_default() -> None:
 
 
 def test_the_docstring_of_convert_describes_every_option() -> None:
-    """The command line has the same descriptions, with the names of its options."""
+    """The command line has the descriptions of the docstring, with the names of its options."""
     described = inspect.getdoc(convert) or ""
     actions = {action.dest: action.help for action in make_parser("convert")._actions}  # noqa: SLF001
     for option in fields(ConversionOptions):
@@ -53,8 +54,8 @@ def test_a_given_option_prevails_over_the_target() -> None:
 
 
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
-def test_tensorrt_target_keeps_its_rules(case: Case) -> None:
-    """The target keeps the rules of TensorRT, in integers; networks of int16 need floats.
+def test_models_for_tensorrt_keep_its_rules(case: Case) -> None:
+    """Models with integers keep the rules of TensorRT; networks of int16 need floats.
 
     TensorRT itself is not run.
     """
@@ -66,6 +67,12 @@ def test_tensorrt_target_keeps_its_rules(case: Case) -> None:
     assert {end.dtype for end in (*result.inputs, *result.outputs)} <= {"float32", "int32", "int64"}
     nodes = {node.op_type for node in result.skeleton.proto.graph.node}
     assert ("QuantizeLinear" in nodes) == case.name.endswith(("_int8.tflite", "_uint8.tflite"))
+
+
+def test_document_lists_the_options_of_each_target() -> None:
+    text = (ROOT / "docs" / "runtimes.md").read_text()
+    for target in TARGETS:
+        assert f"| `{target}` | `{describe_target(target)}` |" in text
 
 
 def test_a_target_is_described_as_on_the_command_line() -> None:

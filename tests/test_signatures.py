@@ -126,12 +126,12 @@ def test_main_graph_without_signature_is_converted(caplog: pytest.LogCaptureFixt
     unary(m, "NEG")
     m.signature("size", *unary(m.subgraph("size"), "ABS"))
     assert names(convert(m.bytes())) == (["NEG_x"], ["NEG_y"])
-    assert "the model has the signatures size; none of them is converted" in caplog.text
+    assert "the model has the signatures size; no signature is converted" in caplog.text
     with pytest.raises(OptionError, match="must be tensor: the model has no signature"):
         convert(m.bytes(), names="signature")
 
 
-def test_signature_options_that_do_not_fit_are_refused() -> None:
+def test_unknown_signatures_and_kinds_of_names_are_refused() -> None:
     with pytest.raises(OptionError, match="minus, same or size, got sise; did you mean size"):
         convert(build_signatures(), signature="sise")
     with pytest.raises(OptionError, match="signature must be minus, same or size, got x"):
@@ -188,9 +188,9 @@ def build_shared_variable(*, initialised: bool) -> bytes:
 
 @pytest.mark.parametrize("initialised", [False, True])
 def test_signatures_share_variables_as_states(*, initialised: bool) -> None:
-    """A variable is an output of the signature that sets it, and an input of the one that reads it.
+    """A variable is an output of one signature and an input of the other.
 
-    Its initial value is computed from all signatures.
+    One signature sets the variable, and the other reads it. Both determine the initial value.
     """
     data = build_shared_variable(initialised=initialised)
     one, two = (convert(data, signature=key, names="signature") for key in ("set", "get"))

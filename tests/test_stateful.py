@@ -54,7 +54,7 @@ def test_error_names_the_missing_onnxruntime(monkeypatch: pytest.MonkeyPatch) ->
         Stateful("sum.onnx")
 
 
-def test_plain_session_starts_anew_each_run() -> None:
+def test_plain_session_starts_from_the_initial_state_each_run() -> None:
     """In a plain session each run starts anew, and the next state is an output."""
     plain = session(build_sum())
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_plain_session_starts_anew_each_run() -> None:
         np.testing.assert_array_equal(after, FIRST + 1)
 
 
-def test_reset_begins_anew() -> None:
+def test_reset_restores_the_initial_state() -> None:
     live = Stateful(session(build_sum()))
     for _ in range(2):
         (y,) = live.run(None, {"x": ONES})

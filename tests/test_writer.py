@@ -177,7 +177,7 @@ def test_long_names_of_inner_tensors_lose_packages() -> None:
     ]
 
 
-def test_names_are_unique() -> None:
+def test_duplicate_names_of_values_get_numbers() -> None:
     """Inputs and outputs keep their names; duplicates of other values get numbers."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="_1")
@@ -420,7 +420,7 @@ def test_external_weights_are_aligned_with_relative_path(
 
 
 @pytest.mark.parametrize("name", ["out.onnx", "out.onnx.data"])
-def test_both_files_are_written_or_none(
+def test_model_and_external_data_are_both_written_or_none(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """If one of the two files cannot be written, neither is."""

@@ -178,8 +178,8 @@ def _join_products(
             for op in find_pairs(graph.ops, g.plan, values, joined):
                 with errors.at(op.place):
                     raise OperatorError(
-                        "ONNX has no QLinear operator for it: quantization must be qoperator-mixed"
-                        " or qdq, or the model be cut before it (outputs)"
+                        "ONNX has no QLinear operator for it: set quantization to qoperator-mixed"
+                        " or qdq, or cut the model before it (outputs)"
                     )
     return joined
 

@@ -185,7 +185,7 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
     for name in layouts:
         if name not in tensors:
             hint = suggest_names(name, tensors)
-            raise LayoutError(f"layout of {name}: the model has no such tensor{hint}")
+            raise LayoutError(f"layout: the model has no tensor {name}{hint}")
     return {tensors[name]: _read_order(tensors[name], pair) for name, pair in layouts.items()}
 
 

@@ -112,7 +112,7 @@ def warn_unconverted(model: Model, key: str | None) -> None:
     """Warn about the signatures that are not converted if none is requested."""
     _, entry = find_signature(model, key)
     if key is None and any(s.subgraph != 0 for s in model.signatures):
-        subject = f"only {entry.key} is" if entry else "none of them is"
+        subject = f"only {entry.key} is" if entry else "no signature is"
         _logger.warning(
             'the model has the signatures %s; %s converted: choose one with signature="NAME"'
             " (--signature NAME on the command line, or all with --signature all -o FOLDER)",

@@ -224,7 +224,7 @@ class _Checker:
             if dtype and parameter.constraint:
                 first = bound.setdefault(parameter.constraint, dtype)
                 if first != dtype:
-                    _refuse(node, f"takes {first} and {dtype} for one type")
+                    _refuse(node, f"must have operands of one type, got {first} and {dtype}")
         return bound
 
     def _find_rule(self, node: Node) -> _Rule:

@@ -86,7 +86,7 @@ def test_refuses_sizes_that_do_not_follow() -> None:
     assert g.nodes[-1].op_type == "Reshape"
 
 
-def test_no_axis_is_no_reduction() -> None:
+def test_reduction_over_no_axis_is_an_identity() -> None:
     g = Builder(17)
     g.reduce("ReduceSum", dynamic_value(g, 3), [], keepdims=True)
     assert [node.op_type for node in g.nodes] == ["Identity"]

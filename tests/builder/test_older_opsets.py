@@ -101,7 +101,7 @@ def test_refuses_operators_of_newer_opsets(text: str, opset: int, message: str) 
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
-def test_integers_equal_litert(code: str) -> None:
+def test_extremes_of_integers_equal_litert_in_opset_9(code: str) -> None:
     check(make_model(f"inputs x: int32[2]\ny: int32[2] = {code}(x, [1, 2])\nreturn y"), opset=9)
 
 
@@ -129,7 +129,7 @@ def test_refuses_forms_of_newer_opsets(node: Node, opset: int, message: str) -> 
 
 
 def test_axes_are_counted_from_the_start() -> None:
-    """The rank is that of a constant, or of a value whose shape is known."""
+    """Negative axes are counted from the start, for values whose rank is known."""
     constant, known = Value(np.ones((2, 3)), DType.FLOAT64), Value()
     nodes = [
         make_node("ReduceMax", constant, axes=[-1]),
@@ -143,7 +143,7 @@ def test_axes_are_counted_from_the_start() -> None:
     ]  # fmt: skip
 
 
-def test_clip_of_other_types_becomes_max_and_min() -> None:
+def test_clip_of_types_but_float32_becomes_max_and_min() -> None:
     """ONNX Runtime's Clip of older opsets takes float32 only."""
     low, high = (Value(np.array(each, np.float64), DType.FLOAT64) for each in (-1, 1))
     clip = make_node("Clip", Value(), low, high)
@@ -234,7 +234,7 @@ def test_unknown_shapes_need_a_newer_opset() -> None:
         lower_nodes([node], 12, {})
 
 
-def test_graphs_inside_are_lowered_and_other_domains_kept() -> None:
+def test_nested_graphs_are_lowered_and_custom_nodes_kept() -> None:
     x, own = Value(), Node("Any", (), (Value(),), {"axis": -1}, "own")
     body = Body(
         "then", (), (make_node("Clip", x, Value(np.zeros(()), DType.FLOAT32), None), own), (), ()

@@ -56,7 +56,7 @@ def model(g: QdqNodes, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
 def test_dequantize_equals_decoded_constants(
     quantization: Quantization, opset: int, order: tuple[int, int], *, folds: bool
 ) -> None:
-    """Every form, of every order of the axes, gives the same numbers as `decode_constant`."""
+    """Every form and every order of the axes gives the numbers of `decode_constant`."""
     g = QdqNodes(opset, opset_is_fixed=True)
     kept = Storage(DType.INT8, quantization, folds=folds)
     x = g.store_constant(DATA.transpose(order), DType.INT8, kept, "x")
@@ -103,9 +103,9 @@ def test_refuses_to_dequantize_without_a_scale() -> None:
 
 
 def test_4_bit_constants_are_stored_as_opset_allows() -> None:
-    """4-bit constants are stored as 4 bits if the opset has the type, otherwise as 8 bits.
+    """4-bit constants are stored as 4 bits if the opset has the type, and as 8 bits otherwise.
 
-    Constants without a scale are not: the operators that read them compute their type.
+    A constant without a scale has the type that the operators need.
     """
     narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
     new, old = QdqNodes(21), QdqNodes(13, opset_is_fixed=True)

@@ -74,7 +74,9 @@ def run_nodes(nodes: list[Node], made: Value, dtype: DType, rank: int = 4) -> tu
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8, DType.FLOAT32])
-def test_copies_are_made_at_load(dtype: DType, axes: Shape, shape: Shape, order: Shape) -> None:
+def test_copies_of_filters_are_made_at_load(
+    dtype: DType, axes: Shape, shape: Shape, order: Shape
+) -> None:
     tensor = make_filters(dtype, axes=axes, shape=shape or ((4, 32, 6, 5) if axes else ()))
     nodes, made, expected = read_constant(tensor, order)
     have, size = run_nodes(nodes, made, dtype)
@@ -97,12 +99,12 @@ def test_padding_has_the_number_of_the_zero_point() -> None:
 @pytest.mark.parametrize(
     ("opset", "forms"), [(11, "fastest"), (17, "canonical")], ids=["opset 11", "canonical"]
 )
-def test_constants_are_whole_for_other_runtimes(opset: int, forms: str) -> None:
+def test_canonical_forms_and_old_opsets_store_whole_constants(opset: int, forms: str) -> None:
     nodes, _, _ = read_constant(make_filters(DType.INT8), (0, 3, 1, 2), opset=opset, forms=forms)
     assert [node.op_type for node in nodes] == ["Identity"]
 
 
-def test_changed_elements_are_stored() -> None:
+def test_copies_with_changed_elements_are_stored_whole() -> None:
     """A pass that scales filters keeps the record of how they were made."""
     tensor = make_filters(DType.FLOAT32)
     scaled = replace(tensor, data=tensor.values * 2)
@@ -110,7 +112,7 @@ def test_changed_elements_are_stored() -> None:
     assert [node.op_type for node in nodes] == ["Identity"]
 
 
-def test_small_constants_are_whole() -> None:
+def test_small_constants_are_stored_whole() -> None:
     w = make_constant("w", np.ones((2, 3, 4, 5), np.int8), Tensor("", (), DType.INT8))
     tensor = assemble_constant("w/copies", shift_filters(w, PLACES, WINDOW), w)
     nodes, _, _ = read_constant(tensor, (0, 3, 1, 2))

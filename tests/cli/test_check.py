@@ -201,7 +201,7 @@ BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
 
 
 @pytest.mark.parametrize(("target", "build"), KEPT)
-def test_kept_rules_have_exit_status_0(
+def test_model_that_keeps_all_rules_has_exit_status_0(
     target: str, build: Callable[[], onnx.ModelProto], tmp_path: Path, capsys: Captured
 ) -> None:
     path = tmp_path / "m.onnx"
@@ -213,7 +213,7 @@ def test_kept_rules_have_exit_status_0(
 
 
 @pytest.mark.parametrize(("target", "build", "line"), BROKEN)
-def test_broken_rules_are_printed_with_exit_status_1(
+def test_model_that_breaks_rules_has_exit_status_1(
     target: str,
     build: Callable[[], onnx.ModelProto],
     line: str,

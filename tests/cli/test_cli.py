@@ -84,7 +84,7 @@ def test_summary_lists_layouts_nodes_and_size(model: str, capsys: Captured) -> N
         "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
         "output  flat   float32  TFLite [2, 385] 01         ONNX [2, 385] 01",
         "3 nodes, 3,080 bytes moved by 1 Transpose, opset 17",
-        "layouts differ where this saves a Transpose; --io-layout tflite keeps the file's",
+        "layouts differ to save a Transpose; --io-layout tflite keeps the file's",
         f"wrote out.onnx, {size:,} bytes",
     ]
     assert onnx.load("out.onnx") == convert(model).model
@@ -200,7 +200,7 @@ def test_verify_prints_the_largest_difference_of_each_output(model: str, capsys:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_difference_has_exit_status_2(
+def test_verification_with_a_difference_has_exit_status_2(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, *, quiet: bool
 ) -> None:
     """A difference gives exit status 2; the file is written, so that the user can inspect it."""
@@ -255,7 +255,7 @@ def test_ops_prints_a_row_for_each_operator(capsys: Captured) -> None:
     assert [[each["operator"], each["category"]] for each in facts] == rows
 
 
-def test_ops_is_no_file(model: str, capsys: Captured) -> None:
+def test_word_ops_is_the_command_and_not_a_file(model: str, capsys: Captured) -> None:
     """The word ops is the command, even if a model file has this name."""
     os.rename(model, "ops")
     assert main(["ops"]) == 0
@@ -372,7 +372,7 @@ def test_error_is_one_paragraph_that_names_the_model(
             '{"x": ["NWC", "NCW"]}',
             "layout of x: NWC must have a letter for each of the tensor's 4 axes",
         ),
-        ('{"imag": ["NHWC", "NCHW"]}', "no such tensor; did you mean image?"),
+        ('{"imag": ["NHWC", "NCHW"]}', "no tensor imag; did you mean image?"),
         ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x must be given once"),
     ],
 )
@@ -385,7 +385,7 @@ def test_errors_of_layout_files_name_file_or_tensor(
     assert message in expect_failure(capsys, words)
 
 
-def test_the_model_is_named_once(
+def test_error_names_the_model_once(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of the model is not repeated, even if the message itself contains the name."""
@@ -426,7 +426,9 @@ def test_an_error_of_verifying_leaves_no_file(
     assert "must be converted from this TFLite model" in expect_failure(capsys, ["--verify", model])
 
 
-def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exception_is_one_line(
+    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unexpected exception is one line; -v prints the traceback."""
 
     def fail(*_: Any, **__: Any) -> None:
@@ -462,7 +464,7 @@ def test_interrupt_has_exit_status_130(
     ("words", "status"),
     [(["ops"], 0), (["--version"], 0), (["none.tflite"], 1), (["--no"], 1), (["-q", "m"], 0)],
 )
-def test_the_module_is_the_program(
+def test_python_module_runs_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], status: int
 ) -> None:
     """`python -m tflite2onnx` has the exit status and the messages of tflite2onnx."""

@@ -45,7 +45,9 @@ def list_names(path: str = "model.onnx") -> tuple[list[str], list[str], list[str
         (["--inputs=positive", "--rename=positive=p", "--rename=y=q"], (["p"], ["q"], ["Conv"])),
     ],
 )
-def test_part_has_operators_between_its_ends(words: list[str], want: tuple[list[str], ...]) -> None:
+def test_part_has_operators_between_its_inputs_and_outputs(
+    words: list[str], want: tuple[list[str], ...]
+) -> None:
     """The model has the named inputs and outputs, and only the operators between them."""
     assert main(["model.tflite", *words, "--verify"]) == 0
     inputs, outputs, nodes = list_names()
@@ -130,7 +132,9 @@ def test_verify_reads_where_the_model_was_cut(capsys: Captured) -> None:
         ),
     ],
 )
-def test_bad_values_are_one_line_of_error(capsys: Captured, words: list[str], message: str) -> None:
+def test_wrong_names_of_tensors_are_one_line_of_error(
+    capsys: Captured, words: list[str], message: str
+) -> None:
     """The error is one line, and nothing is written."""
     before = sorted(Path.cwd().iterdir())
     assert main(["model.tflite", *words]) == 1
@@ -141,7 +145,7 @@ def test_bad_values_are_one_line_of_error(capsys: Captured, words: list[str], me
     assert sorted(Path.cwd().iterdir()) == before
 
 
-def test_a_bundle_is_not_cut(capsys: Captured) -> None:
+def test_cutting_a_bundle_is_refused(capsys: Captured) -> None:
     assert main(["a.task", "--outputs", "y"]) == 1
     assert capsys.readouterr().err == (
         "tflite2onnx: a.task: --outputs must be given for one model, got a bundle\n"

@@ -102,7 +102,7 @@ def test_all_weights_are_external_beyond_the_limit(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("taken", ["model.onnx", "model.onnx.data"])
-def test_both_files_are_written_or_none(capsys: Captured, taken: str) -> None:
+def test_model_and_second_file_are_both_written_or_none(capsys: Captured, taken: str) -> None:
     """If one of the two files cannot be written, the other file is not written."""
     Path(taken).mkdir()
     assert main(["model.tflite", "--external-data"]) == 1
@@ -110,7 +110,7 @@ def test_both_files_are_written_or_none(capsys: Captured, taken: str) -> None:
     assert {path.name for path in Path().iterdir()} == {"model.tflite", taken}
 
 
-def test_the_second_file_is_not_the_model(capsys: Captured) -> None:
+def test_second_file_never_replaces_the_tflite_model(capsys: Captured) -> None:
     Path("model.tflite").rename("a.onnx.data")
     assert main(["a.onnx.data", "a.onnx", "--external-data"]) == 1
     assert "cannot write a.onnx.data: it is the TFLite model" in capsys.readouterr().err

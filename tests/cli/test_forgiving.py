@@ -115,7 +115,7 @@ def test_refuses_standard_input_among_several_models(capsys: Captured) -> None:
     assert not Path("out").exists()
 
 
-def test_other_commands_read_standard_input() -> None:
+def test_inspect_and_verify_read_standard_input() -> None:
     """`inspect` and `verify` read a model, an ONNX model or a bundle from stdin."""
     model, bundle = chain("NEG"), archive({"a.tflite": chain("ABS")})
     converted = convert(model).skeleton.serialize()
@@ -235,7 +235,7 @@ def test_completion_knows_commands_options_and_files(words: list[str], want: str
 
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh", "fish"])
-def test_other_shells_have_completion(capsys: Captured, shell: str) -> None:
+def test_zsh_tcsh_and_fish_have_completion(capsys: Captured, shell: str) -> None:
     assert main(["completion", shell]) == 0
     assert "io-layout" in capsys.readouterr().out
 
@@ -328,7 +328,7 @@ def test_messages_of_litert_are_hidden(*, quiet: bool) -> None:
     assert bool(done.stdout) != quiet
 
 
-def test_other_lines_are_kept(capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_litert_are_not_hidden(capfd: pytest.CaptureFixture[str]) -> None:
     from tflite2onnx.cli.standard_streams import hide_information  # noqa: PLC0415 - one test
 
     with hide_information(hidden=True):
@@ -361,7 +361,7 @@ def test_interrupt_while_modules_load_is_one_line(package: str, words: list[str]
     assert (process.returncode, out, err) == (130, b"", b"tflite2onnx: interrupted\n")
 
 
-def test_a_library_leaves_interrupts_alone() -> None:
+def test_library_does_not_change_the_handler_of_interrupts() -> None:
     """Only the program changes the handler of SIGINT, not the library."""
     code = "import signal, tflite2onnx; print(signal.getsignal(2) is signal.default_int_handler)"
     done = subprocess.run(

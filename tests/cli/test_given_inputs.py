@@ -134,7 +134,7 @@ def test_samples_option_takes_fewer_or_repeats(capsys: Captured, data: Array) ->
     assert verify("model.tflite", inputs={"x": data[0].astype(np.float64)}) == report
 
 
-def test_single_sample_joins_each_sample_of_others(capsys: Captured) -> None:
+def test_single_sample_is_repeated_for_each_sample_of_other_inputs(capsys: Captured) -> None:
     """A single sample is combined with each sample of other inputs; other counts are errors."""
     m = Build()
     m.output(*m.op("ADD", [m.input([1, 2], name="a"), m.input([1, 2], name="b")], [[1, 2]]))
@@ -161,7 +161,7 @@ def test_each_picture_of_a_folder_is_a_sample(words: list[str]) -> None:
 
 
 def test_convert_verifies_with_given_data(capsys: Captured) -> None:
-    """`convert --verify` takes the data, too; --seed and --samples apply to several models."""
+    """`convert --verify` takes `--input`; `--seed` and `--samples` apply to several models."""
     words = ["model.tflite", "m.onnx", "--verify", "--input", "x=arrays"]
     assert main([*words, "--samples", "3"]) == 0
     assert "ONNX Runtime on 3 samples" in capsys.readouterr().out
@@ -299,7 +299,9 @@ def test_integers_must_fit_the_type_of_the_input(capsys: Captured) -> None:
         (["verify", "pictures.tflite", "--image", "a.task"], "cannot read a.task: "),
     ],
 )
-def test_errors_are_one_line_and_no_file(capsys: Captured, words: list[str], message: str) -> None:
+def test_wrong_inputs_are_one_line_of_error_and_no_file(
+    capsys: Captured, words: list[str], message: str
+) -> None:
     """The error is one line, and nothing is written."""
     np.save("p.npy", np.zeros((1, 5, 7, 3), np.float32))
     assert message in expect_complaint(capsys, *words)

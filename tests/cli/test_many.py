@@ -157,7 +157,7 @@ def test_runtime_crash_fails_one_model(capsys: Captured, monkeypatch: pytest.Mon
     assert main(["models", "-o", "out", "--verify"]) == 1
     assert list_written() == WANT - {"a.onnx"}
     err = capsys.readouterr().err
-    assert "models/a.tflite: its process ended with exit status -9" in err
+    assert "a.tflite: LiteRT or ONNX Runtime crashed: the process had the exit status -9" in err
 
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
@@ -178,7 +178,7 @@ def test_unexpected_exception_fails_one_model(
     assert ("Traceback" in err) == bool(verbose)
 
 
-def test_notes_say_of_which_model(capsys: Captured) -> None:
+def test_warnings_name_the_model(capsys: Captured) -> None:
     """Log messages start with the name of the model if there are several models."""
     from tests.test_signatures import build_signatures  # noqa: PLC0415 - which has tests of its own
 
@@ -258,7 +258,9 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         (["models", "--opset", "5", "-o", "out"], "opset must be 9 to"),
     ],
 )
-def test_errors_are_one_line_and_no_file(capsys: Captured, words: list[str], message: str) -> None:
+def test_wrong_arguments_are_one_line_of_error_and_no_file(
+    capsys: Captured, words: list[str], message: str
+) -> None:
     """The error is one line, and nothing is written."""
     for name in ("other", "nested/a", "empty"):
         Path(name).mkdir(parents=True)

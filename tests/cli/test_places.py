@@ -39,7 +39,7 @@ def test_output_has_the_given_path(output: str | None, folder: bool, parts: Sequ
     assert Path(job.output) == Path(*parts)
 
 
-def test_a_bundle_needs_a_folder() -> None:
+def test_bundle_needs_an_output_folder() -> None:
     with pytest.raises(OptionError, match="must be given, as -o FOLDER"):
         place_one(STANDARD, None, folder=False, data=make_bundle())
     with pytest.raises(ConversionError, match=r"out\.onnx"):

@@ -47,7 +47,7 @@ def test_each_signature_becomes_its_own_file(capsys: Captured) -> None:
 
 
 def test_failure_of_one_signature_writes_none(capsys: Captured) -> None:
-    """Names of signatures become valid file names; a failure stops the others."""
+    """If the conversion of a signature fails, no file is written for any signature."""
     m = Build()
     m.signature("a/b", *unary(m, "NEG"))
     m.signature("A b", *unary(m.subgraph("second"), "ABS"))
@@ -76,8 +76,8 @@ def test_only_models_with_signatures_have_a_folder() -> None:
     assert list_written() == {"plain.onnx", *files}
 
 
-def test_bundle_among_others_converts_all_signatures() -> None:
-    """Of a bundle all signatures are converted in any case."""
+def test_all_signatures_of_a_bundle_among_models_are_converted() -> None:
+    """With other models on the command line all signatures of a bundle are converted."""
     words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 0
     files = {f"several/{key}.onnx" for key in ("minus", "same", "size")}
@@ -120,7 +120,9 @@ def test_model_without_signature_keeps_tensor_names(capsys: Captured) -> None:
         ),
     ],
 )
-def test_errors_are_one_line_and_no_file(capsys: Captured, words: list[str], message: str) -> None:
+def test_wrong_signatures_are_one_line_of_error_and_no_file(
+    capsys: Captured, words: list[str], message: str
+) -> None:
     """The error is one line, and nothing is written."""
     assert main([*words, "--signature", "all"]) == 1
     err = capsys.readouterr().err

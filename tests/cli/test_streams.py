@@ -41,7 +41,9 @@ def test_closed_pipe_prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Cap
     assert capsys.readouterr().err == ""
 
 
-def test_full_stdout_is_told_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_failing_stdout_is_reported_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     """An error while writing to stdout is reported on stderr."""
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)

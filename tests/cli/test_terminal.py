@@ -54,7 +54,7 @@ def _read_bytes(descriptor: int) -> bytes:
     [
         (["inspect", "keywords_int8"], "serving_default_input:0  1     no: RESHAPE (operator 0,"),
         (["keywords_int8"], "        ONNX [1, 10, 49] NCW  scale 0.0323370025, zero point -2"),
-        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], "    tensor"),
+        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], f"    {'n' * 50}"),
     ],
 )
 def test_lines_fit_the_width_of_the_terminal(words: Sequence[str], line: str) -> None:
@@ -65,7 +65,7 @@ def test_lines_fit_the_width_of_the_terminal(words: Sequence[str], line: str) ->
     assert all(len(each) <= WIDTH or " " not in each.strip() for each in lines), lines
 
 
-def test_paths_are_whole() -> None:
+def test_paths_wider_than_the_terminal_are_not_broken() -> None:
     """A path that is wider than the terminal has a line of its own, which is not broken."""
     folder = Path("models", "of_" + "a_long_name_" * 6)
     folder.mkdir(parents=True)
@@ -77,7 +77,7 @@ def test_paths_are_whole() -> None:
     assert written.startswith("    out")
 
 
-def test_a_pipe_has_no_limit(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_on_a_pipe_are_not_broken(capfd: pytest.CaptureFixture[str]) -> None:
     """Each row is one line for other programs."""
     words = [sys.executable, "-m", "tflite2onnx", "inspect", str(ASSETS / "keywords_int8.tflite")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "40"}

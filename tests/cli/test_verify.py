@@ -82,7 +82,7 @@ def test_wrong_conversion_names_the_first_wrong_tensor(model: str, capsys: Captu
     first, last = err.splitlines()
     assert "model.tflite: output soft: its difference must be" in first
     assert last.startswith(
-        "tflite2onnx: model.tflite: the first tensor that differs is that of CONV_2D"
+        "tflite2onnx: model.tflite: the first tensor that differs is the output of CONV_2D"
         " (operator 2, last)"
         ": on LiteRT's own inputs its difference must be"
     )
@@ -110,7 +110,9 @@ def test_long_lists_are_truncated() -> None:
     ]
 
 
-def test_only_outputs_of_other_converters_are_compared(model: str, capsys: Captured) -> None:
+def test_models_of_other_converters_are_compared_by_outputs_only(
+    model: str, capsys: Captured
+) -> None:
     """For a model from another converter only the outputs are compared."""
     result = convert(model)
 
@@ -250,7 +252,7 @@ def test_metadata_normalise_pixels_before_quantization(
 
 
 @pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
-def test_refuses_normalisation_that_does_not_fit(
+def test_refuses_normalisation_for_other_channels(
     monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any
 ) -> None:
     """Metadata for another number of channels, and a deviation of 0, are errors."""

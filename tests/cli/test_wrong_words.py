@@ -98,7 +98,7 @@ def test_output_of_a_bundle_must_be_a_folder(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("words", [["new/"], ["-o", "new/"], ["-o", "new"]])
 def test_output_without_extension_is_a_new_folder(words: list[str]) -> None:
-    """An output that ends in a slash is a folder, and one of -o without .onnx too."""
+    """An output that ends in a slash is a folder, and so is `-o` without the extension .onnx."""
     assert main(["plain.tflite", *words]) == 0
     assert Path("new/plain.onnx").is_file()
 
@@ -128,7 +128,9 @@ def test_standard_input_is_named_model(output: str, monkeypatch: pytest.MonkeyPa
         ({"activations": "uint8", "quantization": "float"}, "activations must be auto with"),
     ],
 )
-def test_refuses_values_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
+def test_refuses_values_of_wrong_types_and_contradictions(
+    options: dict[str, Any], reason: str
+) -> None:
     """Values that look like others are refused, and values that contradict each other."""
     with pytest.raises(OptionError, match=reason):
         convert(build_named(), **options)
@@ -170,7 +172,7 @@ def test_refuses_empty_names_of_files(words: list[str], capsys: Captured) -> Non
 
 
 def test_only_the_model_is_required(capsys: Captured) -> None:
-    """Only the model is required."""
+    """The command `verify` needs the TFLite model only."""
     with pytest.raises(SystemExit, match="1"):
         main([])
     required = "the following arguments are required: MODEL.tflite;"
@@ -192,7 +194,7 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
         ("--quantization qoperator --float16", "qoperator must be given without float16"),
         ("--quantization qoperator --weights adaptive", "weights must be auto, int8 or uint8 with"),
         ("--float16-io", "float16_io must be given with float16"),
-        ("--batch 2 --preprocess", "preprocess must be given without batch: it is for one picture"),
+        ("--batch 2 --preprocess", "preprocess must be given without batch: a model with"),
         ("--static --batch n", "static must not be set with the names of dynamic sizes"),
         ("--parts", "--parts must be given with --preprocess or --postprocess"),
         ("--seed 0", "--seed must be given with --verify or --report"),
@@ -201,13 +203,13 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
     ],
 )
 def test_refuses_options_without_effect(words: str, reason: str, capsys: Captured) -> None:
-    """Two options of which one would have no effect."""
+    """Two options are refused together if one would have no effect."""
     assert reason in expect_complaint(capsys, "plain.tflite", *words.split())
 
 
 @pytest.mark.parametrize("words", ["", "--weights auto", "--io-type float --target tensorrt"])
 def test_target_does_not_contradict_float_quantization(words: str) -> None:
-    """The default target sets weights, which a model of floats has none of."""
+    """The default target sets `weights`, which has no effect on a model of floats."""
     assert main(["plain.tflite", "-q", "--quantization", "float", *words.split()]) == 0
 
 
@@ -228,7 +230,7 @@ def build_window() -> Build:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "layouts differ where this saves a Transpose; --io-layout tflite keeps"),
+        ("", "layouts differ to save a Transpose; --io-layout tflite keeps"),
         ("--io-layout tflite", ""),
         ("--shape x=1,h,w,3", "inputs of dynamic sizes keep their layout; --io-layout onnx"),
         ("--shape x=1,h,w,3 --io-layout onnx", ""),

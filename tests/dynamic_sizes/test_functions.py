@@ -94,7 +94,7 @@ def test_slices_that_the_file_declares_too_small_equal_litert(axis: int) -> None
 @pytest.mark.parametrize("regular", [False, True])
 @pytest.mark.parametrize("background", [0, 1])
 def test_detections_of_unknown_sizes_equal_litert(*, regular: bool, background: int) -> None:
-    """The operator requires a batch of 1 and anchors of 4 numbers; the other sizes are dynamic."""
+    """The batch must be 1 and anchors have 4 numbers; all remaining sizes are dynamic."""
     m = Build()
     inputs = [m.input([None] * rank) for rank in (3, 3, 2)]
     options = {

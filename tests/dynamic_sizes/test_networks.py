@@ -76,7 +76,7 @@ def test_networks_equal_litert_at_all_sizes(name: str, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers_equal_litert_at_any_batch_and_time(cell: str) -> None:
-    """LiteRT's converter has no LSTM with a dynamic batch; the loop is the same."""
+    """The layers are loops, because LiteRT's converter has no LSTM with a dynamic batch."""
     form = Keras(cell, batch=None, dynamic=True)
     data, generator = form.model().bytes(), np.random.default_rng(0)
     cases = [

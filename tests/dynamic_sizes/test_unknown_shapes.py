@@ -45,7 +45,7 @@ def test_tensor_of_unknown_rank_is_recognized() -> None:
 
 
 def test_file_without_rank_fields_has_only_known_ranks() -> None:
-    """Files of before 2021 say of no tensor that it has a rank: what they declare is believed."""
+    """Files of before 2021 have no field for the rank: all declared ranks are believed."""
     m = Build()
     m.output(*m.op("ABS", [unranked_input(m)], [m.tensor(UNKNOWN)]))
     assert not any(t.is_unranked for t in read_model(m.bytes()).graphs[0].tensors)
@@ -123,7 +123,7 @@ def test_inputs_of_unknown_rank_take_the_given_shape(
 def test_inputs_of_unknown_rank_are_scalars_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """LiteRT takes them for scalars; the user is told how to say something else."""
+    """LiteRT takes inputs without a rank for scalars; a warning names the option `--shape`."""
     m = Build()
     m.output(*m.op("ADD", [unranked_input(m), m.constant(draw(2))], [[2]]))
     path = tmp_path / "model.tflite"
@@ -147,9 +147,10 @@ def declare(path: Path, declaration: str) -> bytes:
 @pytest.mark.parametrize("name", test_networks.SIZES)
 @pytest.mark.parametrize("declaration", ["unknown rank", "dynamic"])
 def test_networks_of_undeclared_shapes_equal_litert(name: str, declaration: str) -> None:
-    """No computed tensor has a true shape, in sub-graphs neither, as in files of TensorFlow 1.
+    """No computed tensor has a declared shape, as in files of TensorFlow 1.
 
-    LiteRT itself makes NaN of a transformer without declared shapes for a sequence of one word.
+    LiteRT itself returns NaN for a transformer without declared shapes and a sequence of one
+    word.
     """
     data = declare(test_networks.MODELS / f"{name}.tflite", declaration)
     shapes = [s for s in test_networks.SIZES[name] if (name, s) != ("transformer", (1, 1))]

@@ -136,7 +136,7 @@ def test_campaign_of_one_set_damages_only_that_set() -> None:
         (lambda _: os._exit(3), "^\\n"),
     ],
 )
-def test_new_child_replaces_one_that_died(function: Any, reason: str, tmp_path: Path) -> None:
+def test_new_process_replaces_a_crashed_process(function: Any, reason: str, tmp_path: Path) -> None:
     """After a child has died the next request gets a new child."""
     child = Child(lambda x: function(x) if x else "alive", Limits(seconds=1), tmp_path / "log")
     assert child.call(0) == "alive"
@@ -185,7 +185,7 @@ def test_exceptions_leftovers_and_invalid_models_are_faults(
 def test_files_too_large_for_the_fuzzer_are_no_faults(
     number: int, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The limit of file sizes is that of the fuzzer; other errors of the output are faults."""
+    """An output above the fuzzer's limit of file sizes is no fault; other errors are."""
 
     def fail(*_: object, **__: object) -> None:
         raise OutputError("cannot write") from OSError(number, "as ordered")
@@ -246,7 +246,7 @@ def test_difference_without_known_reason_is_a_fault(
     "options", [{"quantization": "float"}, {"target": "tensorrt"}, {"float16": True}]
 )
 def test_changed_types_are_not_compared(options: dict[str, Any], judge: Judge) -> None:
-    """The inputs of the model may have other types than those of LiteRT."""
+    """Results are not compared if the inputs of the model have other types than LiteRT's."""
     m = Build()
     x = m.input([3], dtype="int16", scale=0.5)
     m.output(*m.op("NEG", [x], [m.tensor([3], dtype="int16", scale=0.5)]))

@@ -133,7 +133,7 @@ def test_small_files_are_refused_in_little_memory(tmp_path: Path) -> None:
 
 
 def test_range_with_too_small_step_is_refused() -> None:
-    """A step so small that numpy warns of it is no error."""
+    """A step that is too small is refused, and numpy's warning is no error."""
     m = Build()
     bounds = [m.constant(np.array(each, np.float32)) for each in (0, 1e30, 1e-30)]
     (y,) = m.op("RANGE", bounds, [[3]])

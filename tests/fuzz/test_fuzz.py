@@ -61,7 +61,7 @@ def save_models(where: Path, models: dict[str, bytes]) -> list[Path]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_undamaged_models_are_converted(name: str) -> None:
-    """The undamaged models are converted; else damage would show nothing."""
+    """Damage shows faults only if the undamaged models are converted."""
     if name == "custom":
         with pytest.raises(UnsupportedOperators, match="2 operators"):
             convert(MODELS[name]())
@@ -89,7 +89,7 @@ def test_truncated_models_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_does_the_same_damage() -> None:
-    """A seed always makes the same damage, so that faults can be reproduced."""
+    """A seed always makes the same damage, so that a fault can be reproduced."""
     data = MODELS["axes"]()
     mutants = [mutate(data, seed) for seed in range(30)]
     assert mutants == [mutate(data, seed) for seed in range(30)]
@@ -98,7 +98,7 @@ def test_the_same_seed_does_the_same_damage() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", MODELS)
-def test_operators_with_other_operands_convert_or_are_refused(name: str) -> None:
+def test_operators_with_missing_or_extra_operands_convert_or_are_refused(name: str) -> None:
     """Operators with no, missing and extra operands are converted or refused."""
     model = schema.ModelT.InitFromPackedBuf(MODELS[name]())
     for operator in (op for graph in model.subgraphs for op in graph.operators):

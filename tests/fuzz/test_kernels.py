@@ -105,7 +105,7 @@ def test_int16_gelu_with_a_zero_point_is_undefined(zero_point: int, *, is_undefi
 
 @pytest.mark.parametrize(("scale", "is_undefined"), [(1e-3, False), (1.0, True)])
 def test_reduce_prod_with_large_scale_is_undefined(scale: float, *, is_undefined: bool) -> None:
-    """Of 3 elements, each up to 128 steps."""
+    """The product has 3 elements, each of up to 128 steps."""
     m = Build()
     axes = m.constant(np.array([0], np.int32))
     y = m.tensor([], dtype="int8", scale=1.0)
@@ -159,7 +159,9 @@ def test_comparisons_with_scales_above_1_are_undefined(scale: float, *, is_undef
 
 
 @pytest.mark.parametrize(("code", "is_undefined"), [("DEQUANTIZE", False), ("ABS", True)])
-def test_only_dequantize_is_defined_for_scales_of_an_axis(code: str, *, is_undefined: bool) -> None:
+def test_kernels_but_dequantize_are_undefined_for_several_scales(
+    code: str, *, is_undefined: bool
+) -> None:
     m = Build()
     x = m.constant(np.ones(3, np.int8), scale=[0.5, 0.25, 0.125])
     output = m.tensor([3]) if code == "DEQUANTIZE" else m.tensor([3], dtype="int8", scale=0.5)
@@ -222,7 +224,7 @@ def test_cancellation_in_gelu_is_found(x: list[float], *, cancels: bool) -> None
 
 @pytest.mark.parametrize(("size", "is_undefined"), [(1, True), (2, False)])
 def test_single_computed_number_in_gelu_is_undefined(size: int, *, is_undefined: bool) -> None:
-    """A single number may be below -2; of several numbers others have larger results."""
+    """A single number may be below -2; of several numbers some have larger results."""
     m = Build()
     (x,) = m.op("FLOOR", [m.input([size])], [[size]])
     m.output(*m.op("GELU", [x], [[size]], approximate=False))
@@ -239,14 +241,14 @@ def test_jumps_at_limits_of_functions_are_amplifiers(code: str, amplifier: str) 
 
 
 def test_steps_of_computed_operands_are_amplified() -> None:
-    """Of computed operands, not of inputs."""
+    """Only steps of computed operands are amplified, because inputs are equal."""
     assert find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1), twice=True)) == "EXP"
     assert not find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1)))
     assert not find_amplifiers(build_unary("NEG", "int8", (0.1, 0.1), twice=True))
 
 
 def test_rounding_of_float_data_is_amplified() -> None:
-    """Of float data that LiteRT rounds to multiply them by integers."""
+    """LiteRT rounds float data before it multiplies them by integers."""
     for scale, function, amplifier in (
         (0.5, "NONE", "RSQRT"),
         (None, "NONE", ""),
@@ -261,8 +263,8 @@ def test_rounding_of_float_data_is_amplified() -> None:
         assert find_amplifiers(m.bytes()) == amplifier
 
 
-def test_bounds_are_those_of_operators_in_the_file() -> None:
-    """Of the operators in the file, for its element types."""
+def test_bounds_follow_from_the_operators_in_the_file() -> None:
+    """A bound is the bound of an operator of the file for its element type."""
     own = Bound(1e-4, 1)
     assert bound_of_file(build_unary("NEG", "int8", (0.1, 0.1)), own) == own
     assert bound_of_file(build_unary("LOGISTIC", "int8", (1.0, 1 / 64)), own).steps == 48

@@ -46,7 +46,7 @@ def test_no_integer_product_may_saturate(case: Case) -> None:
 
 
 @MODELS
-def test_numbers_equal_litert(case: Case) -> None:
+def test_recorded_models_equal_litert(case: Case) -> None:
     check_numbers(case)
 
 
@@ -224,7 +224,7 @@ def test_changes_of_cost_are_worse_or_better(
     assert COSTLY.changes(now) == (worse, better)
 
 
-def test_another_error_is_worse_and_no_error_is_better() -> None:
+def test_changed_error_is_worse_and_a_lost_error_is_better() -> None:
     error = Record("digest", "LayoutError")
     assert error.changes(error) == ([], [])
     assert error.changes(COSTLY) == ([], ["LayoutError before, converted now"])

@@ -65,5 +65,5 @@ def test_folder_of_the_zoo_has_models() -> None:
         for name, check in list_checks(case)
     ],
 )
-def test_model_keeps_to_its_record_or_equals_litert(case: Case, check: Check) -> None:
+def test_model_equals_litert_as_closely_as_recorded(case: Case, check: Check) -> None:
     check(case)

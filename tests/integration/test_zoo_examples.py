@@ -27,7 +27,7 @@ YOLO = [case.path for case in zoo() if "yolov8" in case.name.lower() and "obb" n
 
 
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False)))
-def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
+def test_landmarks_equal_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
     """Landmarks equal LiteRT's to a tenth of a pixel, on a drawn face and on noise."""
     detector, mesh = pipeline
     picture = FACES.draw_face()
@@ -46,7 +46,7 @@ def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path
 
 
 @pytest.mark.parametrize("detector", FOUND[0])
-def test_faces_are_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
+def test_face_boxes_equal_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
     """Boxes from a bundle equal MediaPipe's algorithm with LiteRT to a hundredth of a pixel."""
     bundle = tmp_path / "face.task"
     with zipfile.ZipFile(bundle, "w") as archive:
@@ -66,7 +66,7 @@ def test_faces_are_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", YOLO)
 def test_yolo_is_decoded_as_documented(path: Path) -> None:
-    """Boxes are those of a reference in numpy on the network's own outputs."""
+    """The boxes equal a reference in numpy that decodes the outputs of the network."""
     result = convert(path, preprocess=True, postprocess="threshold=0.01")
     picture = FACES.draw_face()
     prepared = run_model(result.parts["preprocessing"], {"image": picture})

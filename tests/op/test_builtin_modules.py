@@ -25,9 +25,11 @@ def test_no_operator_is_listed_twice() -> None:
     assert len(codes) == len(set(codes)) == len(OPERATORS)
 
 
-def test_missing_entry_of_an_operator_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_without_an_entry_in_the_table_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(MODULE_OF, CONCAT, MODULE_OF[CONCAT].replace("TILE ", ""))
-    reason = f'TILE must be listed in .*, got no entry: add it to the line "{CONCAT}"'
+    reason = f"TILE must be listed in .* for {CONCAT}, got no entry: run python scripts/"
     with pytest.raises(RegistrationError, match=reason):
         check_module_table()
 

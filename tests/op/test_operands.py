@@ -95,6 +95,6 @@ def test_shapes_follow_from_inputs(
     assert infer_shapes(declared, make_op(operands)) == shapes
 
 
-def test_refuses_declarations_of_other_form() -> None:
+def test_refuses_malformed_declarations() -> None:
     with pytest.raises(ValueError, match="an operand must be a type, marks and axes"):
         verify_operands("float32 (2)", make_op("float32 2 -> bool"))

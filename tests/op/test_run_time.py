@@ -182,7 +182,7 @@ def test_integer_reductions_over_computed_axes_equal_litert() -> None:
 
 
 def test_rank_of_a_reduction_follows_from_one_axis() -> None:
-    """It follows from one computed axis; of several, one may be listed twice."""
+    """One computed axis determines the rank; several computed axes may contain an axis twice."""
     check_with_inputs("SUM", [DATA, [2]], None, keep_dims=False)
     check_with_inputs("SUM", [DATA, [2, -2]], [None, None, None], keep_dims=False)
     with pytest.raises(ConversionError, match="must have 2 to 3 axes, got 4"):

@@ -145,7 +145,7 @@ def build_case(code: str, kind: str, choice: dict[str, Any]) -> ChangeableModel:
 @pytest.mark.parametrize(
     ("code", "kind", "choice", "change", "reason"), CASES, ids=[f"{c[0]} {c[-1]}" for c in CASES]
 )
-def test_refuses_files_that_kernels_read_in_another_way(
+def test_refuses_operators_whose_bytes_kernels_misread(
     code: str, kind: str, choice: dict[str, Any], change: Change, reason: str
 ) -> None:
     model = build_case(code, kind, choice)

@@ -61,7 +61,7 @@ def test_kept_operator_has_attributes_inputs_and_types() -> None:
 @pytest.mark.parametrize(
     "options", [b"\x01\x02\x03", {"nested": {"a": 1}}, {"mixed": [1, "a"]}, {"empty": []}]
 )
-def test_options_of_other_types_become_one_attribute(options: Any) -> None:
+def test_options_with_bytes_or_nested_values_become_one_attribute(options: Any) -> None:
     (attribute,) = convert_custom_node(model("Mystery", options)).attribute
     assert attribute.name == "custom_options"
     assert isinstance(options, dict) or attribute.s == options

@@ -109,8 +109,10 @@ EACH = pytest.mark.parametrize(("data", "expected"), NETWORKS.values(), ids=NETW
 
 @EACH
 @pytest.mark.parametrize("wide", [False, True])
-def test_both_branches_equal_litert(data: bytes, expected: int, *, wide: bool) -> None:
-    """Both branches compute the numbers of LiteRT, whatever the processor."""
+def test_branches_with_and_without_wide_blocks_equal_litert(
+    data: bytes, expected: int, *, wide: bool
+) -> None:
+    """The branch for blocks of 16 channels and the branch for 8 give LiteRT's numbers."""
     result = check(data, convert=partial(force, wide=wide), tolerance=1e-4)
     assert count_ifs(result.model) == expected
 
@@ -200,7 +202,7 @@ def slice_channels() -> bytes:
     "data",
     [three_groups_that_end(), three_groups_between_others(), large_windows(), slice_channels()],
 )
-def test_other_convolutions_get_no_if_node(data: bytes) -> None:
+def test_convolutions_that_gain_no_blocks_get_no_if_node(data: bytes) -> None:
     assert not count_ifs(check(data, tolerance=1e-4, random_layouts=()).model)
 
 
@@ -208,5 +210,5 @@ def test_other_convolutions_get_no_if_node(data: bytes) -> None:
     "options",
     [{"forms": "canonical"}, {"weights": "int8"}, {"target": "tvm"}, {"float16": True}],
 )
-def test_other_options_give_no_if_node(options: dict[str, Any]) -> None:
+def test_options_for_one_processor_give_no_if_node(options: dict[str, Any]) -> None:
     assert not count_ifs(convert(groups(32, 8), **options).model)

@@ -400,7 +400,7 @@ def test_loop_with_a_growing_variable_equals_litert() -> None:
 def test_declared_channels_count_if_channels_are_dynamic(
     code: str, channels: int, filters: tuple[int, ...]
 ) -> None:
-    """The declared channels count, not those that a convolution without groups would read."""
+    """The number of channels is the declared one, not the one that the filters suggest."""
     m = Build()
     x = m.input([1, 5, 5, channels], shape_signature=[1, 5, 5, -1])
     biases = max(filters[0], filters[-1])

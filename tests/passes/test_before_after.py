@@ -95,7 +95,7 @@ def test_pad_becomes_padding_of_a_maximum() -> None:
 
 
 def test_pad_before_a_transpose_becomes_padding() -> None:
-    """The TRANSPOSE before the convolution is that of the input of PAD."""
+    """PAD is removed, and the TRANSPOSE before the convolution reads the input of PAD."""
     before = """
         inputs %0: float32[1,2,7,5]
         %1: float32[1,2,8,8] = PAD(%0, [[0, 0], [0, 0], [1, 0], [2, 1]])
@@ -259,7 +259,7 @@ def test_flatten_is_absorbed_by_the_weights() -> None:
 
 
 def test_operators_on_known_shapes_become_constants() -> None:
-    """SHAPE is constant, so the sum is constant, too."""
+    """SHAPE of a known shape is constant, so the sum of sizes is constant."""
     before = """
         inputs %0: float32[2,3]
         %1: int32[2] = SHAPE(%0)

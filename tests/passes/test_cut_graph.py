@@ -64,7 +64,7 @@ def test_part_has_only_operators_that_outputs_need(inputs: Any, outputs: Any, wa
     assert verify(build_branches(), result, per_operator=True).ok
 
 
-def test_a_whole_model_stays_as_it_is() -> None:
+def test_model_without_a_cut_is_not_changed() -> None:
     """Without inputs and outputs the model is not changed."""
     model = read_model(chain("ABS"))
     assert cut_model(model, 0, None, None) is model
@@ -205,7 +205,7 @@ def test_part_with_sub_graphs_has_their_assignments() -> None:
 
 
 def test_refuses_tensors_of_other_sub_graphs() -> None:
-    """Only the converted sub-graph is cut."""
+    """A cut must name tensors of the converted sub-graph."""
     m = Build()
     x = m.input(SHAPE, name="x")
     inner = graph(m, "other", [x], lambda g, xs: [unary(g, "NEG", xs[0], "inside")])

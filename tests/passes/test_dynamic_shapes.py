@@ -65,7 +65,7 @@ def test_long_names_of_sizes_are_shortened_but_differ() -> None:
 
 
 def test_long_names_of_computed_sizes_are_shortened() -> None:
-    """The same for sizes that are known at run time only, and for those of rows of a product."""
+    """Names of sizes that are known at run time only, and of rows of a product, are shortened."""
     m = Build()
     places = m.tensor([None, 2], dtype="int64", name="places" * 10)
     m.output(*m.op("WHERE", [m.input([3, 4])], [places]))
@@ -202,7 +202,7 @@ def add_mirror_pad(m: Build, x: Tensor) -> Made:
 
 @pytest.mark.parametrize("size", [4, 5, 9])
 def test_pad_of_a_dynamic_image_is_fused(size: int) -> None:
-    """A PAD is fused into a convolution for dynamic sizes, too."""
+    """A PAD of a dynamic image is fused into the convolution."""
     m = Build()
     x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
     (y,) = m.op("PAD", [x, m.constant([[0, 0], [0, 1], [2, 0], [0, 0]])], [[1, 6, 9, 3]])

@@ -84,7 +84,9 @@ def test_small_scores_have_all_their_digits(
 
 
 @pytest.mark.parametrize("network", [add_hidden_scores, add_joined_scores])
-def test_other_sigmoids_are_one_node(network: Callable[[Build, Tensor], Tensor]) -> None:
+def test_sigmoids_inside_the_network_are_one_node(
+    network: Callable[[Build, Tensor], Tensor],
+) -> None:
     assert sigmoids(build_network(network)) == 1
 
 

@@ -70,7 +70,7 @@ def test_unknown_number_of_axes_is_inferred(signature: list[int]) -> None:
         np.testing.assert_allclose(b, a, rtol=1e-5)
 
 
-def test_shapes_without_guesses_are_left_alone() -> None:
+def test_shapes_of_complete_files_are_not_changed() -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
     graph = read_model(m.bytes()).graphs[0]

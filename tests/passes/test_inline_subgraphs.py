@@ -106,7 +106,7 @@ def test_an_output_may_be_there_twice() -> None:
         assert np.array_equal(y, -x)
 
 
-def test_a_model_that_calls_nothing_stays_as_it_is() -> None:
+def test_model_without_calls_is_not_changed() -> None:
     model = read_model(chain("ABS"))
     assert inline_subgraphs(model) is model.graphs[0]
 
@@ -160,7 +160,7 @@ def test_refuses_a_sub_graph_that_is_not_there() -> None:
     assert "must be below 1, got 7" in refusal(m)
 
 
-def test_refuses_calls_with_other_operands() -> None:
+def test_refuses_calls_with_wrong_operands() -> None:
     m = Build()
     inner = add_scaling_subgraph(m)
     m.output(call(m, inner, m.input(SHAPE)))
@@ -168,7 +168,7 @@ def test_refuses_calls_with_other_operands() -> None:
     m = Build()
     inner = add_scaling_subgraph(m)
     m.output(call(m, inner, m.input(SHAPE), m.input(SHAPE, dtype="int32")))
-    assert "has b, which is float32, for tensor_1, which is int32" in refusal(m)
+    assert "b of its sub-graph must be int32 as tensor_1, got float32" in refusal(m)
 
 
 @pytest.mark.parametrize("shape", [[3, 5], [5], [], [2, 1, 1], [1, 1, 3, 5]], ids=str)
@@ -181,7 +181,7 @@ def test_a_sub_graph_has_the_shapes_of_the_operands(shape: list[int]) -> None:
     check(m.bytes())
 
 
-def test_an_input_that_is_absent_is_missed_where_it_is_read() -> None:
+def test_absent_input_of_a_call_is_an_error_of_its_reader() -> None:
     m = Build()
     inner = add_scaling_subgraph(m)
     m.output(*composite(m, inner.index, [m.input(SHAPE), None], SHAPE))

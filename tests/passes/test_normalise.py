@@ -149,7 +149,7 @@ def fold_one(classes: Classes, one: Op, cls: type[Operator] | None) -> Graph:
     return fold_operators(graph(one))
 
 
-def test_constants_fold(classes: Classes) -> None:
+def test_operators_on_constants_are_folded(classes: Classes) -> None:
     """Operators on constants are folded, also chains of operators."""
     a, b = tensor(), tensor()
     chain = graph(op("X", [tensor(FLOATS)], a), op("X", [a], b))
@@ -195,7 +195,7 @@ def refuses(*_: Array) -> Sequence[Array]:
         ),
     ],
 )
-def test_what_cannot_be_evaluated_stays(
+def test_operators_that_cannot_be_evaluated_stay(
     cls: type[Operator] | None, x: Tensor | None, y: Tensor, classes: Classes
 ) -> None:
     assert codes(fold_one(classes, op("X", [x], y), cls)) == ["X"]
@@ -245,7 +245,7 @@ def test_half_precision_stays_narrow_while_it_is_moved(classes: Classes) -> None
         op("DEQUANTIZE", [tensor(FLOATS.astype(np.int8), dtype=DType.INT8)], tensor()),
     ],
 )
-def test_other_dequantize_stays(odd: Op, classes: Classes) -> None:
+def test_dequantize_of_no_float16_constant_stays(odd: Op, classes: Classes) -> None:
     assert codes(fold_one(classes, odd, None)) == ["DEQUANTIZE"]
 
 
@@ -294,7 +294,7 @@ def test_computed_operands_are_reshaped_once(classes: Classes) -> None:
     assert made.ops[1].inputs[0] is made.ops[2].inputs[0] is made.ops[0].outputs[0]
 
 
-def test_unknown_operators_are_left_alone() -> None:
+def test_unknown_operators_keep_their_inputs() -> None:
     one = op("X", [tensor(shape=(3,))], tensor())
     assert align_axes(graph(one)).ops[0].inputs == one.inputs
 
@@ -433,7 +433,7 @@ def connect(weights: Tensor | None, x: Tensor | None = FLAT, y: Tensor = MADE) -
         op("ABS", [FLAT, WEIGHTS], MADE),
     ],
 )
-def test_other_readers_do_not_absorb_a_flatten(reader: Op) -> None:
+def test_only_dense_layers_absorb_a_flatten(reader: Op) -> None:
     made = absorb_flatten(graph(op("RESHAPE", [DEEP], FLAT), reader))
     assert made.ops[1].inputs == reader.inputs
 
@@ -450,8 +450,8 @@ def test_other_readers_do_not_absorb_a_flatten(reader: Op) -> None:
         *((flat, op("RESHAPE", [in_int8(DEEP, 1)], flat)) for flat in [in_int8(FLAT, 2)]),
     ],
 )
-def test_other_reshapes_are_not_absorbed(flat: Tensor, reshape: Op) -> None:
-    """Not absorbed: other operators, invalid ones, and a RESHAPE that changes the scale."""
+def test_reshapes_that_dense_layers_cannot_absorb_stay(flat: Tensor, reshape: Op) -> None:
+    """Other operators, invalid RESHAPEs, and a RESHAPE that changes the scale are not absorbed."""
     made = absorb_flatten(graph(reshape, connect(WEIGHTS, flat)))
     assert made.ops[1].inputs == (flat, WEIGHTS)
 

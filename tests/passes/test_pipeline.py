@@ -35,7 +35,7 @@ def list_paths() -> list[str]:
 
 @pytest.mark.parametrize("path", list_paths())
 def test_every_path_leads_to_a_function(path: str) -> None:
-    """A path is a string, so nothing else would notice a wrong name in a rarely used pass."""
+    """Paths of passes are strings, so that only this test notices a wrong name in a rare pass."""
     found = find_pass(path)
     module = f"tflite2onnx.passes.{path.partition(':')[0]}"
     assert isinstance(found, Rules) or found.__module__ == module
@@ -51,7 +51,7 @@ def read_graph(activation: str) -> Graph:
 
 @pytest.mark.parametrize("prefixes", ["SUB", "DD", "", "RELU6"])
 def test_a_pass_without_its_operators_is_not_imported(prefixes: str) -> None:
-    """The graph stays, although there is no such module."""
+    """The graph is returned unchanged, although the module of the pass does not exist."""
     graph = read_graph("RELU")
     assert apply_if_present(prefixes, "missing")(graph) is graph
 
@@ -74,7 +74,9 @@ def test_contradictory_operands_are_refused_before_patterns() -> None:
         verify_operators(find_operator, graph)
 
 
-def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_converted_without_a_pattern_that_has_a_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(graph: Graph) -> Graph:
         raise IndexError(f"no such input in {len(graph.ops)} operators")
 
@@ -86,8 +88,8 @@ def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.Monkey
         check(m.bytes())
 
 
-def test_an_error_of_an_operator_is_reported_by_its_emission() -> None:
-    """Only the ranges of the slice, which `split_slices` reads first, show the stride of 0."""
+def test_error_of_an_operator_in_a_pattern_is_reported_by_emit() -> None:
+    """A stride of 0 is found first by `split_slices`, and reported when the operator is emitted."""
     m = Build()
     x = m.input([2, 4])
     inputs = [x, *(m.constant(each) for each in ([0, 0], [2, 2], [1, 0]))]

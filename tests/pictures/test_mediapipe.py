@@ -40,7 +40,7 @@ def centres(detector: Detector) -> Array:
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: f"{each.name}_{each.size}")
 def test_boxes_and_key_points_equal_the_numpy_reference(detector: Detector) -> None:
-    """Boxes and key points are those of a reference in numpy, for pictures of all ratios."""
+    """Boxes and key points equal a reference in numpy, for pictures of all ratios."""
     raw, logits = draw_faces(detector)
     outputs, shapes = [logits, raw], [logits.shape, raw.shape]
     network = build_outputs((detector.size, detector.size), shapes)
@@ -94,7 +94,7 @@ def build_described_detector(anchors: dict[str, Any], boxes: dict[str, Any]) -> 
 
 
 def test_anchors_come_from_options_in_the_metadata() -> None:
-    """The anchors are those of the options."""
+    """The anchors follow from the options in the metadata."""
     result = convert(build_described_detector(ANCHORS, BOXES), preprocess=True, postprocess=True)
     raw, logits = np.zeros((1, 40, 8), np.float32), np.full((1, 40, 1), -9, np.float32)
     raw[0, :, 2:4] = 8

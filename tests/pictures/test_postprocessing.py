@@ -41,7 +41,7 @@ SSD = AnchorOptions(
 
 @pytest.mark.parametrize(("form", "iou"), [("yolov8", 0.7), ("yolov5", 0.45)])
 def test_yolo_boxes_equal_the_numpy_reference(form: str, iou: float) -> None:
-    """Boxes are those of a reference in numpy, labels those that Ultralytics packs."""
+    """Boxes equal a reference in numpy, and labels come from the file that Ultralytics packs."""
     random = np.random.default_rng(1)
     n = (64 * 64) // 64 + (64 * 64) // 256 + (64 * 64) // 1024
     n *= 3 if form == "yolov5" else 1
@@ -115,7 +115,7 @@ def test_ssd_scores_get_only_one_sigmoid() -> None:
 
 
 def test_anchor_counts_equal_those_of_mediapipe() -> None:
-    """The numbers of anchors are those of the published graphs; scales follow the options."""
+    """The numbers of anchors equal those of the published graphs; scales follow the options."""
     counts = [DETECTORS[i].boxes for i in range(len(DETECTORS))]
     options = [
         AnchorOptions((each.size,) * 2, each.strides, interpolated=each.interpolated)
@@ -160,7 +160,7 @@ def build_detection_operator(labels: bytes = b"") -> bytes:
 
 
 def test_detections_become_pixels_above_the_threshold() -> None:
-    """Its boxes are turned into pixels; those below the threshold are left out."""
+    """Boxes become pixels of the picture; boxes below the threshold are left out."""
     network = build_detection_operator(b"cat\ndog\n")
     boxes = np.zeros((1, 6, 4), np.float32)
     boxes[0, :, 0] = np.arange(6) * 2
@@ -277,7 +277,7 @@ def test_wrong_settings_are_refused(value: object, message: str) -> None:
         ({"labels": "/none/labels.txt"}, "cannot read /none/labels.txt"),
     ],
 )
-def test_settings_that_do_not_fit_the_network_are_refused(
+def test_settings_that_contradict_the_network_are_refused(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConversionError) as caught:
@@ -287,7 +287,7 @@ def test_settings_that_do_not_fit_the_network_are_refused(
 
 @pytest.mark.parametrize("opset", [14, 18, 21])
 def test_boxes_are_equal_in_all_opsets(opset: int) -> None:
-    """The nodes are those of the opset."""
+    """The boxes are equal, although the opsets need different nodes."""
     detector = DETECTORS[0]
     raw, logits = draw_faces(detector)
     network = build_outputs((128, 128), [raw.shape, logits.shape])
@@ -352,8 +352,10 @@ def test_a_batch_is_refused() -> None:
         ({"temp_meta.txt": b"['names']"}, ""),
     ],
 )
-def test_other_tasks_of_ultralytics_are_refused(files: dict[str, bytes], message: str) -> None:
-    """Other tasks are refused; files that are damaged have no labels."""
+def test_ultralytics_networks_without_boxes_are_refused(
+    files: dict[str, bytes], message: str
+) -> None:
+    """Networks for segments, poses and rotated boxes are refused; damaged files have no labels."""
     network = build_outputs((32, 32), [(1, 6, 21)], files)
     if message:
         with pytest.raises(ConversionError, match=message):
@@ -367,7 +369,7 @@ def test_other_tasks_of_ultralytics_are_refused(files: dict[str, bytes], message
 def test_bundle_models_without_boxes_convert_without_decoder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Models of a bundle that take no pictures, or make no boxes, are converted without them."""
+    """Models of a bundle that take no pictures or make no boxes get no preprocessing or decoder."""
     detector = DETECTORS[0]
     shapes = [(1, detector.boxes, detector.numbers), (1, detector.boxes, 1)]
     files = {

@@ -52,7 +52,7 @@ def test_a_picture_is_resized_and_normalized(size: tuple[int, int]) -> None:
 def test_a_picture_keeps_its_ratio_between_margins(
     size: tuple[int, int], target: tuple[int, int]
 ) -> None:
-    """Margins of whole pixels complete the ratio of the input."""
+    """Margins of whole pixels fill the input if its ratio differs from the picture's."""
     picture = draw_picture(*size)
     network = build_network((1, *target, 3))
     got = prepare(convert(network, preprocess="std=255,resize=letterbox,pad=114"), picture)
@@ -141,7 +141,7 @@ def test_integer_inputs_are_pixels_or_quantized_numbers(dtype: str, lowest: int)
 
 
 def test_half_precision_takes_the_same_pictures() -> None:
-    """A network in half precision takes the same pictures."""
+    """A network in half precision takes pictures of uint8, as a network of float32 does."""
     picture = draw_picture(6, 8)
     for ends in (False, True):
         result = convert(build_network(), preprocess=HALF, float16=True, float16_io=ends)
@@ -293,7 +293,7 @@ def test_models_without_a_picture_input_are_refused(
 
 
 def test_metadata_that_do_not_fit_are_refused() -> None:
-    """The number of means must be that of the channels, and integers need a scale."""
+    """The metadata must have a mean for each channel, and integers need a scale."""
     for notes, message in (
         (normalization([1, 2], [1]), "mean must have 1 or 3 numbers, got 2"),
         (normalization([1], [0]), "std must not be 0"),

@@ -105,7 +105,7 @@ def test_the_product_finds_out_whether_int8_saturates() -> None:
     {}, {"forms": "canonical", "weights": "adaptive"}, {"float16": True}, {"opset": 13},
     {"activations": "int8"}
 ], ids=str)  # fmt: skip
-def test_numbers_equal_litert_with_other_options(options: dict[str, Any]) -> None:
+def test_adaptive_weights_equal_litert_with_all_options(options: dict[str, Any]) -> None:
     """Both branches give LiteRT's numbers, with optimizations and without."""
     result = check(layer(), steps=1, **options)
     assert count_choices(result.model) == [1]
@@ -140,7 +140,7 @@ def test_one_weight_of_each_unit_may_be_the_lowest() -> None:
 @pytest.mark.parametrize(
     "options", [{"weights": "int8"}, {"weights": "uint8"}, {"target": "portable"}], ids=str
 )
-def test_fixed_types_and_other_targets_have_no_if(options: dict[str, Any]) -> None:
+def test_fixed_types_of_weights_have_no_if(options: dict[str, Any]) -> None:
     assert not count_choices(convert(layer(), **options).model)
 
 
@@ -209,7 +209,7 @@ def test_large_weights_have_an_if_for_each_megabyte() -> None:
 
 
 def test_a_loop_has_its_own_if() -> None:
-    """Only nodes of one graph are fused: the weights of a body are chosen in the body."""
+    """ONNX Runtime fuses only nodes of one graph, so that the body of a loop has its own If."""
     m = Build()
     m.output(dense(m, m.input([8, 64], **ROWS), WEIGHTS[::-1], "outside"))
 

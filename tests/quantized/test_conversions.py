@@ -215,7 +215,9 @@ def test_fake_quantization_equals_litert_exactly(low: float, high: float, bits: 
         ({"min": 0, "max": 1, "num_bits": 17}, "got 17 bits"),
     ],
 )
-def test_refuses_fake_quantization_of_other_ranges(options: dict[str, Any], reason: str) -> None:
+def test_fake_quantization_refuses_invalid_ranges_and_bits(
+    options: dict[str, Any], reason: str
+) -> None:
     m = Build()
     m.output(*m.op("FAKE_QUANT", [m.input([3])], [[3]], **options))
     with pytest.raises(ConversionError, match=reason):

@@ -121,7 +121,7 @@ def test_hard_swish_is_looked_up_in_a_table(
 
 @pytest.mark.parametrize("steps", [(0.05, 0.05 / 200), (1e-6, 0.05), (4.0, 3e-8)])
 def test_hard_swish_of_extreme_scales_has_no_table(steps: tuple[float, float]) -> None:
-    """Scales that LiteRT refuses, or for which it loses all bits, are computed in floats."""
+    """Scales that LiteRT refuses, or with which its kernel loses all bits, need floats."""
     x = all_integers("int8").reshape(2, -1)
     model = convert(unary("HARD_SWISH", x, (steps[0], 0), (steps[1], 0))).model
     assert "HardSwish" in {node.op_type for node in model.graph.node}
@@ -181,8 +181,8 @@ def test_sums_of_random_scales_equal_the_default_kernel(seed: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [(0.05 / 300, 0), (0.05 * 200, 0)])
-def test_other_quotients_are_the_built_in_kernels(scale: Scale) -> None:
-    """Other quotients run built-in kernels, which round halves away from zero: a step apart."""
+def test_quotients_of_built_in_kernels_differ_by_a_step(scale: Scale) -> None:
+    """For other quotients LiteRT runs built-in kernels, which round halves away from zero."""
     x = all_integers("int8").reshape(2, -1)
     check(unary("QUANTIZE", x, scale, (0.05, 3)), inputs=[x], steps=1)
     check(unary("LEAKY_RELU", x, scale, (0.05, 3), alpha=0.1), inputs=[x], steps=1)

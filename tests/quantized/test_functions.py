@@ -47,7 +47,7 @@ def test_equal_scales_clamp_stored_integers(code: str, dtype: str) -> None:
         check_integers(unary(code, x, given, (wanted[0] * step / 0.05, wanted[1])), [x], steps=1)
 
 
-def test_an_activation_that_the_range_implies_is_nothing() -> None:
+def test_activation_that_the_range_implies_needs_no_node() -> None:
     x = all_integers("uint8").reshape(2, -1)
     result = check_integers(unary("RELU6", x, (6 / 255, 0), (6 / 255, 0)), [x])
     assert node_types(result) == {"Identity"}
@@ -216,9 +216,9 @@ def test_softmax_to_int16_is_within_a_step(dtype: str) -> None:
 @pytest.mark.parametrize("wanted", [(1 / 256, 20), (1 / 300, 0), (0.01, 131), (1 / 1000, 3)])
 @pytest.mark.parametrize("size", [1, 2, 37])
 def test_softmax_of_uint8_accepts_any_output_scale(wanted: Scale, size: int) -> None:
-    """The uint8 kernel accepts every output scale, ignores the zero point, and saturates.
+    """The kernel and the model accept every output scale, and ignore the zero point.
 
-    The conversion does the same. Nodes that ONNX Runtime fuses would overflow for small scales.
+    Results saturate. Nodes that ONNX Runtime fuses would overflow for small scales.
     """
     x = np.random.default_rng(0).choice(all_integers("uint8"), (5, size))
     data = unary("SOFTMAX", x, (0.05, 131), wanted, beta=1.0)

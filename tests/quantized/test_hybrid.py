@@ -181,7 +181,7 @@ def test_product_without_bias_is_one_gemm() -> None:
 def test_narrow_weights_are_packed_if_opset_allows(
     shape: str, dtype: str, opset: int | None, stored: str
 ) -> None:
-    """4-bit and 2-bit weights are packed if the opset has the type; by default it is chosen so."""
+    """Weights of 4 and 2 bits are packed if the opset has the type; the default opset has it."""
     layer = SHAPES[shape]
     data = hybrid(layer, dtype, per_channel=False)
     result = check(data, inputs=extremes(layer), opset=opset)

@@ -51,7 +51,7 @@ JOINED = [
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel"])
 @pytest.mark.parametrize("shape", JOINED, ids=lambda s: f"{s.x} {s.w} {s.y}")
 def test_pieces_give_the_integers_of_single_pixels(shape: Shape, scheme: str) -> None:
-    """The integers are those of the convolution of single pixels, which LiteRT rounds as well."""
+    """Joined pixels give the integers of a convolution of single pixels, and LiteRT's."""
     checked = Layer(shape, SCHEMES[scheme])
     result: Any = check_layer(checked)
     assert count_optimized_nodes(result.model)["QLinearConv"] == 1
@@ -74,7 +74,7 @@ def test_activation_and_zero_points_are_kept(activation: str) -> None:
     check_layer(Layer(JOINED[0], SCHEMES["int8"], activation))
 
 
-def test_batch_stays_dynamic() -> None:
+def test_joined_pixels_have_a_dynamic_batch() -> None:
     m, generator = Build(), np.random.default_rng(0)
     x = m.input([1, 8, 16, 3], dtype="int8", scale=0.05, zero_point=3)
     w = m.constant(generator.integers(-127, 128, (16, 3, 3, 3)).astype(np.int8), scale=0.01)
@@ -109,6 +109,6 @@ def test_padding_of_an_operator_before_is_kept() -> None:
     ],
     ids=lambda s: f"{s.x} {s.w} {s.y}",
 )
-def test_other_convolutions_stay(shape: Shape) -> None:
+def test_convolutions_of_many_channels_or_dilations_stay(shape: Shape) -> None:
     nodes = convert(Layer(shape, SCHEMES["int8"]).model()).model.graph.node
     assert "Reshape" not in {node.op_type for node in nodes}

@@ -80,7 +80,7 @@ def test_several_pixels_are_one_product(shape: Shape, *, per_channel: bool) -> N
     ],
     ids=lambda s: f"{s.x} {s.w} {s.y}",
 )
-def test_other_convolutions_stay(shape: Shape) -> None:
+def test_convolutions_whose_windows_are_not_joined_equal_litert(shape: Shape) -> None:
     data = hybrid(shape, "int8", per_channel=True)
     result = check(data, inputs=extremes(shape, asymmetric=True), default_kernels=True)
     assert count_optimized_nodes(result.model)["MatMulIntegerToFloat"] == 1
@@ -94,7 +94,7 @@ def test_real_data_are_not_joined() -> None:
     assert "MatMul" not in types(result)
 
 
-def test_small_images_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_small_images_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes that it takes to join windows would take longer than the windows."""
     monkeypatch.undo()
     monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
@@ -105,7 +105,7 @@ def test_small_images_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("filters", [3, 16])
-def test_batch_stays_dynamic(filters: int) -> None:
+def test_joined_windows_have_a_dynamic_batch(filters: int) -> None:
     shape = layer((5, 8), (3, 3), (5, 8), filters=filters, batch=3)
     data = hybrid(shape, "int8", per_channel=True)
     inputs, sizes = extremes(shape, asymmetric=True), {"tensor_2": ["batch", 5, 8, 64]}

@@ -134,7 +134,7 @@ def cases(moves: Sequence[Move]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("move", "dtype"), cases(COPIES + CAREFUL))
-def test_integers_are_moved(move: Move, dtype: str) -> None:
+def test_moved_integers_are_not_dequantized(move: Move, dtype: str) -> None:
     (scale,) = scales(dtype, 0.05)
     arrays = [random(dtype, move.shape)] * move.count
     result = check_integers(move.model(arrays, [scale] * move.count, scale), arrays)
@@ -260,7 +260,7 @@ def test_bilinear_resize_is_within_a_step(dtype: str, way: str, size: tuple[int,
     ],
 )
 def test_halves_are_rounded_as_by_the_kernel(dtype: str, way: str, size: tuple[int, int]) -> None:
-    """Halves are rounded upwards by the default kernel, away from 0 by that of int16."""
+    """The default kernel rounds halves upwards, and the int16 kernel rounds halves away from 0."""
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given,) = random(dtype, IMAGE), scales(dtype, 0.05)
     check(move.model([x], [given], given), inputs=[x], default_kernels=dtype in BYTES)
@@ -283,7 +283,7 @@ AXES = {"image": (1, 2), "channels": (3,), "rows": (1,), "all": (0, 1, 2, 3)}
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("code", ["MEAN", "SUM"])
 def test_means_and_sums_are_within_a_step(code: str, axes: str, dtype: str) -> None:
-    """MEAN and SUM over all kinds of axes, to the same scale and to another scale."""
+    """MEAN and SUM are tested over all kinds of axes, with equal and with different scales."""
     x, over = random(dtype, IMAGE), AXES[axes]
     for keep in (False, True):
         left = [1 if i in over else n for i, n in enumerate(IMAGE) if keep or i not in over]
@@ -317,7 +317,7 @@ def test_mean_of_an_image_is_pooled(dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
 @pytest.mark.parametrize("axes", [(1,), ()])
-def test_reductions_of_nothing_rescale_or_copy(code: str, axes: tuple[int, ...]) -> None:
+def test_reductions_over_no_elements_rescale_or_copy(code: str, axes: tuple[int, ...]) -> None:
     """Over axes of size 1 or no axes MEAN and SUM rescale; REDUCE_PROD copies integers."""
     shape = (2, 1, 7)
     move = Move(code, shape, [make_numbers(*axes)], [[2, 7] if axes else shape])

@@ -37,7 +37,7 @@ def test_models_that_compute_narrow_tensors_load(dtype: str, code: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_models_that_move_narrow_tensors_load(dtype: str) -> None:
-    """Axes of size 1 come and go, and outputs are inputs and constants."""
+    """ONNX Runtime loads models of 4 and 2 bits that add and remove axes of size 1."""
     m = Build()
     x = m.input([3], dtype=dtype, **SCALE)
     (row,) = m.op("PACK", [x], [[1, 3]], values_count=1, axis=0)
@@ -50,8 +50,8 @@ def test_models_that_move_narrow_tensors_load(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
-def test_products_are_refused(code: str, dtype: str) -> None:
-    """No kernel multiplies data of so few bits."""
+def test_products_of_data_of_4_and_2_bits_are_refused(code: str, dtype: str) -> None:
+    """LiteRT and ONNX Runtime have no kernel for products of data of 4 and 2 bits."""
     m = Build()
     dense = code == "FULLY_CONNECTED"
     x = m.input([1, 4] if dense else [1, 4, 4, 1], dtype=dtype, **SCALE)

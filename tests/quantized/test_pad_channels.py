@@ -44,7 +44,7 @@ def list_filters(data: bytes) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("activation", ["NONE", "RELU6"])
 @pytest.mark.parametrize(("channels", "padded"), [(24, 32), (72, 80), (8, 16), (41, 48)])
 def test_padded_channels_give_equal_integers(channels: int, padded: int, activation: str) -> None:
-    """The integers are those without padding."""
+    """The integers equal those of the convolution without padding."""
     data = bottleneck(channels, activation)
     check(data, steps=3)  # a step of the first layer is several behind the last
     assert (padded, 1, 3, 3) in list_filters(data)
@@ -56,5 +56,5 @@ def test_padded_channels_give_equal_integers(channels: int, padded: int, activat
     np.testing.assert_array_equal(made[0], made[1])
 
 
-def test_whole_blocks_stay() -> None:
+def test_filters_of_whole_blocks_are_not_padded() -> None:
     assert (32, 1, 3, 3) in list_filters(bottleneck(32))

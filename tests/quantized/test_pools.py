@@ -76,7 +76,7 @@ def test_averages_of_8_bits_equal_litert(dtype: str, padding: str, kernel: tuple
 @pytest.mark.parametrize("size", [2, 6, 8, 10, 16])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_every_half_is_rounded_as_by_litert(dtype: str, size: int) -> None:
-    """Every half that is an average, with the sums next to it."""
+    """The averages are all halves, and the numbers next to them."""
     low, high = LIMITS[dtype]
     sums = [
         size * size * half // 2 + n for half in range(2 * low + 1, 2 * high, 2) for n in (-1, 0, 1)

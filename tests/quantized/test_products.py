@@ -181,7 +181,7 @@ def test_layers_become_one_integer_kernel(shape: str, scheme: str) -> None:
 
 
 def test_output_with_several_scales_is_reshaped_before_them() -> None:
-    """LiteRT takes no such output; the scales belong to axis 0 of the output, not to its rows."""
+    """The scales belong to axis 0 of the output, not to its rows; LiteRT refuses this output."""
     m, random = Build(), np.random.default_rng(0)
     weights = random.integers(-7, 7, [7, 13], np.int8, endpoint=True)
     x = m.input([2, 3, 5, 13], dtype="int16", scale=0.0002)

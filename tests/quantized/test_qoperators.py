@@ -43,7 +43,7 @@ def test_network_products_become_quantized_convolutions(name: str) -> None:
 
 
 def test_verify_reads_quantized_convolutions_of_opset_10(tmp_path: Path) -> None:
-    """QLinearConv is in opset 10, with a scale for each channel too; verify reads the file."""
+    """Opset 10 has QLinearConv, also with a scale for each channel, and verify reads the file."""
     path, output = ASSETS / "keywords_uint8.tflite", tmp_path / "m.onnx"
     words = [str(path), str(output), "--quantization", "qoperator-mixed", "--opset", "10"]
     assert main(words) == 0
@@ -55,7 +55,7 @@ def test_verify_reads_quantized_convolutions_of_opset_10(tmp_path: Path) -> None
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel", "no bias"])
 @pytest.mark.parametrize("shape", LAYERS)
 def test_layers_are_rounded_correctly_in_onnx_reference(shape: str, scheme: str) -> None:
-    """Outputs are rounded correctly, in onnx.reference too, and with the canonical forms."""
+    """onnx.reference gives correctly rounded outputs, also with the canonical forms."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     check_exactly(layer, quantization="qoperator", opset=13)
     result = convert(

@@ -30,10 +30,10 @@ def read_producers(result: Result) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
 def test_weights_are_dequantized_at_load(forms: Any) -> None:
-    """No DequantizeLinear of weights is left, the file has integers, and the numbers are equal.
+    """No DequantizeLinear of weights is left, the file has integers, and the results are equal.
 
-    ONNX Runtime rounds such weights to int8 with one scale (WeightBiasQuantization), unless its
-    optimizations are disabled.
+    ONNX Runtime would round these weights to int8 with one scale (WeightBiasQuantization),
+    unless its optimizations are disabled.
     """
     result = convert(KEYWORDS, weights="float", forms=forms)
     assert set().union(*read_producers(result).values()) == {"Clip"}

@@ -166,7 +166,7 @@ def test_integer_filters_agree_with_litert_over_runs(rank: int, *, bias: bool) -
 
 
 def test_integer_states_of_basic_lstm_agree_with_litert() -> None:
-    """The states of the kernel BASIC are as exact as elsewhere; finer derived outputs are not."""
+    """The states of the kernel BASIC are as exact as other states."""
     needs_onnxruntime(1, 31, FUSING)
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)
     only = cells.integer_basic_lstm(outputs=1)

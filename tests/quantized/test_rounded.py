@@ -112,7 +112,8 @@ def test_large_products_are_those_of_the_kernel(
 ) -> None:
     """Large products equal the kernel's, because they quantize the data in the same way.
 
-    int8 weights up to 64 are correct on every processor: two of their products fit into 16 bits.
+    int8 weights up to 64 are correct on every processor: two of their products fit into 16
+    bits.
     """
     options: dict[str, Any] = {"scales": scales, "asymmetric_quantize_inputs": asymmetric}
     for weights in (kind for kind in WEIGHTS if kind != "float"):
@@ -218,7 +219,7 @@ def test_dynamic_rows_are_quantized_each_by_itself(features: int) -> None:
 @pytest.mark.parametrize("dtype", ["int4", "int2"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_narrow_weights_stay_packed_and_equal_litert(rows: int, dtype: str) -> None:
-    """Large products by narrow weights are those of the kernel too; the file stays small."""
+    """Large products by weights of 4 and 2 bits equal the kernel's, and the file stays small."""
     m, generator = Build(), np.random.default_rng(1)
     limit = 7 if dtype == "int4" else 1
     integers = generator.integers(-limit, limit, (1024, 512), np.int8, endpoint=True)
@@ -230,7 +231,7 @@ def test_narrow_weights_stay_packed_and_equal_litert(rows: int, dtype: str) -> N
     assert left["MatMulIntegerToFloat" if rows > 1 else "DynamicQuantizeMatMul"] == 1
 
 
-def test_real_numbers_stay_real() -> None:
+def test_float_quantization_has_no_integer_product() -> None:
     """With `quantization="float"` no product is computed with integers."""
     for model in (dense([3, FEATURES], [3, OUT]), convolution()):
         result = check(model, tolerance=0.02, quantization="float")
@@ -244,7 +245,7 @@ def test_real_numbers_stay_real() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
 @pytest.mark.parametrize("images", [1, 3])
 def test_images_are_quantized_as_by_the_kernel(images: int, dtype: str, scales: int) -> None:
-    """Each image is quantized apart, by XNNPACK if the weights are int8."""
+    """Each image has its own scale, by XNNPACK if the weights are int8."""
     if (dtype, scales) == ("uint8", 13):
         scales = 1  # LiteRT rejects a scale for each channel of uint8
     model = convolution(images, dtype=dtype, scales=scales)
@@ -269,7 +270,7 @@ def test_groups_quantize_all_channels_together() -> None:
     check(model, inputs=[data(1, 11, 17, 14)], default_kernels=True)
 
 
-def test_images_of_a_dynamic_batch_are_quantized_apart() -> None:
+def test_images_of_a_dynamic_batch_are_quantized_one_by_one() -> None:
     """Each image of a dynamic batch is quantized by its own extremes."""
     model = convolution(3, scales=13)
     result = check(
@@ -285,7 +286,7 @@ def test_images_of_a_dynamic_batch_are_quantized_apart() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("images", [1, 3])
 def test_images_of_transposed_convolutions_are_quantized(images: int, *, bias: bool) -> None:
-    """XNNPACK quantizes the images of transposed convolutions too."""
+    """XNNPACK quantizes the images of transposed convolutions."""
     m, generator = Build(), np.random.default_rng(3)
     integers = generator.integers(-127, 127, (13, 3, 3, 7), np.int8, endpoint=True)
     shape = m.constant(np.array([images, 22, 34, 13], np.int32))
@@ -304,7 +305,7 @@ def test_images_of_transposed_convolutions_are_quantized(images: int, *, bias: b
     ids=["few filters", "groups of one channel"],
 )
 def test_images_are_quantized_for_few_multiplications(model: bytes) -> None:
-    """Images are quantized for few multiplications, too."""
+    """The images of a convolution with few multiplications are quantized."""
     result = check(model, inputs=[data(1, 11, 17, 7)], default_kernels=True)
     assert "DynamicQuantizeLinear" in types(result)
 
@@ -345,8 +346,10 @@ def test_single_pixels_are_quantized_by_their_own_extremes(
 
 @pytest.mark.parametrize("size", [(11, 17), (1, 1)])
 @pytest.mark.parametrize("is_read_twice", [False, True])
-def test_relu_goes_if_only_pixels_read_it(size: tuple[int, int], *, is_read_twice: bool) -> None:
-    """RELU goes if only pixels read it whose negative numbers become 0 in any case."""
+def test_relu_is_removed_if_only_rounded_pixels_read_it(
+    size: tuple[int, int], *, is_read_twice: bool
+) -> None:
+    """RELU is removed if all readers quantize negative numbers to 0."""
     shape, m, generator = [1, *size, 160], Build(), np.random.default_rng(3)
     w = m.constant(
         generator.integers(-127, 127, (160, 1, 1, 160), np.int8, endpoint=True),

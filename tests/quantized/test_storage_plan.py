@@ -35,7 +35,7 @@ def test_documentation_has_the_tables() -> None:
         assert lines[start : start + len(rows)] == rows
 
 
-def test_network_records_int8_stored_as_uint8() -> None:
+def test_int8_network_is_planned_as_uint8() -> None:
     """int8 tensors are stored as uint8; inputs and outputs have the file's type."""
     rows = inspect(KEYWORDS).storage
     first, last = rows[0], rows[-1]
@@ -53,14 +53,14 @@ def test_network_records_int8_stored_as_uint8() -> None:
     assert {BIAS.why in row.why for row in biases} == {True}
 
 
-def test_float_quantization_records_only_float32() -> None:
+def test_float_quantization_is_planned_as_float32() -> None:
     """With float quantization each tensor is float32."""
     storage = convert(KEYWORDS, quantization="float").skeleton.storage
     assert {row.onnx for row in storage} == {"float32"}
     assert {row.read for row in storage if "(" in row.operator} == {"real numbers in the file"}
 
 
-def test_records_tell_large_and_small_products_apart() -> None:
+def test_large_products_are_planned_as_integers() -> None:
     """Large products read integers, small products weights that are dequantized at load."""
     reads = []
     for rows in (2, 64):
@@ -84,7 +84,7 @@ def read_records(data: bytes, **options: Any) -> dict[str, set[str]]:
     return found
 
 
-def test_hard_swish_records_integers_read_as_stored() -> None:
+def test_hard_swish_is_planned_to_read_stored_integers() -> None:
     """HARD_SWISH looks stored integers up, unless real numbers are asked for."""
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
     m = Build()
@@ -95,7 +95,7 @@ def test_hard_swish_records_integers_read_as_stored() -> None:
     assert floats == {"HARD_SWISH int8 as float32": {"real numbers in the file"}}
 
 
-def test_recurrent_layers_record_how_tensors_are_read() -> None:
+def test_tensors_of_recurrent_layers_have_planned_readings() -> None:
     """Weights of float data are folded, vectors real; SVDF moves its state, the LSTM rounds it."""
     form = cells.Form(weights="int8", peephole=True)
     code = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -131,7 +131,7 @@ def test_description_counts_the_scales_of_blocks() -> None:
 
 
 def test_inspect_lists_the_storage(capsys: pytest.CaptureFixture[str]) -> None:
-    """There is a line for each tensor, then the reasons by number."""
+    """The text has a line for each tensor, and then the numbered reasons."""
     assert main(["inspect", "--storage", str(KEYWORDS)]) == 0
     shown = capsys.readouterr().out
     assert "FULLY_CONNECTED (4)  int8, 16 scales on axis 0" in shown
@@ -152,8 +152,10 @@ def test_inspect_says_that_no_tensor_is_quantized(
     assert capsys.readouterr().out.endswith("\nno tensor is quantized\n")
 
 
-def test_verify_names_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The record of the first wrong operator is printed; an unknown tensor has none."""
+def test_verify_prints_the_plan_of_the_first_wrong_operator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The storage of the first wrong operator is printed; an unknown tensor has none."""
     result = convert(KEYWORDS)
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
@@ -220,7 +222,7 @@ def test_16_bit_products_are_not_rounded(
 
 @pytest.mark.parametrize("scales", [0.01, [0.01, 0.02, 0.03, 0.04, 0.05]])
 def test_16_bit_products_of_transposed_data_are_not_rounded(scales: Any) -> None:
-    """The same holds if the planner merges a TRANSPOSE into the product."""
+    """The planner may merge a TRANSPOSE into a product of int16 data."""
     m = Build()
     x = m.input([7, 3], dtype="int16", scale=0.01)
     axes = m.constant(np.array([1, 0], np.int32))

@@ -52,7 +52,7 @@ def count_stored_bytes(model: Any) -> int:
 
 
 @pytest.mark.parametrize("weights", ["auto", "int8", "uint8"])
-def test_int8_is_stored_once(weights: str) -> None:
+def test_table_of_int8_is_stored_once(weights: str) -> None:
     m = Build()
     scale = np.linspace(0.01, 0.02, ROWS, dtype=np.float32)
     token = m.input([1], dtype="int32")
@@ -65,7 +65,7 @@ def test_int8_is_stored_once(weights: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_blocks_of_int4_have_one_packing(dtype: Any) -> None:
+def test_blocks_of_int4_are_stored_as_bytes_and_as_int4(dtype: Any) -> None:
     m = Build()
     scales = BLOCKS.astype(dtype)
     m.output(read_twice(m, m.input([1], dtype="int32"), add_blocks(m, NARROW, scales)))
@@ -98,7 +98,7 @@ def test_signatures_share_bytes_of_int4(tmp_path: Path) -> None:
     assert NARROW.size // 2 < size < NARROW.size // 2 + 4096
 
 
-def test_other_bytes_of_equal_size_are_not_taken() -> None:
+def test_tables_of_equal_size_and_other_bytes_are_not_shared() -> None:
     """Two tables of one size stay two constants."""
     m = Build()
     token, x = m.input([1], dtype="int32"), m.input([1, FEATURES])

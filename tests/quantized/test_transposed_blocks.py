@@ -60,7 +60,7 @@ def test_blocks_are_products_of_integers(shape: Shape, *, per_channel: bool) -> 
     ],
     ids=lambda s: f"{s.x} {s.w} {s.y}",
 )
-def test_other_transposed_convolutions_stay(shape: Shape) -> None:
+def test_transposed_convolutions_that_gain_no_time_stay(shape: Shape) -> None:
     data = hybrid(shape, "int8", per_channel=True)
     result = check(data, inputs=extremes(shape, asymmetric=True), default_kernels=True)
     assert count_optimized_nodes(result.model)["ConvTranspose"] == 1

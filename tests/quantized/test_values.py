@@ -76,7 +76,7 @@ def test_fused_activations_clamp_as_the_kernels_do(code: str, activation: str, d
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("constant", [0, 1])
 @pytest.mark.parametrize("code", ["ADD", "MUL"])
-def test_constants_are_fused(code: str, constant: int, dtype: str) -> None:
+def test_operators_with_a_constant_are_fused(code: str, constant: int, dtype: str) -> None:
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
     pair = grid(dtype)
     result = check_integers(
@@ -206,7 +206,7 @@ def test_squared_difference_is_within_a_step_of_litert(steps: tuple[float, ...])
         ("FLOOR_DIV", ("uint8", "uint8", "uint8")),
     ],
 )
-def test_refuses_types_that_do_not_go_together(code: str, types: tuple[str, str, str]) -> None:
+def test_refuses_unsupported_combinations_of_types(code: str, types: tuple[str, str, str]) -> None:
     m = Build()
     a, b = (add_input(m, np.zeros(3, dtype), (0.05, 0)) for dtype in types[:2])
     m.output(*m.op(code, [a, b], [output_tensor(m, [3], types[2], (0.05, 0))]))

@@ -54,8 +54,8 @@ def test_elements_under_eight_bits_are_unpacked(dtype: str, low: int, high: int)
     assert data.tolist() == values.tolist()
 
 
-def test_packed_elements_are_those_of_the_file() -> None:
-    """Long constants that a model holds in order are not packed again; others are."""
+def test_packed_elements_keep_the_bytes_of_the_file() -> None:
+    """Long constants in TFLite's order are not unpacked and packed again; other constants are."""
     packed = np.random.default_rng(0).integers(0, 256, 1 << 17, np.uint8)
     rows = unpack_subbyte(packed, DType.INT4).reshape(512, -1)
     assert np.shares_memory(pack_subbyte(rows[3:7], DType.INT4), packed)
@@ -91,7 +91,7 @@ def test_shared_packed_buffer_is_unpacked_once() -> None:
 
 
 def test_constants_that_share_a_buffer_are_one() -> None:
-    """Constants that share a buffer are stored and dequantized once in the ONNX file, too."""
+    """Constants that share a buffer are stored once and dequantized once in the ONNX file."""
     m = Build()
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5)
     values = np.ones((2, 5, 7, 3), np.int8)
@@ -126,7 +126,7 @@ def test_strings_are_bytes_of_any_length() -> None:
     assert empty.shape == (0, 2)
 
 
-def test_strings_are_written() -> None:
+def test_constant_strings_are_initializers() -> None:
     """Constant strings are initializers of the ONNX file."""
     m = Build()
     texts = m.constant(np.array([["a", "b"], ["zwölf", ""]], object))
@@ -318,7 +318,7 @@ def test_scales_have_the_shape_of_the_blocks(zero_points: int) -> None:
         ({"blockSize": 2}, "it must have 12 elements in the file, got 8"),
     ],
 )
-def test_refuses_blocks_that_do_not_fit_the_tensor(changes: dict[str, int], reason: str) -> None:
+def test_refuses_blocks_of_wrong_sizes(changes: dict[str, int], reason: str) -> None:
     """Scales and zero points that do not fit the tensor are errors."""
     with pytest.raises(ModelFileError, match=reason):
         blockwise(-1, **changes)
@@ -338,7 +338,7 @@ def test_refuses_scales_along_several_axes() -> None:
     [
         (
             {"scale": [1.0, 2.0], "zeroPoint": [1, 2, 3]},
-            "3 zero points for 2 scales",
+            "it must have 1 or 2 zero points, got 3",
         ),
         ({"scale": [1.0, 2.0]}, r"axis 0 of \[1, 2\], got 2"),
         ({"scale": [1.0, 2.0], "quantizedDimension": 2}, r"axis 2 of .*, got 2"),
@@ -348,7 +348,7 @@ def test_refuses_scales_along_several_axes() -> None:
         ({"scale": [1.0], "zeroPoint": [-129]}, "fit into int8"),
     ],
 )
-def test_refuses_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> None:
+def test_refuses_quantizations_of_wrong_sizes_or_types(fields: dict[str, Any], reason: str) -> None:
     """Quantizations that do not fit the shape or the type of the tensor are errors."""
     numbers = {"scale": np.float32, "zeroPoint": np.int64}
     arrays = {k: numbers[k](v) if k in numbers else v for k, v in fields.items()}
@@ -358,7 +358,7 @@ def test_refuses_quantizations_that_do_not_fit(fields: dict[str, Any], reason: s
 
 @pytest.mark.parametrize("axis", [0, 3, -1])
 def test_a_bias_has_one_axis(axis: int) -> None:
-    """The axis of a bias's scales is 0, whatever the file declares; LiteRT refuses such files."""
+    """A bias has scales along axis 0, whatever the file declares; LiteRT refuses the file."""
     scales = np.array([0.5, 0.25], np.float32)
     said = schema.QuantizationParametersT(scale=scales, quantizedDimension=axis)
     quantization = constant(int8([1, 2]), quantization=said).quantization

@@ -151,7 +151,7 @@ def test_refuses_offsets_outside_the_data(data: bytes) -> None:
         read_root(memoryview(data))
 
 
-def test_vectors_are_views() -> None:
+def test_vectors_are_read_only_views_on_the_file() -> None:
     """Vectors are read-only views on the file."""
     numbers = read_table(generated.SubGraphT(inputs=[1, 2, 3]), "SubGraph")["inputs"]
     assert numbers.tolist() == [1, 2, 3]

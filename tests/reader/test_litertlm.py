@@ -150,7 +150,7 @@ def test_refuses_a_container_given_as_a_model() -> None:
         (pack_litertlm([model_part(b"nothing")]), "prefill_decode: .*too short"),
     ],
 )
-def test_refuses_wrong_containers(tmp_path: Path, data: bytes, message_of: str) -> None:
+def test_refuses_damaged_containers(tmp_path: Path, data: bytes, message_of: str) -> None:
     with pytest.raises(BundleError, match=message_of):
         convert_bundle(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -174,7 +174,7 @@ def test_refuses_headers_that_end_outside_the_file() -> None:
     ],
 )
 def test_refuses_tokenizers_of_another_size(section: bytes) -> None:
-    """No more is unpacked than the section declares, and that is limited."""
+    """A tokenizer must unpack to the size that the section declares, which is limited."""
     with pytest.raises(BundleError, match="the tokenizer must unpack to"):
         read_bundle(pack_litertlm([Part("HF_Tokenizer_Zlib", section), *PARTS[-1:]]))
 
@@ -307,7 +307,7 @@ def test_refuses_wrong_references_to_external_weights(tmp_path: Path) -> None:
 
 
 def test_model_may_be_a_view_in_memory() -> None:
-    """A model is given as a view, too; LiteRT gets its bytes."""
+    """A memoryview of a model is converted and verified."""
     source = ModelSource(memoryview(chain("ABS")))
     assert convert(memoryview(chain("ABS"))).model == convert(source).model
     assert verify(source).ok

@@ -59,7 +59,7 @@ def test_each_signature_of_a_model_has_a_page() -> None:
 def test_wrong_arguments_write_nothing(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is written."""
+    """No page is written if an argument is wrong."""
     Path("file").touch()
     Path("s.tflite").write_bytes(chain("ABS"))
     before = sorted(Path().rglob("*"))

@@ -141,7 +141,7 @@ def test_page_names_the_first_wrong_operator(folder: Path) -> None:
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
     assert "Different." in text
-    assert "is that of CONV_2D (operator 2, last)." in text
+    assert "is the output of CONV_2D (operator 2, last)." in text
     assert "exceeds its limits" in text
     points = json.loads(re.findall(r'id="points">(.*?)</script>', html)[0])
     assert [p["name"] for p in points] == ["first", "pooled", "last", "soft"]
@@ -370,7 +370,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize(("width", "dark"), WIDTHS)
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
 def test_report_layout_does_not_overlap(folder: Path, name: str, width: int, *, dark: bool) -> None:
-    """Nothing overflows or overlaps, and contrasts suffice, in the light and dark themes."""
+    """No text overflows or overlaps, and contrasts suffice, in the light and in the dark theme."""
     told = evaluate_script(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
     assert told["wide"] <= told["inner"] == width
     ink, paper = luminance(told["ink"]), luminance(told["paper"])

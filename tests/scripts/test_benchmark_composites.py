@@ -24,8 +24,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     "name", ["rms_norm", "rope", "scaled_dot_product_attention", "cache_update", "swiglu"]
 )
-def test_forms_are_equal(script: Any, name: str, rows: int) -> None:
-    """Forms that read the same inputs have the same output; the others run."""
+def test_all_forms_of_a_composite_compute_the_same(script: Any, name: str, rows: int) -> None:
+    """Forms with the same inputs have the same output; forms with other inputs run."""
     generator = np.random.default_rng(0)
     results: dict[str, list[Any]] = {}
     feeds: dict[str, dict[str, Any]] = {}

@@ -75,7 +75,7 @@ def test_cost_counts_missing_states_and_weights_of_classes(
 
 
 def test_start_is_kept_without_nodes_or_proposals() -> None:
-    """Problems without nodes, and problems without proposals."""
+    """A problem without nodes, or without proposals, keeps its start."""
     assert minimize_cost([], [], []) == []
     assert minimize_cost([1, 1], [make_hyperedge((0, [0]), (1, [1]))], []) == [0, 0]
 

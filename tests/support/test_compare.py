@@ -121,7 +121,7 @@ def test_check_reports_a_wrong_declared_shape() -> None:
 
 
 def test_check_ignores_unknown_shapes() -> None:
-    """Only known shapes are checked; a resized input changes dynamic shapes."""
+    """Only known shapes are compared, because a resized input changes dynamic shapes."""
     m = Build()
     (y,) = m.op("ABS", [m.input([None, 3])], [m.tensor(None)])
     m.output(*m.op("NEG", [y], [[1, 3]]))

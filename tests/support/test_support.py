@@ -267,7 +267,7 @@ def test_wrong_number_of_inputs_is_refused() -> None:
         run_tflite(m.bytes(), [np.zeros(2, np.float32)] * 2)
 
 
-def test_random_inputs_repeat_with_the_seed_in_given_ranges() -> None:
+def test_random_inputs_depend_on_seed_and_ranges() -> None:
     """The same seed gives the same inputs; ranges are looked up by name first, then by type."""
     m = Build()
     names = {"a": "float32", "b": "float32", "c": "int8", "d": "bool", "e": "string"}

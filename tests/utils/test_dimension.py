@@ -127,7 +127,7 @@ def test_arrays_of_dimensions_hold_objects() -> None:
     assert make_array([np.int64(1), 2], np.int32).dtype == np.int32
 
 
-def test_other_objects_are_no_operands() -> None:
+def test_dimensions_support_only_integers_as_operands() -> None:
     with pytest.raises(TypeError):
         N + "a"
     with pytest.raises(TypeError):

@@ -47,8 +47,8 @@ def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
     assert str(found).startswith("prefill_3 and decode: 5 of 5 tokens equal LiteRT's; logits")
 
 
-def test_other_model_chooses_other_tokens() -> None:
-    """Another model chooses other tokens."""
+def test_wrong_model_chooses_other_tokens_than_litert() -> None:
+    """A model with other weights chooses other tokens than LiteRT."""
     other = convert_signatures(build_decoder(seed=2))
     found = verify_decoding(build_decoder(), other, steps=STEPS)
     assert not found.ok
@@ -56,8 +56,8 @@ def test_other_model_chooses_other_tokens() -> None:
     assert not found.to_dict()["ok"]
 
 
-def test_other_token_is_right_where_logits_tie() -> None:
-    """Another token is right where LiteRT's two best logits are closer than its kernels."""
+def test_another_token_is_right_if_logits_of_litert_tie() -> None:
+    """LiteRT's two best logits tie if they are closer than the logits of LiteRT's own kernels."""
     rows = [np.array(row, np.float32) for row in ([0, 1, 1.1], [0, 1, 1.3], [0, 1.2, 1.1])]
     found = _compare_logits(KEYS, [1], [rows])
     assert found.wrong == ()
@@ -109,4 +109,4 @@ def test_verify_command_compares_tokens(
     name = "tflite2onnx.verification.language.decoding.verify_decoding"
     monkeypatch.setattr(name, choose_wrongly)
     assert main(["verify", "-q", "a.tflite", "single"]) == 2
-    assert "a.tflite: the tokens of the steps 1 are not LiteRT's" in capsys.readouterr().err
+    assert "a.tflite: LiteRT chooses other tokens in the steps 1" in capsys.readouterr().err

@@ -164,7 +164,7 @@ def test_float_model_is_compared_with_dequantized_tensors() -> None:
 
 
 def test_tensor_of_transpose_without_node_is_compared() -> None:
-    """The tensor of a TRANSPOSE without a node is compared, too."""
+    """A TRANSPOSE without a node has a tensor, which is compared."""
     m = Build()
     x = m.input((2, 3, 5, 7), name="x")
     perm = m.constant(np.array([0, 3, 1, 2], np.int32))
@@ -200,7 +200,7 @@ def test_only_outputs_are_compared_without_tensors() -> None:
     ],
 )
 def test_file_gives_the_same_report_as_its_conversion(options: dict[str, Any]) -> None:
-    """The nodes of a file show its options; its report equals that of the conversion."""
+    """The options of a file follow from its nodes, so that its report equals the conversion's."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, **options)
     report = verify(data, result.skeleton.serialize())

@@ -91,7 +91,7 @@ def test_small_numbers_are_used_for_inputs_that_are_indices() -> None:
 
 
 def test_loop_nodes_count_all_executions_without_the_loop(tmp_path: Path) -> None:
-    """The time of a node in a loop is that of all its executions; that of the loop is left out."""
+    """The time of a node in a loop counts all executions; the time of the loop is left out."""
     events: list[dict[str, Any]] = [{"cat": "Session", "name": "model_run"}]
 
     def run_loop(*_: Any) -> list[Any]:
@@ -117,7 +117,7 @@ def test_loop_nodes_count_all_executions_without_the_loop(tmp_path: Path) -> Non
     assert [node.seconds for node in nodes] == pytest.approx([6e-6, 7e-6])
 
 
-def test_shares_leave_out_the_loop_node() -> None:
+def test_parts_of_the_time_do_not_count_the_loop_node() -> None:
     m = Build()
     x = m.input((3, 5), name="x")
     m.output(loop(m, [counter(m), x], count_rounds(apply_operator("TANH")))[1])
@@ -125,7 +125,7 @@ def test_shares_leave_out_the_loop_node() -> None:
 
 
 def test_no_latency_if_litert_refuses_the_model() -> None:
-    """There is no latency."""
+    """The report has no latency if LiteRT does not run the model."""
     assert measure_latency(b"", convert(chain("ABS"))) is None
 
 

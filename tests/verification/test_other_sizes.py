@@ -34,8 +34,8 @@ def add_repeated(m: Build, parts: int) -> None:
 
 
 @pytest.mark.parametrize(("parts", "count"), [(2, 2), (3, 0)])
-def test_report_says_if_litert_runs_no_other_size(parts: int, count: int) -> None:
-    """Other sizes are tried; if LiteRT runs none, the report says so."""
+def test_report_says_that_litert_runs_only_the_size_in_the_file(parts: int, count: int) -> None:
+    """The report says that LiteRT runs no size but the size in the file."""
     m = Build()
     add_repeated(m, parts)
     report = verify(m.bytes())

@@ -18,7 +18,7 @@ def test_notice_of_the_delegate_is_not_printed(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == ""
 
 
-def test_other_lines_are_printed_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_litert_are_printed_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
     with filter_stderr(lambda line: not line.startswith(b"INFO")):
         os.write(2, b"INFO: a delegate\nERROR: broken\n")
         assert capfd.readouterr().err == ""

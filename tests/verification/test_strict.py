@@ -258,7 +258,7 @@ def test_saturated_products_without_vnni_are_found(
     assert done.returncode == (0 if right else 2), done.stderr
     assert "AVX2 yes, AVX-512 no, VNNI no, AMX unknown" in done.stdout
     assert ("0 wrong" in done.stdout) == right
-    assert ("differs is that of CONV_2D (operator 1, " in done.stderr) != right
+    assert ("differs is the output of CONV_2D (operator 1, " in done.stderr) != right
     assert ("With its optimizations disabled ONNX Runtime" in done.stderr) != right
 
 
@@ -303,7 +303,7 @@ def test_features_come_from_numpy_else_from_linux(
     cpuinfo: str | None,
     want: dict[str, bool | None],
 ) -> None:
-    """The features come from numpy, else from Linux; else they are unknown."""
+    """Features come from numpy, or from Linux; a feature that neither reports is unknown."""
 
     class Module:
         __cpu_features__ = features

@@ -46,7 +46,7 @@ def damage_weight(result: Result) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
 @pytest.mark.parametrize("data", [network(), build_flattening(), chain("ABS")])
-def test_right_conversion_is_ok_in_all_layouts(data: bytes, io_layout: IoLayout) -> None:
+def test_right_conversion_is_accepted_in_all_layouts(data: bytes, io_layout: IoLayout) -> None:
     """The comparison is the same for all layouts of inputs and outputs."""
     result = convert(data, io_layout=io_layout)
     report = verify(data, result)
@@ -168,7 +168,7 @@ def test_state_continues_from_sample_to_sample() -> None:
     ],
 )
 def test_random_inputs_have_type_shape_and_value_range(dtype: str, low: float, high: float) -> None:
-    """Random inputs have the type and shape; narrow integers take all values, others few."""
+    """Random inputs have the type and shape; integers of 8 and 16 bits take all values."""
     m = Build()
     m.output(m.input([31, 37, 41], dtype=dtype))
     (array,) = draw_inputs(open_interpreter(m.bytes()), 0)
@@ -249,7 +249,7 @@ def test_allowed_difference_depends_on_the_element_type(
     assert difference.ok == ok
 
 
-def test_other_types_and_shapes_are_differences_with_reasons() -> None:
+def test_difference_of_type_or_shape_has_a_reason() -> None:
     """A difference of type or shape has no number."""
     array = np.zeros((2, 3), np.float32)
     for other in (np.zeros((2, 3), np.int32), np.zeros((3, 2), np.float32)):

@@ -58,7 +58,7 @@ def test_constant_output_is_not_called_right(
 
 
 def test_equal_elements_in_two_samples_show_nothing() -> None:
-    """One element in one sample may have any number; equal ones in two samples show nothing."""
+    """An output shows nothing if its elements are equal in two samples."""
     data = compare_with("MAXIMUM", 1e30, (1,))
     assert verify(data, samples=1).judged_outputs[0][1] is Verdict.RIGHT
     assert verify(data, samples=2).judged_outputs[0][1] is Verdict.NOTHING_SHOWN
@@ -73,14 +73,14 @@ def test_other_inputs_are_tried_if_the_output_is_constant(bound: float, kind: st
 
 
 def test_no_other_inputs_are_tried_if_all_are_given() -> None:
-    """If all inputs are given, no others are tried."""
+    """If the user gives all inputs, no random inputs are tried."""
     x = np.zeros((2, 3), np.float32)
     report = verify(compare_with("MAXIMUM", 50), inputs={"x": x})
     assert [output.level for output in report.nothing_shown] == [50]
 
 
 def test_inputs_are_small_for_networks_that_overflow() -> None:
-    """Inputs are small for a network that overflows on others; LiteRT's limit is an infinity."""
+    """Inputs are small if larger inputs overflow; LiteRT's largest float counts as an infinity."""
     large = compare_with("MUL", 3e38)
     x = np.array([[-5, 1, 5], [2, -3, 0]], np.float32)
     assert verify(large, inputs={"x": x}).ok
@@ -198,12 +198,12 @@ def test_inputs_can_be_given_by_each_of_their_names(name: str) -> None:
 def test_input_given_by_two_names_is_refused() -> None:
     """An input cannot be given twice by different names."""
     x = np.zeros((2, 3), np.float32)
-    with pytest.raises(OptionError, match="the input x must be given once, got image too"):
+    with pytest.raises(OptionError, match="x must be given once, got the name image for it, too"):
         verify(build_named(), inputs={"x": x, "image": x})
 
 
 def test_smaller_sizes_are_verified_if_file_sizes_are_too_large() -> None:
-    """A model is verified in other sizes than those of the file, which need too much memory."""
+    """A model whose sizes in the file need too much memory is verified at smaller sizes."""
     m = Build()
     huge = (1 << 20, 1 << 20)
     x = m.input(huge, name="x")

@@ -190,7 +190,7 @@ def _find_entry(x: Op, y: Op, index: int) -> int:
         fits = False
     if not fits:
         raise OperatorError(
-            f"{x.operand(index).name} must be the same in all signatures, or differ in one length",
+            f"{x.operand(index).name} must be equal in all signatures, but for one length",
             x.place,
         )
     return int(differing[0])
@@ -242,7 +242,9 @@ def _find_shapes(graphs: Sequence[Graph]) -> dict[str, tuple[int | str, ...]]:
                 _SIZE if len({*axis_sizes}) > 1 else axis_sizes[0] for axis_sizes in sizes
             )
     if len(lengths) != 1:
-        raise OperatorError(f"the inputs must have one other length, got {sorted(lengths)}")
+        raise OperatorError(
+            f"the inputs must differ in one length, got the lengths {sorted(lengths)}"
+        )
     return shapes
 
 

@@ -9,7 +9,7 @@ from tflite2onnx.targets import TABLES
 from tflite2onnx.targets.checker import check_file
 from tflite2onnx.utils.console import print_json, print_lines
 
-SUMMARY = "Apply the rules of a runtime to an ONNX model from anywhere, and list what breaks them."
+SUMMARY = "List the nodes of any ONNX model that break a rule of a runtime."
 EPILOG = """\
 each line is a node, its operator, the rule that it breaks, and what to do;
 docs/runtimes.md says where the rules come from

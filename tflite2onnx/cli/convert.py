@@ -69,8 +69,8 @@ exit status:
   130  interrupted
 """
 _OK = 0
-_MOVED = "layouts differ where this saves a Transpose; --io-layout tflite keeps the file's"
-_KEPT = "inputs of dynamic sizes keep their layout; --io-layout onnx has channels first"
+_MOVED = "layouts differ to save a Transpose; --io-layout tflite keeps the file's"
+_KEPT = "inputs of dynamic sizes keep their layout; --io-layout onnx changes it"
 __all__ = ["EPILOG", "SUMMARY", "add_arguments", "run_command"]
 
 

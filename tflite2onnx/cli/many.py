@@ -109,7 +109,7 @@ def _attempt_job(work: Work, job: Job) -> Outcome:
 
 
 def _describe_crash(job: Job, exit_status: int) -> Outcome:
-    error = f"its process ended with exit status {exit_status}: LiteRT or ONNX Runtime crashed"
+    error = f"LiteRT or ONNX Runtime crashed: the process had the exit status {exit_status}"
     return Outcome(_FAILED, {"model": job.model, "error": error})
 
 

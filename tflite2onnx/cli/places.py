@@ -63,7 +63,9 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
         OutputError: the output is named like a model.
     """
     if "" in (*files, output):
-        raise OptionError("the name of a file must not be empty, as that of an unset variable is")
+        raise OptionError(
+            "the name of a file must not be empty; is a variable of the shell not set?"
+        )
     if output is None and len(files) > 2:
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
     models = list(files)

@@ -29,7 +29,7 @@ def print_verdict(model: str, report: Report) -> int:
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
         note = f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
-        print_error(model, f"the first tensor that differs is that of {place}{note}")
+        print_error(model, f"the first tensor that differs is the output of {place}{note}")
         if report.storage.get(first.name):
             print_error(model, f"storage of its operands: {report.storage[first.name]}")
     if report.cause:
@@ -50,7 +50,7 @@ def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[l
     for name, result in decodings.items():
         if not result.ok:
             steps = ", ".join(map(str, result.wrong))
-            print_error(name or model, f"the tokens of the steps {steps} are not LiteRT's")
+            print_error(name or model, f"LiteRT chooses other tokens in the steps {steps}")
     lines = [f"{name}: {result}" if name else str(result) for name, result in decodings.items()]
     return lines, OK if all(result.ok for result in decodings.values()) else DIFFERENT
 

@@ -60,7 +60,7 @@ def check_module_table() -> None:
     }
     listed = {(code, name) for name, codes in MODULE_OF.items() for code in codes.split()}
     problems = [
-        f'{code} must be listed in {_TABLE}, got no entry: add it to the line "{name}"'
+        f"{code} must be listed in {_TABLE} for {name}, got no entry: run {_SCRIPT}"
         for code, name in sorted(defined - listed)
     ]
     problems += [_without_class(code, name) for code, name in sorted(listed - defined)]
@@ -78,6 +78,7 @@ def _without_class(code: str, name: str) -> str:
 OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
 
 _TABLE = "tflite2onnx/op/builtin_modules.py"
+_SCRIPT = "python scripts/make_module_table.py"
 
 # Operators that passes create. No file contains them.
 OURS = frozenset(

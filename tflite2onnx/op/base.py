@@ -196,7 +196,7 @@ class Operator:
         if len(op.outputs) != 1 and not self.returns_tuple:
             raise OperatorError(f"it must have 1 output, got {len(op.outputs)}")
         if not _accepts_inputs(type(self).emit, len(op.inputs) + bool(op.graphs)):
-            raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
+            raise OperatorError(f"the number of inputs must fit its class, got {len(op.inputs)}")
 
     def check(self) -> None:
         """Raise OperatorError for other reasons; `verify` checks `operands` itself."""

@@ -66,8 +66,8 @@ indexing.where_unique: SKIP_GRAM UNIQUE WHERE
 linear.attention: ATTENTION odml.scaled_dot_product_attention
 linear.hadamard: NumericVerify aeq.hadamard_rotation
 linear.kv_cache: odml.update_external_kv_cache odml.update_kv_cache
-linear.rotary: CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION
 linear.matmul: BATCH_MATMUL FULLY_CONNECTED
+linear.rotary: CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION
 movement.bitcast: BITCAST
 movement.broadcast: BROADCAST_ARGS BROADCAST_TO FILL
 movement.concat_split: CONCATENATION PACK SPLIT SPLIT_V TILE UNPACK

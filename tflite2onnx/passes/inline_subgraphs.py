@@ -282,8 +282,10 @@ def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequen
         )
     for outer, inner in zip(operands, callee, strict=True):
         if outer and outer.dtype is not inner.dtype:
-            pair = (f"{t.name}, which is {t.dtype.label}" for t in (inner, outer))
-            raise OperatorError(f"its sub-graph has {', for '.join(pair)}")
+            raise OperatorError(
+                f"{inner.name} of its sub-graph must be {outer.dtype.label} as {outer.name},"
+                f" got {inner.dtype.label}"
+            )
 
 
 def _find_input(op: Op, index: int, dtype: DType) -> Tensor:

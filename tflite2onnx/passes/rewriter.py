@@ -40,7 +40,9 @@ class Rewriter:
         """
         if not output:
             if not like:
-                raise TypeError(f"{code} needs an output, or a tensor that it is like")
+                raise TypeError(
+                    f"{code} must have an output, or a tensor with the type and shape of the output"
+                )
             output = make_like(like, name or code.lower(), shape)
         tensors = tuple(make_float32(x) if isinstance(x, (int, float)) else x for x in inputs)
         custom = code.startswith("Flex")

@@ -112,7 +112,7 @@ TENSORS = (
     Rule(
         "floats, bool, strings; integers without a scale or of 32 and 64 bits",
         "the file's type",
-        "kernels read the elements themselves",
+        "kernels read the stored elements",
         lambda case: not is_quantized(case.tensor),
         lambda case: Storage(case.tensor.dtype),
     ),
@@ -133,7 +133,7 @@ TENSORS = (
     Rule(
         "other quantized integers",
         "the file's type",
-        "another type would bring no kernel",
+        "no other type has more kernels",
         lambda _: True,
         lambda case: find_file_storage(case.tensor),
     ),
@@ -142,7 +142,7 @@ TENSORS = (
 END = Rule(
     "inputs, outputs and states of the model",
     "the file's type; float32 with `--quantization float`",
-    "callers pass what they pass to the TFLite model",
+    "callers pass the same data as to the TFLite model",
     lambda _: True,
     lambda case: choose(TENSORS, case._replace(int8_as_uint8=False))[0],
 )
@@ -158,7 +158,7 @@ INNER = Rule(
 BIAS = Rule(
     "biases of quantized data and weights",
     "int32, the scale is that of data times that of weights",
-    "kernels add the bias to the sums of products and ignore its own scale",
+    "kernels add the bias to the sums of products, and ignore the scale of the bias",
     lambda _: True,
     lambda case: case,
 )
@@ -173,9 +173,9 @@ WEIGHTS = (
     ),
     Rule(
         "quantized data or weights of 16 bits",
-        "the file's type, at least 8 bits; of matrices the transpose, or more than 2 axes",
-        "only real kernels have 16 bits; of matrices [k, n] ONNX Runtime 1.32 makes MatMulNBits,"
-        " which rounds the data to 8 bits",
+        "the file's type, at least 8 bits; matrices are transposed, or get more than 2 axes",
+        "there are no integer kernels of 16 bits; ONNX Runtime 1.32 makes MatMulNBits of"
+        " matrices [k, n], which rounds the data to 8 bits",
         lambda case: DType.INT16 in (case.data, case.own.dtype) and case.data is not None,
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
@@ -198,14 +198,14 @@ WEIGHTS = (
         "quantized data; `--weights adaptive`, 2^14 multiplications or more, unless several weights"
         " of a unit are -128 without a zero point",
         "int8, read as uint8 on processors where int8 saturates",
-        "int8 weights are faster with VNNI and ARM's dot product, and right only there",
+        "int8 weights are faster with VNNI and ARM's dot product, and right only with these",
         lambda case: case.data is not None and case.choice == "adaptive" and _gains(case),
         lambda case: move_zero_point(case.own, DType.INT8)._replace(adapts=True),
     ),
     Rule(
         "quantized data; `--weights float`",
         "the file's type, dequantized at load",
-        "products of real numbers saturate nowhere",
+        "products of real numbers never saturate",
         lambda case: case.data is not None and case.choice == "float",
         lambda case: case.own._replace(folds=True, hides=True),
     ),
@@ -227,8 +227,8 @@ WEIGHTS = (
         "float data; convolutions, recurrent layers, nested graphs; matrix products of fewer than"
         " 2^18 multiplications",
         "int8, int4 or uint4 without a zero point, dequantized at load",
-        "no kernel multiplies them by float data as LiteRT does, and DequantizeLinear would run"
-        " each time",
+        "no kernel multiplies these weights by float data as LiteRT does, and"
+        " DequantizeLinear would run each time",
         lambda case: case.signed.folds,
         lambda case: case.signed,
     ),
@@ -243,7 +243,7 @@ WEIGHTS = (
     Rule(
         "float data",
         "uint8, the zero point is 128",
-        "MatMulIntegerToFloat by int8 weights saturates, if ONNX Runtime makes it",
+        "if ONNX Runtime makes MatMulIntegerToFloat, int8 weights saturate",
         lambda _: True,
         lambda case: move_zero_point(case.signed, DType.UINT8),
     ),
@@ -282,7 +282,7 @@ READINGS = (
     Rule(
         "biases of quantized data and weights; `--forms canonical` or `--weights float`",
         "float32 in the file",
-        "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime converts it to int32",
+        "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime makes int32 of float32",
         lambda case: case.canonical and case.role == "bias",
         lambda _: Reading.FLOAT,
     ),
@@ -303,7 +303,7 @@ READINGS = (
     Rule(
         "all others",
         "real numbers, by DequantizeLinear and QuantizeLinear",
-        "runtimes fuse them with the operator into an integer kernel",
+        "runtimes fuse these nodes and the operator into an integer kernel",
         lambda _: True,
         lambda _: Reading.DEQUANTIZED,
     ),

@@ -62,7 +62,7 @@ class Table(Mapping[str, Any]):
         self.kind = kind
         start = position - _BACK.unpack_from(data, position)[0]
         if start < 0:  # in Python a negative offset counts from the end
-            raise struct.error("the vtable of a table lies before the start of the file")
+            raise struct.error("the vtable of a table begins before the start of the file")
         count = min(_SLOT.unpack_from(data, start)[0] // _SLOT.size, _count_slots(kind))
         self._fields = _locate_fields(kind, count, bytes(data[start : start + _SLOT.size * count]))
 

@@ -332,7 +332,9 @@ class _Reader(TableReader):
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
         if zero.size not in (1, scale.size):
-            raise buffers.ElementsError(f"it has {zero.size} zero points for {scale.size} scales")
+            raise buffers.ElementsError(
+                f"it must have 1 or {scale.size} zero points, got {zero.size}"
+            )
         if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
             raise buffers.ElementsError(
                 f"it must have a scale for each element of axis {axis} of {list(shape)},"

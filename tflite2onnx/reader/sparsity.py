@@ -105,6 +105,6 @@ def _expand_level(parents: Array, level: SparseAxis, size: int, step: int, limit
         )
     if ends[-1] != len(indices) or indices.min(initial=0) < 0 or indices.max(initial=-1) >= size:
         raise ValueError(
-            f"indices must be below {size}, and as many as the segments end at, got {len(indices)}"
+            f"indices must be {ends[-1]} numbers from 0 to {size - 1}, got {len(indices)} numbers"
         )
     return np.repeat(parents, counts) + indices * step

@@ -111,7 +111,7 @@ def _summarize(report: Report) -> str:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
-        return f"The first tensor that differs between LiteRT and ONNX Runtime is that of {place}."
+        return f"The first tensor that differs from LiteRT is the output of {place}."
     if not report.ok:
         return "The outputs differ from LiteRT's by more than rounding explains."
     words = "ONNX Runtime and LiteRT agree within the limits of their arithmetic."
@@ -178,7 +178,7 @@ def _write_steps(report: Report) -> str:
             counts[i] += number
     total = sum(counts)
     if total:
-        words = f"How many of the {total:,} elements of quantized tensors differ by how many steps."
+        words = f"The {total:,} elements of quantized tensors, by the steps that they differ."
         words += " The bars are logarithmic."
         parts = [(i, number, number / total) for i, number in enumerate(counts) if number]
         rows = [
@@ -191,7 +191,7 @@ def _write_steps(report: Report) -> str:
         ]
         return as_section("Differences in steps", as_paragraph(words, "soft"), as_bars(rows))
     decades = Counter(_find_decade(compared.difference.relative) for compared in comparisons)
-    words = "How many tensors have which largest difference, relative to their range."
+    words = "The number of tensors by their largest difference, relative to their range."
     maximum = max(decades.values(), default=1)
     rows = [
         (_write_decade(decade), number / maximum, count(number, "tensor"))
@@ -287,7 +287,7 @@ def _write_kinds(facts: Facts) -> str:
 
 def _write_storage(facts: Facts) -> str:
     rows = [astuple(storage) for storage in facts.storage]
-    words = "What each quantized tensor is in both models, how it is read and written, and why."
+    words = "The storage of each quantized tensor in both models, how operators read it, and why."
     head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
     if not rows:
         return ""

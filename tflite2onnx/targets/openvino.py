@@ -24,7 +24,9 @@ RULES = (
         advice="convert with --quantization float",
         source=_TYPES,
     ),
-    NoTypes(types=("string",), advice="cut the model behind the strings", source=_TYPES),
+    NoTypes(
+        types=("string",), advice="cut the model behind its operators on strings", source=_TYPES
+    ),
     # OpenVINO computes this product in floats. It refuses the product if the floats are bfloat16.
     DequantizedInputs(
         inputs={"Conv": (0,)},

@@ -113,7 +113,7 @@ class _Bytes(io.RawIOBase):
     def seek(self, offset: int, origin: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[origin]
         if base + offset < 0:
-            raise ValueError(f"a place in a file must not be negative, got {base + offset}")
+            raise ValueError(f"an offset in a file must not be negative, got {base + offset}")
         self._place = base + offset
         return self._place
 

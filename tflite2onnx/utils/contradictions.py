@@ -39,16 +39,16 @@ CONVERSION = (
     Rule("quantization", _QOPERATOR, ("float16",), ABSENT),
     Rule("quantization", _QOPERATOR, ("weights",), ("auto", "int8", "uint8")),
     Rule("lengths", ("joined",), ("static", "batch"), ABSENT),
-    Rule("preprocess", GIVEN, ("batch",), ABSENT, "it is for one picture"),
-    Rule("postprocess", GIVEN, ("batch",), ABSENT, "it is for one picture"),
+    Rule("preprocess", GIVEN, ("batch",), ABSENT, "a model with preprocessing takes one picture"),
+    Rule("postprocess", GIVEN, ("batch",), ABSENT, "a model with postprocessing takes one picture"),
 )
 _JUDGED = ("verify", "report")
 # Contradictions of options of the command line. `arrays` and `pictures` are the attributes of
 # --input and --image.
 COMMAND_LINE = (
     Rule("parts", GIVEN, ("preprocess", "postprocess"), GIVEN),
-    Rule("target", ("genai",), ("verify",), ABSENT, "its decoder has other inputs"),
-    Rule("target", ("genai",), ("report",), ABSENT, "its decoder has other inputs"),
+    Rule("target", ("genai",), ("verify",), ABSENT, "the decoder has other inputs than the file"),
+    Rule("target", ("genai",), ("report",), ABSENT, "the decoder has other inputs than the file"),
     Rule("arrays", GIVEN, _JUDGED, GIVEN),
     Rule("pictures", GIVEN, _JUDGED, GIVEN),
     Rule("samples", GIVEN, _JUDGED, GIVEN),

@@ -32,7 +32,7 @@ class UndecidedError(OperatorError):
 
     def __init__(self, dim: Dim) -> None:
         names = " and ".join(sorted(symbol.name for symbol in list_symbols(dim)))
-        super().__init__(f"it needs other nodes for some sizes of {names} than for others")
+        super().__init__(f"it needs different nodes for different sizes of {names}")
 
 
 class UnequalError(OperatorError):

@@ -264,7 +264,9 @@ class _ModelPair:
         named: dict[str, GivenArray] = {}
         for name, array in inputs.items():
             if known.get(name, name) in named:
-                raise OptionError(f"the input {known[name]} must be given once, got {name} too")
+                raise OptionError(
+                    f"the input {known[name]} must be given once, got the name {name} for it, too"
+                )
             named[known.get(name, name)] = array
         return named
 

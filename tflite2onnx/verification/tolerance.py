@@ -115,9 +115,9 @@ class Difference:
         if not self.ok:
             return ""
         if self.is_within:
-            kernels = f", twice that of LiteRT's {self.widened}" if self.widened else ""
+            kernels = f", twice the difference of LiteRT's {self.widened}" if self.widened else ""
             return f"the difference is at most {self.allowed:.3g}{kernels}"
-        kernels = f", 3 dB below that of LiteRT's {self.widened}" if self.widened else ""
+        kernels = f", 3 dB below the ratio of LiteRT's {self.widened}" if self.widened else ""
         return f"the signal-to-noise ratio is at least {self.enough:.1f} dB{kernels}"
 
     @property

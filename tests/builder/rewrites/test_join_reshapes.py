@@ -24,7 +24,7 @@ def floats(g: Builder, shape: Sizes, dtype: DType = DType.FLOAT32) -> Value:
     return g.annotate(Value(dtype=dtype), dtype, shape)
 
 
-def test_a_chain_is_one_reshape() -> None:
+def test_chain_becomes_one_reshape() -> None:
     g = Builder(17)
     x = floats(g, (2, 1, 6))
     y = g.annotate(g.Unsqueeze(g.Squeeze(x, g.ints([1])), g.ints([0])), DType.FLOAT32, (1, 2, 6))
@@ -35,7 +35,7 @@ def test_a_chain_is_one_reshape() -> None:
     assert node.inputs[1].data.tolist() == [1, 2, 6]
 
 
-def test_a_chain_back_to_the_first_shape_is_nothing() -> None:
+def test_chain_that_restores_the_shape_has_no_node() -> None:
     """Inferred shapes of values without annotations show that the chain restores the shape."""
     g = Builder(17)
     h = g.LSTM(floats(g, (1, 1, 6)))
@@ -70,8 +70,8 @@ def test_dynamic_size_follows_from_the_number_of_elements() -> None:
     assert (node.op_type, node.inputs[0]) == ("Reshape", x)
 
 
-def test_outputs_stay() -> None:
-    """A graph output in a chain keeps its node, and must not become the input of the chain."""
+def test_outputs_of_the_graph_keep_their_reshape() -> None:
+    """A graph output in a chain keeps its node, and does not become the input of the chain."""
     g = Builder(17)
     x = floats(g, (2, 1))
     middle = g.annotate(g.Squeeze(x, g.ints([1])), DType.FLOAT32, (2,))

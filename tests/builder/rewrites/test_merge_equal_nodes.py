@@ -86,7 +86,7 @@ def test_nodes_with_incomparable_attributes_stay() -> None:
     assert len(merge(g)) == 2
 
 
-def test_graphs_inside_are_merged_by_themselves() -> None:
+def test_nodes_are_merged_only_within_one_graph() -> None:
     """A graph inside reads what stays around it; its own nodes are compared among themselves."""
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     a, b = g.Abs(x), g.Abs(x)

@@ -24,7 +24,7 @@ def make_nodes(op_type: str, *numbers: float, peepholes: bool = False) -> list[N
 
 
 @pytest.mark.parametrize(("op_type", "states"), [("GRU", 1), ("LSTM", 2), ("RNN", 1)])
-def test_zeros_are_omitted(op_type: str, states: int) -> None:
+def test_initial_states_of_zeros_are_omitted(op_type: str, states: int) -> None:
     nodes = make_nodes(op_type, *[0] * states)
     assert omit_zero_states(nodes)[-1].inputs == nodes[-1].inputs[:5]
 
@@ -36,12 +36,12 @@ def test_peepholes_keep_their_place() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 0)])
-def test_other_numbers_stay(numbers: tuple[float, float]) -> None:
+def test_initial_states_with_a_number_other_than_0_stay(numbers: tuple[float, float]) -> None:
     nodes = make_nodes("LSTM", *numbers)
     assert omit_zero_states(nodes) == tuple(nodes)
 
 
-def test_states_that_no_node_computes_stay() -> None:
+def test_constant_initial_states_stay() -> None:
     states = (Value(np.zeros((1, 2, 3), np.float32)),)
     nodes = [Node("GRU", (Value(), Value(), Value(), None, None, *states), (Value(),), {})]
     assert omit_zero_states(nodes) == tuple(nodes)

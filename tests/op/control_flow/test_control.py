@@ -379,7 +379,7 @@ def refusal(m: Build) -> str:
     return str(error.value)
 
 
-def test_refuses_bodies_with_other_numbers_or_types_of_variables() -> None:
+def test_body_must_return_the_variables_of_the_loop() -> None:
     m = Build()
     x = m.input(SHAPE)
     m.output(*loop(m, [counter(m), x], lambda _, xs: [xs[0]]))

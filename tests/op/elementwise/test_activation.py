@@ -69,7 +69,7 @@ def test_unusual_floats_equal_litert(
 
 
 def test_small_inputs_equal_litert() -> None:
-    """Small inputs are tested apart, because the tolerance is relative to the range."""
+    """Small inputs have a test of their own, because the tolerance is relative to the range."""
     for code, dtype, options in CASES:
         # ONNX Runtime computes ELU as exp(x) - 1, which loses the digits of small x.
         if dtype == "float32" and code != "ELU":

@@ -238,7 +238,7 @@ def test_zeros_like_gives_0_for_infinities_and_nan() -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "int64"])
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "MAXIMUM", "LESS"])
-def test_integers_wrap_around(code: str, dtype: str) -> None:
+def test_integers_wrap_around_as_in_litert(code: str, dtype: str) -> None:
     if dtype in OF_TWO[code].types.split():
         limits = np.iinfo(dtype)
         edges = np.array([limits.min, limits.min + 1, -1, 0, 1, 7, limits.max - 1, limits.max])

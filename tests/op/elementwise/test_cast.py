@@ -122,7 +122,7 @@ def test_cast_between_quantized_operators_equals_litert(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
-def test_cast_reads_integers_of_the_file_in_other_storage(mode: dict[str, Any]) -> None:
+def test_cast_reads_integers_of_the_file_for_every_storage(mode: dict[str, Any]) -> None:
     """CAST reads the file's integers, also if the model stores int8 as uint8 or as floats."""
     m = Build()
     shape = [2, 3, 5, 7]

@@ -48,7 +48,7 @@ def test_atan2_of_every_quadrant_and_border_equals_litert() -> None:
     check_outputs(m, y, inputs=list(pairs.T.copy()))
 
 
-def test_constants_fold() -> None:
+def test_operators_on_bits_of_constants_are_folded() -> None:
     m = Build()
     a, b = m.constant([3, -5, 7]), m.constant([2, 6, -4])
     codes = [code for code, row in Bits.rows.items() if row.numpy]

@@ -88,7 +88,9 @@ def test_boxes_of_all_classes_equal_numpy(
         ([(2, 5, 1, 4), (2, 5, 3)], (0, 7), "must be positive, got 0 and 7"),
     ],
 )
-def test_refuses_shapes_and_limits_that_do_not_fit(shapes: Any, most: Any, reason: str) -> None:
+def test_combined_nms_refuses_invalid_shapes_and_limits(
+    shapes: Any, most: Any, reason: str
+) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
     made = [np.zeros(shape, np.float32) for shape in ((2, 7, 4), (2, 7), (2, 7))]
     limits = [np.asarray(x) for x in (*map(np.int32, most), OVERLAP, LEAST)]

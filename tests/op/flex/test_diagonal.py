@@ -164,11 +164,11 @@ def test_matrix_bands_equal_numpy(lower: int, upper: int) -> None:
         ("MatrixBandPart", [(3, 5)], (3, 5), [[1, 2], [0]], r"must be int32\[1\], got int32\[2\]"),
         ("MatrixDiag", [(2, 3)], (2, 3, 3), [0], "it must have 1 input, got 2"),
         ("MatrixDiagV3", [(2, 3)], (2, 3, 3), [0, 3, 3], "it must have 5 inputs, got 4"),
-        ("Diag", [()], (), [], "axes, got 0"),
+        ("Diag", [()], (), [], "at least 1 axis, got 0"),
         ("DiagPart", [(3, 5)], (3,), [], r"must be [a-z]+[0-9]+\["),
     ],
 )
-def test_refuses_shapes_and_diagonals_that_do_not_fit(
+def test_diagonals_refuse_invalid_shapes_and_ranges(
     name: str, shapes: list[Any], made: Any, constants: list[Any], reason: str
 ) -> None:
     further = [np.array(each, np.int32) for each in constants]

@@ -220,7 +220,7 @@ def test_types_that_older_opsets_lack_are_cast_or_refused() -> None:
         convert(data, opset=15)
 
 
-def test_expm1_loses_nothing_near_0() -> None:
+def test_expm1_is_accurate_near_0() -> None:
     x = np.array([1e-9, -1e-7, 0, 1e-3, 90, -90], np.float32)
     with np.errstate(over="ignore"):  # exp(90) overflows, as expected
         want = np.expm1(x)

@@ -263,7 +263,7 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
             {},
             r"height, width, channels\], got",
         ),
-        ("ResizeBicubic", [(5, 7, 3)], (1, 2, 3, 3), [[2, 3]], {}, "must be images"),
+        ("ResizeBicubic", [(5, 7, 3)], (1, 2, 3, 3), [[2, 3]], {}, "must be non-empty images"),
         (
             "ResizeBicubic",
             [(1, 5, 7, 3)],
@@ -306,7 +306,7 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
         ),
     ],
 )
-def test_refuses_shapes_and_options_that_do_not_fit(
+def test_image_operators_refuse_invalid_shapes_and_options(
     name: str, shapes: Any, made: Any, constants: Any, attributes: Any, reason: str
 ) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]

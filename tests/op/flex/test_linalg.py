@@ -112,7 +112,9 @@ def test_cholesky_factors_equal_numpy(shape: tuple[int, ...], dtype: str) -> Non
         ("Cholesky", [(0, 0)], [(0, 0)], "matrices must have 1 to 64 rows, got 0"),
     ],
 )
-def test_refuses_shapes_that_do_not_fit(name: str, shapes: Any, made: Any, reason: str) -> None:
+def test_linear_algebra_refuses_invalid_shapes(
+    name: str, shapes: Any, made: Any, reason: str
+) -> None:
     inputs, outputs = ([np.zeros(s, np.float32) for s in each] for each in (shapes, made))
     with pytest.raises(ConversionError, match=reason):
         convert(build_flex(name, inputs, outputs).bytes())

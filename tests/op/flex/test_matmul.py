@@ -68,7 +68,7 @@ def test_matrix_products_equal_numpy(
         ([(5,), (5, 7)], (7,), "must have 2 axes or more"),
     ],
 )
-def test_refuses_matrices_that_do_not_fit(
+def test_products_refuse_matrices_of_wrong_shapes(
     shapes: list[tuple[int, ...]], made: tuple[int, ...], reason: str
 ) -> None:
     inputs = [random_numbers("float64", *shape) for shape in shapes]

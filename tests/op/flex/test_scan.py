@@ -249,7 +249,7 @@ def test_constant_pattern_matches_whole_strings() -> None:
         ("RegexFullMatch", [TEXT, TEXT[0, :1]], MATCHED, [], {}, "must be a constant string"),
     ],
 )
-def test_refuses_shapes_and_options_that_do_not_fit(
+def test_scans_and_transforms_refuse_invalid_shapes_and_options(
     name: str, inputs: Any, made: Any, constants: Any, attributes: Any, reason: str
 ) -> None:
     further = [np.array(each, np.int32) for each in constants]

@@ -170,7 +170,7 @@ def test_inverse_permutation_equals_argsort(dtype: str) -> None:
         ("DenseBincount", [(1, 2, 3)], (4,), [4, []], "must have 1 or 2 axes, got 3"),
     ],
 )
-def test_refuses_shapes_and_sizes_that_do_not_fit(
+def test_scatters_refuse_invalid_shapes_and_sizes(
     name: str, shapes: Any, made: Any, constants: list[Any], reason: str
 ) -> None:
     inputs = [np.zeros(shape, np.int32) for shape in shapes]

@@ -157,13 +157,15 @@ def test_gather_refuses_unsupported_axes_indices_and_batches() -> None:
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [-1], [3, 1], axis=1)
     assert "must be integers, got float32" in refusal("GATHER", [3, 5], [0.0], [3, 1], axis=1)
     batch = {"axis": 1, "batch_dims": 2}
-    assert "at most the axis 1 and the 2 axes" in refusal("GATHER", [3, 5], [[0]], [3, 1], **batch)
+    assert "axis is 1 and the indices have 2 axes" in refusal(
+        "GATHER", [3, 5], [[0]], [3, 1], **batch
+    )
     batch = {"axis": 1, "batch_dims": 1}
-    assert "the 0 axes of the indices, got 1" in refusal("GATHER", [3, 5], 0, [3], **batch)
+    assert "the indices have 0 axes, got 1" in refusal("GATHER", [3, 5], 0, [3], **batch)
     wrong = refusal("GATHER", [3, 5], [[0]], [3, 1], **batch)
     assert "the shapes [3] and [1] must be equal" in wrong
     batch = {"axis": 1, "batch_dims": -2}
-    assert "the 1 axes of the indices, got -2" in refusal("GATHER", [3, 5], [0], [3, 1], **batch)
+    assert "the indices have 1 axes, got -2" in refusal("GATHER", [3, 5], [0], [3, 1], **batch)
 
 
 # rank of the data, depth of an index, shape of the indices before it

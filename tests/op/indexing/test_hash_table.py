@@ -65,7 +65,7 @@ def test_missing_rows_are_the_stored_integer_0() -> None:
     check_outputs(m, *add_lookup(m, rows, **scale), inputs=[table, WANTED])
 
 
-def test_missing_rows_in_other_storage_equal_litert() -> None:
+def test_missing_rows_of_int8_stored_as_uint8_equal_litert() -> None:
     m, scale = Build(), {"scale": 0.5, "zero_point": 3}
     rows = add_input(m, [5, 3], "int8", **scale)
     values = np.arange(15, dtype=np.int8).reshape(5, 3)
@@ -73,7 +73,7 @@ def test_missing_rows_in_other_storage_equal_litert() -> None:
     check_outputs(m, *outputs, inputs=[values, WANTED], activations="uint8")
 
 
-def test_refuses_unsorted_keys_and_other_shapes() -> None:
+def test_hashtable_lookup_refuses_unsorted_keys_and_wrong_shapes() -> None:
     for keys, shape, reason in (
         (np.array([0, 3, 3, 4, 5], np.int32), [5], "must be in strictly ascending order"),
         (np.array([0, 3, 2, 4, 5], np.int32), [5], "must be in strictly ascending order"),

@@ -126,12 +126,12 @@ def test_gather_refuses_inconsistent_dimensions() -> None:
         convert(m.bytes())
     reasons = str(error.value)
     for reason in (
-        "must be an axis of 3, got 3",
+        "must be from 0 to 2, got 3",
         "must be positive and fit into",
         "got [1, 2]",
         "axes of size 1",
-        "start_index_map must be different axes of 3, got [1, 1]",
-        "start_index_map must have an axis for each of 2 elements, got [0]",
+        "start_index_map must be different axes from 0 to 2, got [1, 1]",
+        "start_index_map must list 2 axes, one for each number of an index, got [0]",
         "in ascending order, got [3, 2]",
     ):
         assert reason in reasons
@@ -252,9 +252,9 @@ def test_scatter_refuses_inconsistent_dimensions() -> None:
     for reason in (
         "got STABLEHLO_SUBTRACT",
         "must be 3 axes together, got 2 and 0",
-        "must be different axes of 4, got [2, 2]",
+        "must be different axes from 0 to 3, got [2, 2]",
         "batch axes of the indices, [2, 3], got [2, 2]",
-        "must be different axes of 3, got [3, 0]",
+        "must be different axes from 0 to 2, got [3, 0]",
         "tensor_8 must be float32, got int32",
     ):
         assert reason in reasons

@@ -108,7 +108,7 @@ def test_arg_of_every_type_equals_litert(dtype: str, by: str, made: str, code: s
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32"])
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
 def test_arg_returns_the_first_of_equal_elements(code: str, dtype: str, axis: int) -> None:
-    """Of equal elements the first is returned."""
+    """If elements are equal, the index of the first element is returned."""
     m = Build()
     x = add_input(m, [61, 67], dtype)
     check_outputs(m, add_arg(m, code, x, axis, axis), ranges={dtype: (0, 3)})

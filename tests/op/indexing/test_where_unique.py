@@ -71,7 +71,7 @@ def test_where_of_unusual_floats_equals_litert() -> None:
 
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
-def test_where_tests_integers_of_the_file_in_other_storage(mode: dict[str, Any]) -> None:
+def test_where_tests_integers_of_the_file_for_every_storage(mode: dict[str, Any]) -> None:
     """WHERE tests the file's integers, also if the model stores int8 as uint8 or as floats."""
     m = Build()
     kind: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": 3}

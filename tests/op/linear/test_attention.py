@@ -86,7 +86,7 @@ def test_attention_equals_litert_delegate(
         ),
     ],
 )
-def test_refuses_heads_and_shapes_that_do_not_fit(
+def test_attention_refuses_invalid_heads_and_shapes(
     shapes: list[tuple[int, ...]], reason: str
 ) -> None:
     with pytest.raises(ConversionError) as error:

@@ -370,7 +370,13 @@ def test_products_of_quantized_matrices_can_be_int32(*, adj_y: bool) -> None:
         ),
         ((5,), (5, 7), (7,), "float32 float32", r"2 axes or more, got \[5\] and \[5, 7\]"),
         ((3, 5), (5, 7), (3, 7), "int16 int16", "must be float32 or quantized, got int16"),
-        ((3, 5), (5, 7), (3, 7), "int16 int32", "must be int8, got int16 and int16"),
+        (
+            (3, 5),
+            (5, 7),
+            (3, 7),
+            "int16 int32",
+            "must be int8 if the output is int32, got int16 and int16",
+        ),
     ],
 )
 def test_batch_products_refuse_unsupported_shapes_and_types(

@@ -74,7 +74,7 @@ def test_complex_numbers_are_their_parts() -> None:
     check_outputs(m, y)
 
 
-def test_constants_fold() -> None:
+def test_bitcast_of_constants_is_folded() -> None:
     m = Build()
     values = np.random.default_rng(0).integers(0, 256, (3, 4)).astype(np.uint8)
     x, made = m.constant(values), []
@@ -85,7 +85,7 @@ def test_constants_fold() -> None:
     folds(m, *made)
 
 
-def test_refuses_int4_and_other_shapes() -> None:
+def test_bitcast_refuses_int4_and_wrong_shapes() -> None:
     for have, want, given, made in (
         ("int8", "int4", [3], [3]),
         ("int8", "int32", [3], []),

@@ -145,7 +145,7 @@ def test_filled_tensors_may_have_any_layout() -> None:
         ("FILL", [[2], None], [3, 5], "int32 or int64, got float32"),
     ],
 )
-def test_refuses_shapes_that_do_not_fit(
+def test_broadcast_refuses_incompatible_shapes(
     code: str, inputs: list[Any], made: list[int], reason: str
 ) -> None:
     m = Build()

@@ -117,7 +117,7 @@ def test_update_of_constants_folds() -> None:
         ([2, 5], [2], "int16", "int32 or int64, got int16"),
     ],
 )
-def test_update_refuses_shapes_and_starts_that_do_not_fit(
+def test_update_refuses_invalid_shapes_and_starts(
     update: list[int], starts: list[int], dtype: str, reason: str
 ) -> None:
     m = Build()

@@ -187,7 +187,7 @@ def test_pads_refuse_strings() -> None:
         convert(m.bytes())
 
 
-def test_pads_refuse_amounts_and_values_that_do_not_fit() -> None:
+def test_pads_refuse_invalid_amounts_and_values() -> None:
     three = [[0, 0]] * 3
     assert "shape [2, 2], got [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refusal_reason(
         "PAD", three, [3, 5]

@@ -182,7 +182,7 @@ def test_transpose_by_any_permutation_equals_litert(permutation: list[int]) -> N
     check_outputs(m, *m.op("TRANSPOSE", [m.input(shape), m.constant(permutation)], [made]))
 
 
-def test_transposes_cancel() -> None:
+def test_transpose_and_its_inverse_leave_no_node() -> None:
     m = Build()
     (y,) = m.op("TRANSPOSE", [m.input([2, 3, 5]), m.constant([2, 0, 1])], [[5, 2, 3]])
     (y,) = m.op("ABS", [y], [[5, 2, 3]])
@@ -215,7 +215,7 @@ def test_reshape_to_a_computed_shape_folds() -> None:
     assert nodes(result) == ["Reshape"]
 
 
-def test_constants_fold() -> None:
+def test_reshapes_and_transposes_of_constants_are_folded() -> None:
     m = Build()
     x = m.constant(np.arange(30, dtype=np.float32).reshape(2, 3, 5))
     folds(

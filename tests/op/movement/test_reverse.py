@@ -100,9 +100,9 @@ def test_reverse_sequence_of_every_type_equals_litert(dtype: str, index: str) ->
 @pytest.mark.parametrize(
     ("time", "batch", "lengths", "reason"),
     [
-        (1, 1, [0, 1, 2, 3, 3], "axes of 2, got 1 and 1"),
-        (2, 1, [0, 1, 2, 3, 3], "axes of 2, got 2 and 1"),
-        (0, -1, [0, 1, 2, 3, 3], "axes of 2, got 0 and -1"),
+        (1, 1, [0, 1, 2, 3, 3], "axes from 0 to 1, got 1 and 1"),
+        (2, 1, [0, 1, 2, 3, 3], "axes from 0 to 1, got 2 and 1"),
+        (0, -1, [0, 1, 2, 3, 3], "axes from 0 to 1, got 0 and -1"),
         (0, 1, [0, 1, 2, 3], r"int32\[5\], got int32\[4\]"),
         (0, 1, [0, 1, 2, 3, 4], "lengths must be between 0 and 3"),
         (0, 1, [0, 1, 2, 3, -1], "lengths must be between 0 and 3"),

@@ -70,7 +70,7 @@ def test_roll_of_a_constant_folds() -> None:
     ("shifts", "axes", "reason"),
     [(1, 4, "below 2, got 4"), ([1, 2], [0], "shifts [1, 2] along axes [0]")],
 )
-def test_roll_refuses_axes_that_do_not_fit(shifts: Any, axes: Any, reason: str) -> None:
+def test_roll_refuses_invalid_axes(shifts: Any, axes: Any, reason: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(build_roll([5, 7], np.int32(shifts), np.int32(axes)).bytes())
     assert reason in str(error.value)

@@ -154,7 +154,7 @@ def test_slice_of_everything_is_identity() -> None:
         ([2**62, 0], [2**62, 5], [2, 5], "must lie inside"),
     ],
 )
-def test_slice_refuses_bounds_that_do_not_fit(
+def test_slice_refuses_bounds_outside_of_the_input(
     begin: list[int], size: list[int], made: list[int], reason: str
 ) -> None:
     m = Build()

@@ -54,7 +54,7 @@ def to_space(
 
 
 @pytest.mark.parametrize(("shape", "block", "edges", "made"), SPACES, ids=str)
-def test_blocks_in_both_directions_equal_litert(
+def test_space_to_batch_and_batch_to_space_equal_litert(
     shape: list[int], block: list[int], edges: list[list[int]], made: list[int]
 ) -> None:
     m = Build()
@@ -92,7 +92,7 @@ def test_stored_integers_are_padded_without_rescaling() -> None:
         ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[5, 4]], [1, 0, 3], "must not exceed"),
     ],
 )
-def test_refuses_blocks_and_edges_that_do_not_fit(
+def test_space_to_batch_refuses_invalid_blocks_and_edges(
     code: str,
     shape: list[int],
     block: list[int],

@@ -99,7 +99,7 @@ def test_blocks_of_four_bits_move_as_bytes(dtype: str, code: str) -> None:
         ("SPACE_TO_DEPTH", [2, 0, 4, 3], [2, 0, 2, 12], 2, "axes NHWC"),
     ],
 )
-def test_refuses_block_sizes_and_shapes_that_do_not_fit(
+def test_space_to_depth_refuses_invalid_blocks_and_shapes(
     code: str, image: Sequence[int], made: Sequence[int], size: int, message: str
 ) -> None:
     with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):

@@ -37,7 +37,7 @@ def test_bits_of_every_algorithm_equal_litert(
     check_outputs(m, *outputs, inputs=[np.array(state[:size], np.uint64)], random_layouts=[0])
 
 
-def test_refuses_other_states_and_types() -> None:
+def test_bit_generator_refuses_invalid_states_and_types() -> None:
     for shape, dtype, size, algorithm in (
         ([3], "int32", 3, "THREEFRY"),
         ([3], "int32", 4, "PHILOX"),

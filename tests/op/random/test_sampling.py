@@ -132,7 +132,7 @@ def test_number_of_samples_may_be_computed() -> None:
         np.testing.assert_allclose(other, one, atol=0.01)
 
 
-def test_refuses_negative_sizes_and_other_types() -> None:
+def test_random_operators_refuse_negative_sizes_and_wrong_types() -> None:
     m = Build()
     m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, -3])], [[2, 3]], dtype="float32"))
     m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, 3])], [[2, 3]], dtype="float64"))

@@ -56,7 +56,7 @@ def test_gru_equals_numpy_as_one_node(times: int, batch: int, inputs: int, units
     assert [n.op_type for n in result.model.graph.node].count("GRU") == 1
 
 
-def test_refuses_computed_weights_and_other_shapes() -> None:
+def test_gru_refuses_computed_weights_and_wrong_shapes() -> None:
     code, weights = "UNIDIRECTIONAL_SEQUENCE_GRU", parameters(3, 5)
 
     def refusal(shape: list[int], outputs: int = 2, *, fixed: bool = True) -> str:

@@ -80,12 +80,12 @@ def test_states_from_constants_are_computed_once(make: Make, initial: str) -> No
         Form(diagonal=True),
     ],
 )
-def test_one_variable_may_be_both_states(form: Form) -> None:
+def test_h_and_c_may_share_one_variable(form: Form) -> None:
     """If h and c share a tensor, the output gate reads the new c in place of the old h."""
     check_states(cells.lstm(Form(**{**vars(form), "initial": "one"})))
 
 
-def test_one_variable_may_be_both_hybrid_states() -> None:
+def test_h_and_c_of_a_hybrid_lstm_may_share_one_variable() -> None:
     """The hybrid kernel quantizes the old h before it writes the shared tensor."""
     check_states(cells.lstm(Form(initial="one", weights="int8")), tolerance=0.01)
 
@@ -93,7 +93,7 @@ def test_one_variable_may_be_both_hybrid_states() -> None:
 @pytest.mark.parametrize(
     "make", [cells.bidirectional_lstm, cells.bidirectional_rnn, cells.basic_lstm]
 )
-def test_other_layers_refuse_one_variable_as_both_states(make: Make) -> None:
+def test_layers_that_cannot_share_h_and_c_are_refused(make: Make) -> None:
     with pytest.raises(ConversionError, match="its states must be different variables"):
         convert(make(Form(initial="one", back=11)))
 

@@ -141,7 +141,7 @@ def test_differences_do_not_accumulate_over_50_runs(make: Make) -> None:
     ],
 )
 def test_layers_become_recurrent_nodes_where_equivalent(make: Make, form: Form, node: str) -> None:
-    """A layer becomes ONNX's recurrent node if this is equivalent, else a Scan."""
+    """A layer becomes ONNX's recurrent node if both are equivalent, and a Scan otherwise."""
     assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
 
 
@@ -249,7 +249,7 @@ def refusal(data: bytes) -> str:
         (
             cells.integer_lstm,
             Form(peephole=True, projection=True),
-            "it must not have peepholes and a projection",
+            "it must not have both peepholes and a projection",
         ),
     ],
 )
@@ -268,7 +268,9 @@ def test_refuses_a_diagonal_of_integers() -> None:
 
 
 @pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
-def test_refuses_computed_weights_and_other_shapes(weights: tuple[int, int]) -> None:
+def test_recurrent_layers_refuse_computed_weights_and_wrong_shapes(
+    weights: tuple[int, int],
+) -> None:
     m = Model()
     x = m.input([3, 7])
     w = m.input(weights) if weights == (11, 7) else m.weights(*weights)

@@ -132,7 +132,7 @@ def test_refuses_unsupported_shapes_and_types(
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_refuses_a_second_input(code: str) -> None:
+def test_softmax_must_have_one_input(code: str) -> None:
     m = Build()
     m.output(*m.op(code, [m.input([3]), m.input([3])], [[3]]))
     with pytest.raises(ConversionError, match="it must have 1 input, got 2"):

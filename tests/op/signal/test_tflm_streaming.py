@@ -355,8 +355,8 @@ def test_refuses_invalid_options_and_shapes(
         convert(model(code, np.asarray(x), made, options).bytes())
 
 
-def test_refuses_a_second_input() -> None:
-    """It is not taken for the memory."""
+def test_delay_must_have_one_input() -> None:
+    """A second input is not taken for the memory of the operator."""
     m = Build()
     x = m.input([7], dtype="int16")
     made = m.tensor([7], dtype="int16")

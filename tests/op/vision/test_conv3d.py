@@ -126,7 +126,7 @@ def test_refuses_unsupported_strides_groups_and_types() -> None:
     assert "float32, got int8" in reasons
 
 
-def test_transpose_refuses_a_volume_that_does_not_fit() -> None:
+def test_transposed_convolution_refuses_a_wrong_volume() -> None:
     m = Build()
     shape = [1, 5, 7, 9, FILTERS]
     inputs = [

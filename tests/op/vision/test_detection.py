@@ -266,7 +266,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), REFUSED, ids=str)
-def test_refuses_invalid_options(changes: dict[str, Any], reason: str) -> None:
+def test_detection_refuses_invalid_options(changes: dict[str, Any], reason: str) -> None:
     m = Build()
     encoded, scores = m.input([1, BOXES, 4]), m.input([1, BOXES, CLASSES + 1])
     operands = [encoded, scores, m.constant(anchors())]
@@ -292,7 +292,7 @@ def test_refuses_invalid_options(changes: dict[str, Any], reason: str) -> None:
         ([1, BOXES, 4], "int8", BOXES, "must be float32 or quantized uint8, got int8"),
     ],
 )
-def test_refuses_unsupported_operands(
+def test_detection_refuses_unsupported_operands(
     encoded: list[int], dtype: str, number: int, reason: str
 ) -> None:
     m = Build()

@@ -61,7 +61,7 @@ def test_scores_decayed_by_sigma_equal_litert(
 
 
 def test_scores_that_decay_to_0_equal_litert() -> None:
-    """A small sigma makes factors of 0, by which dropped scores are multiplied, too."""
+    """A small sigma gives factors of 0, which also multiply the scores of dropped boxes."""
     m = Build()
     check_outputs(m, *add_suppression(m, 20, 31, 0.7, 0.0, 1e-30), inputs=boxes_of(20))
 
@@ -113,7 +113,7 @@ def test_suppression_without_sigma_needs_no_loop() -> None:
         assert "Loop" not in kinds
 
 
-def test_refuses_negative_sigma_and_other_shapes() -> None:
+def test_suppression_refuses_negative_sigma_and_wrong_shapes() -> None:
     def refuse(m: Build, reason: str) -> None:
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())

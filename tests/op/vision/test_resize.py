@@ -40,7 +40,7 @@ def random_sizes(seed: int, most: int, count: int) -> list[tuple[tuple[int, ...]
 
 @pytest.mark.parametrize("options", MODES[:3])
 def test_bilinear_to_random_sizes_equals_litert(options: dict[str, Any]) -> None:
-    """Larger, smaller, and one axis larger while the other is smaller."""
+    """Images become larger, smaller, or larger along one axis and smaller along the other."""
     for size, made in random_sizes(0, 40, 80):
         check(build_resize(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
 
@@ -64,7 +64,7 @@ def test_bilinear_of_many_channels_stores_channels_last(options: dict[str, Any])
 def test_bilinear_to_special_sizes_equals_litert(
     made: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    """A single pixel, the same size, and integer multiples."""
+    """Images have a single pixel, keep their size, or grow to an integer multiple."""
     check(build_resize(BILINEAR, (5, 7), made, options))
     check(build_resize(BILINEAR, made, (5, 7), options))
 
@@ -85,7 +85,7 @@ def test_scales_of_a_dynamic_batch_are_constant_if_exact(
 
 @pytest.mark.parametrize("options", MODES)
 def test_nearest_to_random_sizes_is_exact(options: dict[str, Any]) -> None:
-    """Nearest neighbours are exact for random sizes, close together and far apart."""
+    """The selected pixels are exact, for similar sizes and for very different sizes."""
     for size, made in (*random_sizes(1, 40, 80), *random_sizes(2, 300, 20)):
         data = build_resize(NEAREST, size, made, options)
         check(data, seeds=[0], random_layouts=[0], tolerance=0, optimize=[True])
@@ -166,7 +166,7 @@ def test_simplest_exact_node_is_chosen(
 def test_nearest_to_a_multiple_is_asymmetric(
     made: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    """ONNX Runtime is fast in this mode, which selects the same elements."""
+    """ONNX Runtime is fast in the mode "asymmetric", which selects the same pixels."""
     model = check(build_resize(NEAREST, (5, 7), made, options), tolerance=0).model
     (node,) = (node for node in model.graph.node if node.op_type == "Resize")
     modes = {a.name: a.s.decode() for a in node.attribute}

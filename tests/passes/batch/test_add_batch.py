@@ -391,7 +391,7 @@ def test_refuses_networks_that_mix_samples(name: str) -> None:
     ],
     ids=["variable", "LSTM", "LSTM time first", "RNN", "both directions", "SVDF", "int16 SVDF"],
 )
-def test_states_are_those_of_each_sample(data: bytes, size: int | str) -> None:
+def test_each_sample_has_its_own_state(data: bytes, size: int | str) -> None:
     result = check_batch(data, size)
     assert {state.output.tflite_sizes[0] for state in result.states} == {size}
 
@@ -470,7 +470,7 @@ def test_batch_may_have_a_dynamic_height() -> None:
 def test_refuses_batches_of_models_without_inputs() -> None:
     m = Build()
     m.output(op(m, "ABS", m.constant(draw(2))))
-    with pytest.raises(ConversionError, match="batch must be of a model with inputs, got none"):
+    with pytest.raises(ConversionError, match="batch must be given for a model with inputs"):
         convert(m.bytes(), batch=2)
 
 

@@ -69,7 +69,7 @@ return %25, %19, %20"""
         ("id: int32[1,1]", "id: int32[1]", "one number"),
     ],
 )
-def test_refuses_decoders_of_other_forms(old: str, new: str, reason: str) -> None:
+def test_refuses_decoders_that_cannot_take_several_tokens(old: str, new: str, reason: str) -> None:
     text = STEP.replace(old, new)
     assert text != STEP
     with pytest.raises(MixedSamplesError, match=reason):

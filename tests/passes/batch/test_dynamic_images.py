@@ -44,7 +44,7 @@ def join_rows(m: Build) -> Sequence[Tensor]:
 
 
 def test_batch_may_assume_that_sizes_are_equal() -> None:
-    """LiteRT runs one sample if they are equal, and so the batch may assume it."""
+    """If LiteRT runs one sample only with equal sizes, the batch needs equal sizes, too."""
     data = build(join_rows)
     result = convert(data, batch="n", shapes={"x": ["n", "h", "w", 3]})
     assert result.inputs[0].tflite_sizes == ("n", "h", "w", 3)
@@ -63,7 +63,7 @@ def add_rows(m: Build, *, dynamic: bool = True) -> Sequence[Tensor]:
 def test_sizes_of_file_are_fixed_with_one_warning(
     size: int | str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Other dynamic sizes of the file are fixed where an operator needs it, in one warning."""
+    """One warning lists the dynamic sizes of the file that an operator needs to know."""
     m = Build()
     x = m.input([1, 8, 6, 3], shape_signature=[1, -1, -1, 3], name="x")
     (y,) = m.op("CONCATENATION", [x, m.constant(draw(1, 8, 6, 3))], [[1, 8, 6, 6]], axis=3)

@@ -114,7 +114,7 @@ def test_state_that_all_samples_share_has_no_batch(size: int | str) -> None:
     assert [state.input.sizes for state in result.states] == [(3, 4)]
 
 
-def test_other_errors_are_not_reported_as_mixed_samples() -> None:
+def test_errors_without_a_batch_are_not_reported_as_mixed_samples() -> None:
     """A network that cannot be converted without a batch is not said to mix samples."""
     wrong, custom = Build(), Build()
     x = wrong.input([1, 3])

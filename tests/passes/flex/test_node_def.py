@@ -31,7 +31,7 @@ def test_attributes_are_decoded_as_encoded() -> None:
 
 
 def test_unpacked_lists_of_numbers_are_read() -> None:
-    """Lists of numbers are read in the older encoding, too: a field for each number."""
+    """Lists of numbers are also read in the older encoding, with a field for each number."""
     entry = b"\x0a\x01s\x12\x06\x0a\x04\x18\x01\x18\x02"
     raw = b"\x2a" + bytes([len(entry)]) + entry
     assert decode(raw) == {"s": [1, 2]}

@@ -28,7 +28,7 @@ LATER_BIAS = """
 """
 
 
-def test_second_layer_adds_the_first() -> None:
+def test_second_dense_layer_adds_the_result_of_the_first() -> None:
     after = """
         inputs a: float32[1,3], b: float32[1,4]
         q: float32[1,5] = FULLY_CONNECTED(b, float32[5,4], [0.0, 1.0, 2.0, 3.0, 4.0])
@@ -76,6 +76,6 @@ def test_sums_of_layers_become_two_gemm(text: str, nodes: str) -> None:
     ],
     ids=["two biases", "two rows", "an activation", "two readers", "one number"],
 )
-def test_other_sums_stay(text: str) -> None:
+def test_sums_with_two_biases_rows_or_readers_stay(text: str) -> None:
     check_unchanged(chain_products, parse_graph(text))
     check(make_model(text), seeds=[0])

@@ -71,7 +71,7 @@ def test_unpack_becomes_reshape_and_split() -> None:
 
 
 @pytest.mark.parametrize(("shape", "axis"), [([4], 0), ([2, 4], 0), ([2, 3, 4], 1)], ids=str)
-def test_numbers_equal_litert(shape: list[int], axis: int) -> None:
+def test_flattened_packs_equal_litert(shape: list[int], axis: int) -> None:
     kinds = [node.op_type for node in check(pack_negated(shape, axis)).model.graph.node]
     assert kinds == ["Neg"] * 3 + ["Concat", "Reshape"]
     data = negate_unpacked([*shape[:axis], 3, *shape[axis:]], axis)
@@ -121,7 +121,7 @@ def with_other_scale() -> bytes:
     ],
     ids=["last", "one", "axes", "scalars", "unpack", "reshapes", "constant", "scales"],
 )
-def test_other_packs_stay(data: bytes) -> None:
+def test_packs_that_save_no_nodes_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(flatten_packs, graph)
 

@@ -66,7 +66,7 @@ def test_constant_sum_becomes_part_of_the_bias() -> None:
 @pytest.mark.parametrize("code", FILTERS)
 @pytest.mark.parametrize("name", ["ADD", "SUB", "MUL", "DIV"])
 @pytest.mark.parametrize("constant", [2.5, [[3, -1, 0.5, 1, 2]]], ids=["one", "each"])
-def test_numbers_equal_litert(code: str, name: str, constant: Any) -> None:
+def test_folded_products_equal_litert(code: str, name: str, constant: Any) -> None:
     data = model(code, (name, constant))
     assert [op.code for op in fold(read_model(data).graphs[0]).ops] == [code]
     check(data, seeds=[0])
@@ -100,7 +100,7 @@ def test_operator_after_an_activation_stays() -> None:
     ids=["activation", "two readers", "zero", "tiny", "each pixel", "each column"],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a conversion silences numpy
-def test_other_operators_stay(data: bytes) -> None:
+def test_operators_that_filters_cannot_absorb_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fold, graph)
 
@@ -151,7 +151,7 @@ def test_constants_behind_a_reshape_are_folded() -> None:
     ],
     ids=["repeated", "rows", "no features", "two readers"],
 )
-def test_other_reshapes_stay(data: bytes) -> None:
+def test_reshapes_that_do_not_split_features_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fold, graph)
     check(data, seeds=[0])
@@ -178,8 +178,10 @@ def test_constant_minus_product_stays() -> None:
 
 @pytest.mark.parametrize(("factor", "stays"), [(-1, False), (3, False), (1.1, True)])
 @pytest.mark.parametrize("name", ["MUL", "ADD"])
-def test_filters_stay_float16(name: str, factor: float, *, stays: bool) -> None:
-    """Filters stay float16; MUL stays if products are not; ADD is folded into the small bias."""
+def test_float16_filters_stay_float16_if_products_fit(
+    name: str, factor: float, *, stays: bool
+) -> None:
+    """MUL stays if its product is no float16; ADD is folded into the small bias."""
     m = Build()
     half = m.constant(np.ones((5, 7), np.float16))
     (weights,) = m.op("DEQUANTIZE", [half], [m.tensor([5, 7], dtype="float32")])

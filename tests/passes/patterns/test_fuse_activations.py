@@ -191,7 +191,7 @@ def two_parameters(m: Spelled, x: Tensor) -> Tensor:
         two_parameters,
     ],
 )
-def test_similar_operators_stay(spelling: Spelling) -> None:
+def test_operators_with_other_bounds_or_readers_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling)).graphs[0]
     check_unchanged(fuse_activations, graph)
     check(spell(spelling), seeds=[0])

@@ -120,7 +120,7 @@ def test_channel_shuffle_becomes_a_gather() -> None:
         (turn_twice, ["Conv", "Conv"]),
     ],
 )
-def test_numbers_equal_litert(spelling: Spelling, kinds: list[str]) -> None:
+def test_fused_rearrangements_equal_litert(spelling: Spelling, kinds: list[str]) -> None:
     result = check(spell(spelling))
     found = [node.op_type for node in result.model.graph.node]
     assert sorted(kind for kind in found if kind != "Transpose") == sorted(kinds)
@@ -169,18 +169,18 @@ def half_blocks(m: Build, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("spelling", [mix_rows, other_blocks, half_blocks])
-def test_other_moves_stay(spelling: Spelling) -> None:
+def test_moves_of_rows_and_of_other_blocks_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 
 
 def test_images_that_no_convolution_makes_stay() -> None:
-    """They are stored with channels last."""
+    """An image that no convolution computes is stored with channels last."""
     graph = read_model(spell(shuffle, behind=False)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 
 
-def test_large_images_stay_unfused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channel_shuffles_of_large_images_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", SIZE * SIZE * CHANNELS - 1)
     graph = read_model(spell(shuffle)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)

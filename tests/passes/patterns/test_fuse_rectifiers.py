@@ -313,7 +313,7 @@ def sign(m: Spelled, x: Tensor) -> Tensor:
         sign,
     ],
 )
-def test_similar_operators_stay(spelling: Spelling) -> None:
+def test_operators_that_differ_from_rectifiers_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling)).graphs[0]
     check_unchanged(fuse_rectifiers, graph)
     check(spell(spelling), seeds=[0])

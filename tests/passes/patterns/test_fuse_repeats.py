@@ -151,7 +151,7 @@ def read_repeated(m: Repeats) -> None:
 
 
 @pytest.mark.parametrize("build", [repeat_heads, repeat_channels, repeat_image, read_repeated])
-def test_other_repeats_stay(build: Callable[[Repeats], None]) -> None:
+def test_repeats_of_heads_channels_or_inputs_stay(build: Callable[[Repeats], None]) -> None:
     m = Repeats()
     build(m)
     check_unchanged(fuse_rearrangements, read_model(m.bytes()).graphs[0])

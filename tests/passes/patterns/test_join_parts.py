@@ -131,7 +131,7 @@ def open_axis(m: Build) -> bytes:
     "pair",
     [other_axis, other_sequence, other_sizes, activation, some_parts, other_parts, open_axis],
 )
-def test_other_pairs_stay(pair: Any) -> None:
+def test_pairs_that_do_not_undo_each_other_stay(pair: Any) -> None:
     graph = read_model(pair(Build())).graphs[0]
     check_unchanged(join_parts, graph)
 

@@ -54,7 +54,7 @@ def find_matches(pattern: Pattern, *lines: str, floats: bool = True) -> list[Mat
         (maybe("MUL", ("ABS", "x"), "y#"), "ABS(a)"),
     ],
 )
-def test_pattern_matches_operator(pattern: Pattern, line: str) -> None:
+def test_pattern_matches_the_operators_that_it_describes(pattern: Pattern, line: str) -> None:
     assert find_matches(pattern, line)
 
 
@@ -79,7 +79,7 @@ def test_pattern_matches_operator(pattern: Pattern, line: str) -> None:
         (("TANH", ("ADD", "x", "y")), "ADD(a, b, fused_activation_function=TANH)"),
     ],
 )
-def test_pattern_does_not_match_operator(pattern: Pattern, line: str) -> None:
+def test_pattern_matches_no_operators_that_differ(pattern: Pattern, line: str) -> None:
     assert not find_matches(pattern, line)
 
 
@@ -89,7 +89,7 @@ def test_operands_of_one_name_are_one_tensor_or_equal_constants() -> None:
     assert not find_matches(pattern, "MUL(a, 2.0)", "ADD(c, 2)")
 
 
-def test_other_readers_end_a_match_unless_it_is_shared() -> None:
+def test_tensors_with_other_readers_match_only_shared_patterns() -> None:
     lines = ("ABS(a)", "NEG(c)", "ADD(c, d)")
     inner = Named("inner", ("ABS", "x"))
     assert not find_matches(
@@ -118,7 +118,7 @@ def test_only_operators_of_floats_match_unless_told() -> None:
     assert list(GraphMatcher(graph, floats=False).find_all(graph.ops[0], pattern))
 
 
-def test_only_equal_elements_give_a_number() -> None:
+def test_constant_of_several_elements_has_no_number() -> None:
     (found,) = find_matches(("SUB", "x", "k#"), "SUB(a, 0.5)")
     assert found.number("k#") == 0.5
     (found,) = find_matches(("SUB", "x", "k#"), "SUB(a, [0.5, 0.5])")

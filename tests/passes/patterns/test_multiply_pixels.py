@@ -60,15 +60,15 @@ def test_convolution_becomes_a_dense_layer() -> None:
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_numbers_equal_litert(forms: str) -> None:
+def test_multiplied_pixels_equal_litert(forms: str) -> None:
     result = check(mixer(), forms=forms)
     convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) == (4 if forms == "canonical" else 0)
 
 
 @pytest.mark.parametrize("options", [{"size": 3}, {"batch": 2}], ids=str)
-def test_products_beside_other_convolutions_stay_convolutions(options: dict[str, int]) -> None:
-    """Products in channels-first order stay convolutions beside others, and with a batch."""
+def test_pixel_products_beside_larger_convolutions_stay(options: dict[str, int]) -> None:
+    """In a network with larger convolutions, and with a batch, products of pixels stay Conv."""
     result = check(mixer(**options))
     convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) == (3 if "size" in options else 2)
@@ -80,7 +80,7 @@ def test_model_has_no_transpose() -> None:
     assert convert(mixer(), forms="canonical").transposes
 
 
-def test_other_convolutions_stay() -> None:
+def test_convolutions_of_windows_and_dilations_stay() -> None:
     """Larger filters, strides and dilations stay convolutions."""
     for options in ({"size": 3}, {"dilation_h_factor": 2}):
         m = Build()

@@ -87,7 +87,7 @@ def test_attention_of_items_is_recognised(code: str, batch: int) -> None:
 
 @pytest.mark.parametrize("masks", [{}, {"begin_mask": 1}, {"end_mask": 1}])
 def test_slices_with_masks_equal_litert(masks: dict[str, Any]) -> None:
-    """With a mask the kernel takes another index than the one in the lists of bounds."""
+    """If a mask is set, the kernel does not read the bound in the list."""
     m = Spelled()
     y = m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST)
     bounds = [m.constant(np.array([each], np.int32)) for each in (1, 2, 1)]
@@ -117,7 +117,7 @@ def refuse(m: Spelled, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no move", "other order", "range", "read by another", "steps"])
-def test_similar_graphs_stay(kind: str) -> None:
+def test_items_of_other_transposes_stay(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
     graph = read_model(m.bytes()).graphs[0]
@@ -125,7 +125,7 @@ def test_similar_graphs_stay(kind: str) -> None:
     check(m.bytes())
 
 
-def test_graphs_without_attention_stay() -> None:
+def test_items_that_no_attention_reads_stay() -> None:
     m = Spelled()
     m.output(*take(m, m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST), "UNPACK"))
     graph = read_model(m.bytes()).graphs[0]

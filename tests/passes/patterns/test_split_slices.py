@@ -123,7 +123,7 @@ def test_incomplete_or_repeated_items_stay_slices(places: list[tuple[int, int]])
 
 
 def test_numbers_of_a_vector_need_no_transpose() -> None:
-    """Nothing needs to be moved."""
+    """Items of a vector are contiguous, so that no Transpose is needed."""
     m = Build()
     x = m.input((3,))
     parts = [m.op("SLICE", [x, *constants(m, (i,), (1,))], [[1]])[0] for i in (2, 0, 1)]

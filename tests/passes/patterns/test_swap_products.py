@@ -85,7 +85,7 @@ def test_operands_of_the_product_are_swapped() -> None:
 
 @pytest.mark.parametrize("batch", [1, -1])
 def test_results_equal_litert_with_cheaper_moves(batch: int) -> None:
-    """The results are those of LiteRT; each Transpose keeps the last axis, or moves one axis."""
+    """The results equal LiteRT's; each Transpose keeps the last axis, or moves one axis."""
     data = attention(batch=batch)
     check(data)
     orders = {
@@ -128,8 +128,8 @@ def test_products_with_other_readers_stay(data: bytes) -> None:
     check_unchanged(swap_products, graph)
 
 
-def test_batch_that_moves_saves_no_transpose() -> None:
-    """The dynamic batch becomes the last axis."""
+def test_products_whose_batch_becomes_the_last_axis_stay() -> None:
+    """A swapped product would save no Transpose, because the batch moves, too."""
     data = attention(batch=-1, order=(1, 2, 3, 4, 0))
     assert convert(data).transposes == convert(data, forms="canonical").transposes
     check(data)

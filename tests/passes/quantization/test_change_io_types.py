@@ -66,7 +66,7 @@ def test_one_end_changes_by_name() -> None:
     )
 
 
-def test_other_uses_of_integers_get_real_numbers() -> None:
+def test_real_numbers_are_computed_for_remaining_readers() -> None:
     """The real numbers are computed where they are needed, and an output keeps its name."""
     assert_rewritten(
         partial(change_io_types, chosen={"x": "int8"}),
@@ -98,9 +98,9 @@ def test_tensor_that_is_both_ends_gets_both_types() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"z": "int8"}, "io_type of z: the model has no such input or output"),
+        ({"z": "int8"}, "io_type: the model has no input or output z"),
         ({"n": "int8"}, "io_type of n must not be given, because the tensor is neither float32"),
-        ({"r": "int8"}, "io_type of r must not be int8, because no DEQUANTIZE computes it: leave"),
+        ({"r": "int8"}, "io_type of r must not be int8, because no DEQUANTIZE computes it: give"),
     ],
 )
 def test_refuses_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:
@@ -142,7 +142,7 @@ def test_numbers_equal_litert_for_each_type(before: str, after: Any, tmp_path: P
 
 
 def test_no_nodes_convert_between_int8_and_uint8() -> None:
-    """Activations are stored as uint8: ends of uint8 need no node, and those of int8 a pair."""
+    """Activations are stored as uint8: uint8 inputs and outputs need no node, int8 ones a pair."""
     nodes = [
         node.op_type for node in convert(make_model(INT8_ENDS), io_type="uint8").model.graph.node
     ]

@@ -226,7 +226,7 @@ def test_refuses_operators_on_stored_integers() -> None:
 def test_command_line_makes_a_symmetric_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file says that its scales are others, and `verify` says what they cost."""
+    """The metadata state that the scales differ, and `verify` prints the signal-to-noise ratio."""
     path, onnx_path = QUANTIZED[0].path, tmp_path / "model.onnx"
     assert main([str(path), str(onnx_path), "--quantization", "symmetric"]) == 0
     assert "zero point 0" in capsys.readouterr().out
@@ -247,7 +247,7 @@ def test_refuses_uint8_with_symmetric_quantization(options: Any) -> None:
 
 
 def test_initial_values_of_states_are_rounded_anew() -> None:
-    """They are rounded anew, as the tensors that hold them; 16 bits and reals stay."""
+    """Initial values of 8 bits get the new scale of their tensor; 16 bits and floats do not."""
     graph = parse_graph(
         "inputs s: int8(0.127, -128)[3], r: float32[1]\nn: int8(0.127, -128)[3] = RELU(s)\n"
         "return n, r"
@@ -271,7 +271,7 @@ def test_branches_pass_on_stored_integers(dtype: str) -> None:
 
 
 def test_products_of_computed_matrices_become_symmetric() -> None:
-    """Computed weights have the range of their integers, constants that of their elements."""
+    """A computed matrix gets the range of its integers, a constant the range of its elements."""
     m = Build()
     x = m.input([2, 3], name="x", dtype="int8", scale=0.02, zero_point=7)
     w = m.input([3, 4], name="w", dtype="int8", scale=0.03, zero_point=-9)

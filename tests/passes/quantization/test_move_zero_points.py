@@ -154,7 +154,7 @@ NETWORKS: dict[str, tuple[str, int]] = {
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
 def test_numbers_equal_litert_up_to_a_step(name: str, forms: Any) -> None:
-    """Outputs are those of LiteRT, up to a step where all integers are kept."""
+    """Outputs equal LiteRT's up to a step if all integers are kept."""
     text, kept = NETWORKS[name]
     assert len(MovedZeroPoints(parse_graph(text)).tensors) == kept
     model = make_model(text)
@@ -210,7 +210,7 @@ def test_tiny_weights_get_a_scale_fitting_the_bias() -> None:
 
 
 def test_refuses_inputs_with_too_few_axes() -> None:
-    """The error is that of the operator, whose input has too few axes."""
+    """An input with too few axes is an error of the operator."""
     text = enclose(
         f"f: int8(0.04, -128)[144] = RESHAPE(x, [144])\n        y: {TWO} = CONV_2D(f, {WEIGHTS})"
     )

@@ -91,7 +91,7 @@ def test_a_projection_is_a_product_behind_the_layer(form: Keras) -> None:
 
 
 def test_unknown_states_and_large_projections_stay_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state before the projection is not known, or its product of matrices is too large."""
+    """The first state is not known, or the product of both matrices is too large."""
     assert "Scan" in checked_node_types(replace(PROJECTED, zeroed=False))
     monkeypatch.setattr(lstm_cell, "_STEP", -1000)
     assert "Scan" in checked_node_types(PROJECTED)
@@ -133,7 +133,7 @@ def test_two_layers_in_one_loop_become_two_nodes(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_similar_loops_stay_loops(form: Keras) -> None:
+def test_loops_that_differ_from_layers_stay_loops(form: Keras) -> None:
     assert "Loop" in checked_node_types(form)
 
 
@@ -163,7 +163,7 @@ def test_dynamic_sequence_length_stays_dynamic(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_loops_with_other_limits_stay_loops(form: Keras) -> None:
+def test_loops_with_computed_limits_stay_loops(form: Keras) -> None:
     assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
 
 
@@ -211,7 +211,7 @@ def test_a_layer_with_a_mask_reads_the_unmasked_items(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_similar_loops_with_a_mask_stay_loops(form: Keras) -> None:
+def test_masked_loops_that_differ_from_layers_stay_loops(form: Keras) -> None:
     assert "Loop" in node_types(form)
 
 
@@ -244,7 +244,7 @@ def formulas(m: Build) -> tuple[Formulas, list[Any]]:
     return found, [found.find_formula(t) for t in graph.outputs]
 
 
-def test_sums_are_cut_by_columns_alone() -> None:
+def test_sums_of_products_are_split_by_columns_only() -> None:
     m = Build()
     x = m.input([2, 3])
     matrix = np.arange(18, dtype=np.float32).reshape(6, 3)
@@ -284,8 +284,8 @@ def test_a_name_of_a_pattern_matches_one_formula() -> None:
     assert not list(FormulaMatcher().match(("MUL", "p", "q", "r"), both, {}))
 
 
-def test_other_products_stay_atoms_of_a_formula() -> None:
-    """These products stay atoms of a formula: computed bias, nested product, rank 3, transposed."""
+def test_unsupported_products_stay_atoms_of_a_formula() -> None:
+    """The four products have a computed bias, a product as data, rank 3, and transposed data."""
     m = Build()
     x, b = m.input([2, 3]), m.input([3])
     w = m.constant(np.ones((3, 3), np.float32))

@@ -118,7 +118,7 @@ def test_sequences_with_batch_first_become_lstm() -> None:
 
 @pytest.mark.parametrize("form", [Keras(int8=True), Keras("GRU", int8=True, rows=True)], ids=str)
 def test_single_step_with_integer_weights_stays(form: Keras) -> None:
-    """A single step is faster with the products."""
+    """The products of a single step are faster than a recurrent node."""
     data = model(form)
     result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
     assert form.cell in {node.op_type for node in result.model.graph.node}
@@ -127,7 +127,7 @@ def test_single_step_with_integer_weights_stays(form: Keras) -> None:
 
 
 def test_single_step_of_a_large_batch_stays() -> None:
-    """A single step is faster with the products."""
+    """The products of a single step are faster than a recurrent node."""
     graph = read_model(model(Keras("GRU"), 1, batch=9)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)
     assert "GRU" in proved_node_types(model(Keras("GRU"), 2, batch=9))
@@ -190,6 +190,6 @@ def test_cells_with_other_activations_become_one_node(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form", [Keras(squash="ABS"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
 )
-def test_other_cells_stay_unchanged(form: Keras) -> None:
+def test_cells_with_unknown_functions_stay_unchanged(form: Keras) -> None:
     graph = read_model(model(form)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)

@@ -193,7 +193,7 @@ def test_a_graph_is_called_once_though_there_are_two_calls() -> None:
     check(m.bytes(), runs=2)
 
 
-def test_a_call_may_do_nothing() -> None:
+def test_call_once_of_an_empty_sub_graph_is_allowed() -> None:
     m = Build()
     m.op("CALL_ONCE", [], [], init_subgraph_index=m.subgraph("init").index)
     m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
@@ -228,7 +228,7 @@ def test_complex_state_is_stored_as_pairs_of_reals() -> None:
 
 @pytest.mark.parametrize("remembers", [False, True])
 def test_state_has_a_fixed_size(*, remembers: bool) -> None:
-    """The batch becomes static if a state depends on it, otherwise it stays dynamic."""
+    """The batch becomes static if a state depends on it, and stays dynamic otherwise."""
     m = Build()
     initialise(m, memory=np.zeros((1, 3), np.float32))
     before = read_variable(m, handle(m), [1, 3])
@@ -380,7 +380,7 @@ def test_refuses_calls_of_missing_sub_graphs() -> None:
     )
 
 
-def test_refuses_handles_that_come_from_elsewhere() -> None:
+def test_handles_must_come_from_var_handle() -> None:
     m = Build()
     m.output(read_variable(m, m.input([], dtype="resource", name="h"), name="y"))
     assert (
@@ -388,7 +388,7 @@ def test_refuses_handles_that_come_from_elsewhere() -> None:
     )
 
 
-def test_refuses_handles_that_go_elsewhere() -> None:
+def test_handles_must_be_read_by_variable_operators() -> None:
     m = Build()
     m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
     assert "VAR_HANDLE (operator 0, h): its resource handle is used" in refusal_reason(m)

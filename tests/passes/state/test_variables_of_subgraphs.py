@@ -191,7 +191,8 @@ def test_refuses_initial_values_read_before_assignment() -> None:
     m.op("CALL_ONCE", [], [], init_subgraph_index=inner.index)
     m.output(read_variable(m, handle(m)))
     with pytest.raises(
-        UnsupportedOperators, match=r"value.: it must not read a variable that is not assigned"
+        UnsupportedOperators,
+        match=r"value.: it must read only variables to which an earlier operator assigns",
     ):
         convert(m.bytes())
 

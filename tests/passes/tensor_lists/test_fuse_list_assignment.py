@@ -104,6 +104,6 @@ def test_the_declared_shape_of_the_result_is_not_read() -> None:
     ],
     ids=str,
 )
-def test_other_assignments_stay(options: dict[str, Any]) -> None:
+def test_assignments_of_several_or_moved_items_stay(options: dict[str, Any]) -> None:
     graph = read_model(build_set_item(**options).bytes()).graphs[0]
     assert [op.code for op in fuse_list_assignment(graph).ops] == [op.code for op in graph.ops]

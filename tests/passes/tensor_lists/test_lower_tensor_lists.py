@@ -74,7 +74,7 @@ def test_a_recurrent_layer_is_one_node(form: Keras, *, turned: bool) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("last", [False, True])
-def test_other_loops_stay_loops(*, last: bool, turned: bool) -> None:
+def test_loops_of_lists_with_unknown_cells_stay_loops(*, last: bool, turned: bool) -> None:
     form = Keras(squash="ABS", last=last, turned=turned)
     listed = replace(form, listed=True, batch=None if turned else BATCH)
     assert "Loop" in node_types_of(check_lists(form.model(), listed.model(), fixed=not turned))

@@ -36,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=NHWC:NCHW",
         action="append",
         default=[],
-        help="layout of a tensor, inner tensors too, in TFLite and in ONNX; NAME=NCHW if C is last"
-        ' in TFLite; or a JSON file with several: {"input": ["NHWC", "NCHW"]}; may be repeated',
+        help="layout of a tensor, which may be an inner tensor, in TFLite and in ONNX; NAME=NCHW if"
+        ' C is last in TFLite; or a JSON file with layouts: {"input": ["NHWC", "NCHW"]}; may be'
+        " repeated",
     )
     add(
         "--shape",
@@ -69,7 +70,7 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],  # argparse would call the argument required
         help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
-        " output; with -o these arguments are further models",
+        " output; with -o all arguments are models",
     )
     add(
         "-o",
@@ -88,8 +89,8 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--json",
         action="store_true",
-        help="print the result of each model as JSON, and nothing else on stdout; on stderr, if the"
-        " model is written to stdout",
+        help="print only the result of each model on stdout, as JSON; if the model is written to"
+        " stdout, the JSON is on stderr",
     )
 
 
@@ -152,7 +153,8 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="FILE.html",
         help="verify each tensor and write a page with the results; for a bundle or several"
-        " signatures a folder, which gets a page for each; requires the same packages",
+        " signatures a folder, which gets a page for each; requires: pip install"
+        " tflite2onnx[verify]",
     )
     add_verification_options(parser)
 
@@ -172,8 +174,8 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
         type=_parse_size,
         metavar="SIZE",
         dest="external_data",
-        help="the same, for weights of at least this many bytes, such as 4096, 64K or 1M (default:"
-        f" {_SMALLEST})",
+        help="as --external-data, for weights of at least SIZE bytes, such as 4096, 64K or 1M"
+        f" (default: {_SMALLEST})",
     )
     add(
         "--parts",

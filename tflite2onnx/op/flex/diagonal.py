@@ -52,7 +52,9 @@ class _Diagonals(Operator):
         """The lowest and the highest diagonal; 0 is the main diagonal."""
         numbers = ints(self, self.place_of_k) if self._is_later else [0]
         if len(numbers) not in (1, 2) or numbers[0] > numbers[-1]:
-            raise OperatorError(f"k must be one diagonal, or a lowest and a highest, got {numbers}")
+            raise OperatorError(
+                f"k must be 1 diagonal, or the lowest and the highest, got {numbers}"
+            )
         return numbers[0], numbers[-1]
 
     @property
@@ -198,7 +200,7 @@ class FlexDiag(Operator):
         half = x.shape[: x.rank // 2] if part else x.shape
         check_element_count(prod(half) ** 2)
         if not half:
-            raise OperatorError(f"{x.name} must have axes, got {x.rank}")
+            raise OperatorError(f"{x.name} must have at least 1 axis, got {x.rank}")
         expect(x, (*half, *half) if part else half, x.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

@@ -24,7 +24,7 @@ def _read_image_shape(operator: Operator, index: int = 0) -> Shape:
     x = operator.input(index)
     if x.rank != _IMAGE or 0 in x.shape[1:]:
         raise OperatorError(
-            f"{x.name} must be images [batch, height, width, channels] with pixels, got "
+            f"{x.name} must be non-empty images [batch, height, width, channels], got "
             f"{list(x.shape)}"
         )
     return x.shape

@@ -45,8 +45,8 @@ class Gather(Movement, Foldable, IndexesAxes):
         batch = number + indices.rank if number < 0 else number
         if not 0 <= batch <= min(self._axis, indices.rank):
             raise OperatorError(
-                f"batch_dims must be at most the axis {self._axis} and the {indices.rank} axes of "
-                f"the indices, got {number}"
+                f"batch_dims must be at most {min(self._axis, indices.rank)}, because the axis is "
+                f"{self._axis} and the indices have {indices.rank} axes, got {number}"
             )
         return batch
 

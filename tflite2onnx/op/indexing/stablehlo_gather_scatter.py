@@ -47,14 +47,14 @@ class _Indexed(Operator):
     def _vector_axis(self) -> int:
         rank, axis = self.input(1).rank, int(self.options.index_vector_dim)
         if not 0 <= axis < rank:
-            raise OperatorError(f"index_vector_dim must be an axis of {rank}, got {axis}")
+            raise OperatorError(f"index_vector_dim must be from 0 to {rank - 1}, got {axis}")
         return axis
 
     def _read_distinct_axes(self, name: str, rank: int) -> list[int]:
         """Return an option that is a list of different axes of a tensor of this rank."""
         axes = [int(axis) for axis in self.options.get(name) or ()]
         if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
-            raise OperatorError(f"{name} must be different axes of {rank}, got {axes}")
+            raise OperatorError(f"{name} must be different axes from 0 to {rank - 1}, got {axes}")
         return axes
 
     def _find_indexed_axes(self, name: str) -> list[int]:
@@ -63,7 +63,7 @@ class _Indexed(Operator):
         count = self.input(1).shape[self._vector_axis]
         if len(axes) != count or not self.input(0).rank:
             raise OperatorError(
-                f"{name} must have an axis for each of {count} elements, got {axes}"
+                f"{name} must list {count} axes, one for each number of an index, got {axes}"
             )
         # ONNX's nodes require at least one axis; the indices of axis 0 are 0 then.
         return axes or [0]

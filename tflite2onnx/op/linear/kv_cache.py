@@ -89,7 +89,7 @@ class InternalCache(HasInternalState):
     def check(self) -> None:
         new, (_, times, *_) = self.input(1).shape[1], self._shape
         if not 0 < new <= times:
-            raise OperatorError(f"there must be 1 ... {times} new rows, got {new}")
+            raise OperatorError(f"the number of new rows must be 1 to {times}, got {new}")
         check_element_count(times)
         _ = self._layer  # raises an error if the layer is not a number
 

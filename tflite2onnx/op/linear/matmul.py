@@ -72,7 +72,7 @@ class FullyConnected(DynamicShape):
             if x.rank == _MATRIX:
                 reason = f"{x.name} must have {self._features} features"
                 require_number(x.shape[1], self._features, reason)
-            require_equal(rest, 0, f"{list(x.shape)} must be rows of {self._features} elements")
+            require_equal(rest, 0, f"{x.name} must be rows of {self._features} elements")
             batch = (x.elements // self._features,)
         return [(*batch, w.shape[0])]
 
@@ -361,7 +361,7 @@ class BatchMatMul(AnySizes):
             expect_type(y, (a.dtype,))
         elif {a.dtype, b.dtype} != {DType.INT8}:
             types = f"{a.dtype.label} and {b.dtype.label}"
-            raise OperatorError(f"both inputs of an int32 output must be int8, got {types}")
+            raise OperatorError(f"both inputs must be int8 if the output is int32, got {types}")
 
     def frames(self) -> Sequence[Frame]:
         batch = axis_names(self.output.rank - 2)

@@ -80,7 +80,7 @@ class ReverseSequence(Movement):
         time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
         rank = self.input(0).rank
         if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-            axes = f"two different axes of {rank}, got {time} and {batch}"
+            axes = f"two different axes from 0 to {rank - 1}, got {time} and {batch}"
             raise OperatorError(f"seq_dim and batch_dim must be {axes}")
         return time, batch
 
@@ -137,8 +137,8 @@ class Roll(Foldable):
         x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
         if len(shifts) != len(axes) or 0 in x.shape:
             raise OperatorError(
-                f"there must be a shift for each axis, and elements along all of {list(x.shape)}, "
-                f"got shifts {shifts} along axes {axes}"
+                f"the input must have elements, and a shift for each axis, got {list(x.shape)}, "
+                f"shifts {shifts} and axes {axes}"
             )
         totals: Counter[int] = Counter()
         for shift, number in zip(shifts, axes, strict=True):

@@ -64,7 +64,9 @@ class UnidirectionalLstm(Recurrent):
         if self.activation_function == "NONE":
             # For NONE, ApplyActivationToVector leaves its output buffer unwritten: the buffer keeps
             # values of another gate.
-            raise OperatorError("it must have an activation function: else the result is undefined")
+            raise OperatorError(
+                "it must have an activation function, got NONE: the kernel's result is undefined"
+            )
         self.expect_sequences(self.ranks)
         for slots in self.slots:
             self._check_direction(slots)
@@ -85,7 +87,9 @@ class UnidirectionalLstm(Recurrent):
         x, other = self.input(0), self.find_input(self.auxiliary)
         n, h = cell.cells, cell.units
         if not n or not h:
-            raise OperatorError(f"it must have cells and outputs, got {n} and {h}")
+            raise OperatorError(
+                f"the numbers of cells and outputs must be positive, got {n} and {h}"
+            )
         for gate in cell.gates.values():
             expect_constant(gate.weights, (n, x.shape[-1]))
             expect_constant(gate.recurrent, (n, h), (n,))
@@ -110,7 +114,7 @@ class UnidirectionalLstm(Recurrent):
             )
         if cell.grids.cell and n != h and cell.gates["o"].peephole:
             # The kernel reads the length of peephole vectors as the length of the output.
-            raise OperatorError("it must not have peepholes and a projection in the integer kernel")
+            raise OperatorError("it must not have both peepholes and a projection if it is integer")
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
 

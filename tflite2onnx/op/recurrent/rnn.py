@@ -60,7 +60,7 @@ class UnidirectionalRnn(Recurrent):
             expect_constant(extra, (n, 0 if other is None else other.shape[-1]))
             self.expect_state(slots.state, n, x.dtype)
         if len({self.find_input(slots.auxiliary) is None for slots in self.slots}) > 1:
-            raise OperatorError("both directions must have auxiliary weights, or none of them")
+            raise OperatorError("auxiliary weights must be given for both directions, or for none")
 
     @property
     def units(self) -> list[int]:

@@ -34,7 +34,7 @@ class Normalization(AnySizes):
     def check(self) -> None:
         x = self.input(0)
         if not self.options.axes or not set(self.options.axes) <= {*range(x.rank)}:
-            raise OperatorError(f"axes must be axes of {x.name}, got {self.options.axes}")
+            raise OperatorError(f"axes must be from 0 to {x.rank - 1}, got {self.options.axes}")
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

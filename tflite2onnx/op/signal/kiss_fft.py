@@ -34,9 +34,7 @@ def factor_length(length: int) -> list[int]:
             sizes.append(factor)
             length //= factor
     if length > 1 or not sizes:
-        raise OperatorError(
-            "half of its length must be a product of 2, 3 and 5, as the kernel requires"
-        )
+        raise OperatorError("half of its length must have no prime factors but 2, 3 and 5")
     return sizes
 
 

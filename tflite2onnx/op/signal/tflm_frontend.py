@@ -79,8 +79,8 @@ class SignalEnergy(Signal):
         start, end = self._find_range(size)
         if rest or start > end:
             raise OperatorError(
-                f"it must have pairs, and start_index must not exceed end_index, got "
-                f"{self.input(0).elements} elements, {start} and {end}"
+                f"the input must be pairs of numbers, and start_index at most end_index, got "
+                f"{self.input(0).elements} numbers, {start} and {end}"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

@@ -353,8 +353,8 @@ class TransposedConvolution(Convolution):
         image, old = self.output.shape[1:-1], self.input(2).shape[1:-1]
         if not self.output.symbols.keys() - {0} and self.read_window().count_steps(image) != old:
             raise OperatorError(
-                f"no window moves from an output of {image} to its input of {old}; "
-                f"check the output shape, the strides and the padding"
+                f"the window must move over an output of {image} in {old} steps, one for each "
+                f"pixel of its input; check the output shape, the strides and the padding"
             )
 
     def compute_dimension_options(self) -> Mapping[str, object]:

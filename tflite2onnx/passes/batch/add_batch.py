@@ -278,7 +278,7 @@ class Batching:
         sample, before = self._builder.find_sample_shape(x), self._builder.count_before(x)
         rows = divide(prod(sample), width)
         if rows is None:
-            wrong = f"{list(sample)} must be rows of {width} elements"
+            wrong = f"the shape {list(sample)} must be rows of {width} elements"
             raise OperatorError(_MIXES if is_known(prod(sample)) else wrong)
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
 

@@ -103,5 +103,7 @@ def _find_product(scores: Tensor, graph: Graph) -> Tensor:
         if op.is_builtin("FULLY_CONNECTED", "BATCH_MATMUL") and op.operand(0) in sources:
             return scores
         if len(sources) != 1 or op.graphs:
-            raise MixedSamplesError(f"{scores.name} must be a product with the table of tokens")
+            raise MixedSamplesError(
+                f"{scores.name} must be a product with the weights of all tokens"
+            )
         (scores,) = sources

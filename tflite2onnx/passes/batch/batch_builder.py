@@ -193,7 +193,7 @@ class BatchBuilder:
         sample = self.find_shape(x)
         inner = divide(sample[place.axis], place.outer)
         if inner is None:
-            raise OperatorError(f"{x.name} must be such that it can be repeated for each sample")
+            raise OperatorError(f"the samples of {x.name} must fill an axis, got {list(sample)}")
         whole = join_samples(sample, place)
         single, shape = (
             (*sample[: place.axis], place.outer, size, inner, *sample[place.axis + 1 :])
@@ -279,7 +279,9 @@ def count_samples(x: Tensor) -> list[Op]:
 def make_list(numbers: Sequence[Dim]) -> Tensor:
     """Return a constant list of integers."""
     if not all(map(is_known, numbers)):
-        raise OperatorError(f"{list(numbers)} must have one dynamic size besides the batch")
+        raise OperatorError(
+            f"the shape {list(numbers)} must have at most one dynamic size besides the batch"
+        )
     return make_int32("sizes", np.array(numbers, np.int32))
 
 

@@ -127,7 +127,7 @@ def _add_samples(
     graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
 ) -> Graph:
     if not graph.inputs:
-        raise OptionError("batch must be of a model with inputs, got none")
+        raise OptionError("batch must be given for a model with inputs, got a model without inputs")
     if batch.loops:
         return _loop_samples(graph, batch, operator_of, words)
     try:

@@ -208,8 +208,8 @@ def _check_numbers(operator: Operator) -> None:
         or (isinstance(declaration, Product) and declaration.accumulates)
     ):
         raise OperatorError(
-            "it depends on the integers of the file: quantization symmetric must not be used, or"
-            " the model be cut before it (outputs)"
+            "it depends on the integers of the file: cut the model before it (outputs), or convert"
+            " without quantization symmetric"
         )
 
 

@@ -464,7 +464,7 @@ def _find_initial_assignments(
 
     def start(variable: Variable) -> Tensor:
         if not isinstance(variable, Resource) or variable not in known:
-            raise OperatorError("it must not read a variable that is not assigned before")
+            raise OperatorError("it must read only variables to which an earlier operator assigns")
         return known[variable]
 
     if not 0 <= index < len(model.graphs):

@@ -112,7 +112,7 @@ def test_attention_of_one_token_equals_litert(
         ("k: float32[1,1,2,8]", "k: float32[1,2,2,8]"),
     ],
 )
-def test_other_computations_stay(old: str, new: str) -> None:
+def test_steps_of_several_tokens_or_without_returned_caches_stay(old: str, new: str) -> None:
     text = STEP.replace(old, new)
     assert text != STEP
     check_unchanged(attend_tokens, parse_graph(text))

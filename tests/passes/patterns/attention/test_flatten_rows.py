@@ -65,7 +65,7 @@ def test_product_by_factors_of_rows_is_not_flattened() -> None:
 
 
 def test_only_normalization_along_the_last_axis_is_flattened() -> None:
-    """Only the last axis of a tensor is an axis of the matrix."""
+    """A matrix has only the last axis of the tensor as an axis of its own."""
     text = LAYERS.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "{}(sum)")
     normal = "NORMALIZATION(sum, none, none, axes=[{}], epsilon=0.1)"
     along = [text.replace("{}(sum)", normal.format(axis)) for axis in (1, 2)]
@@ -85,9 +85,9 @@ def test_product_by_computed_factors_is_not_flattened() -> None:
     check(make_model(text))
 
 
-def test_dynamic_batch_stays_unchanged() -> None:
+def test_layers_with_a_dynamic_batch_stay_unflattened() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[n,3,4]")))
 
 
-def test_matrices_stay_unchanged() -> None:
+def test_layers_of_matrices_stay_unchanged() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[6,4]")))

@@ -154,8 +154,10 @@ def test_operators_become_one_attention() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("batch", [1, 2])
-def test_spellings_equal_litert(spelling: Callable[..., None], masked: bool, batch: int) -> None:  # noqa: FBT001
-    """The results are those of LiteRT, also as Attention, whose mask must have all rows."""
+def test_all_spellings_of_attention_equal_litert(
+    spelling: Callable[..., None], batch: int, *, masked: bool
+) -> None:
+    """The results equal LiteRT's, also as Attention, whose mask must have all rows."""
     data = spell(spelling, batch=batch, masked=masked)
     graph = fuse(read_model(data).graphs[0])
     (scale,) = (op.options.scale for op in graph.ops if op.code == "ATTENTION")
@@ -254,7 +256,7 @@ def refuse(m: Spelled, kind: str) -> None:
         "zero factor of scores",
     ],
 )
-def test_similar_graphs_stay_unchanged(kind: str) -> None:
+def test_graphs_that_differ_from_attention_stay_unchanged(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
     graph = read_model(m.bytes()).graphs[0]

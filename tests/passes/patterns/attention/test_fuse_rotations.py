@@ -78,8 +78,8 @@ def test_positions_before_heads_equal_litert() -> None:
         (WHOLE, "(angle, angle, axis=3)", "(angle, angle, axis=3, fused_activation_function=RELU)"),
     ],
 )
-def test_other_computations_stay(text: str, old: str, new: str) -> None:
-    """Other halves, other signs, and angles of which nothing shows that they are repeated.
+def test_rotations_with_other_halves_signs_or_angles_stay(text: str, old: str, new: str) -> None:
+    """A rotation needs equal angles for both halves, which must follow from the graph.
 
     An activation of repeated angles would be lost.
     """
@@ -106,7 +106,7 @@ def test_halves_joined_along_another_axis_stay() -> None:
 
 
 def test_cosines_that_are_inputs_stay_unfused() -> None:
-    """Nothing tells that both halves have the same cosines."""
+    """If cosines are inputs, both halves may have different cosines."""
     text = WHOLE.replace(", angle: float32[1,1,5,4]", ", c: float32[1,1,5,8], s: float32[1,1,5,8]")
     lines = [line for line in text.splitlines() if "angle" not in line and "(twice)" not in line]
     check_unchanged(fuse_rotations, parse_graph("\n".join(lines)))

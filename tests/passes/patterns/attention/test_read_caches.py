@@ -84,14 +84,14 @@ def test_operators_become_cached_attention(text: str, window: int) -> None:
         ("    return y, ks, vs", "    more: float32[6,2,8] = ABS(k3)\n    return y, ks, vs, more"),
     ],
 )
-def test_other_masks_and_products_stay(old: str, new: str) -> None:
-    """Masks that are not causal, other places, and other products stay as they are."""
+def test_masks_that_are_not_causal_and_other_products_stay(old: str, new: str) -> None:
+    """Another mask, another place of the update, or another product prevents a fusion."""
     text = STEP.replace(old, new)
     assert text != STEP
     assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))
 
 
-def test_layouts_of_inputs_alone_do_not_suffice() -> None:
+def test_cache_outputs_need_heads_first_too() -> None:
     graph = parse_graph(STEP)
     changed = read_caches(graph, dict.fromkeys(graph.inputs[4:], HEADS_FIRST))
     assert "CACHED_ATTENTION" not in write_graph(changed)
@@ -130,7 +130,7 @@ def test_signatures_store_caches_with_heads_first(*, tokens_first: bool) -> None
 
 
 def test_metadata_tell_which_caches_share_memory() -> None:
-    """The metadata tell which outputs have the memory of which inputs."""
+    """The metadata list the outputs that share the memory of an input."""
     data = build_decoder(mask="", tokens_first=True, depth=16)
     result = convert(data, signature="decode", caches="shared")
     found = {each.key: each.value for each in result.model.metadata_props}

@@ -61,7 +61,7 @@ def test_products_read_keys_and_values_without_repeats() -> None:
 
 
 def test_only_products_run_over_the_cache() -> None:
-    """No node runs over the cache but the products."""
+    """The only nodes that read the whole cache are products."""
     data = make_model(STEP)
     check(data)
     nodes = count_optimized_nodes(convert(data).model)
@@ -117,7 +117,7 @@ def test_heads_in_place_need_no_transpose() -> None:
     ],
     ids=["order", "transposed", "batch"],
 )
-def test_other_products_stay_unchanged(old: str, new: str) -> None:
+def test_products_with_another_order_of_heads_stay(old: str, new: str) -> None:
     text = TOKENS.replace(old, new)
     if "[2,6,4,5]" in new:
         text = text.replace("adj_x=False", "adj_x=True")

@@ -68,7 +68,7 @@ def test_two_convolutions_become_one() -> None:
     check_pass(compose_convolutions, graph, before, after)
 
 
-def test_numbers_equal_litert() -> None:
+def test_composed_convolutions_equal_litert() -> None:
     result = check(build(Network()))
     assert [node.op_type for node in result.model.graph.node].count("Conv") == 3
 
@@ -82,7 +82,7 @@ def test_slower_compositions_are_left_out(channels: tuple[int, int, int]) -> Non
 @pytest.mark.parametrize(
     "options", [{"fused_activation_function": "RELU"}, {"size": 3}, {"stride_w": 2}]
 )
-def test_convolutions_of_other_forms_stay(options: dict[str, Any]) -> None:
+def test_convolutions_with_activations_windows_or_strides_stay(options: dict[str, Any]) -> None:
     m = Network()
     x = m.convolve_depthwise(m.convolve(m.input([1, *SIZE, 3]), 16, 3))
     size = options.pop("size", 1)
@@ -95,7 +95,7 @@ def test_convolutions_of_other_forms_stay(options: dict[str, Any]) -> None:
 
 
 def test_dense_layer_is_not_composed() -> None:
-    """Other operators with three inputs are no convolutions."""
+    """A FULLY_CONNECTED has three inputs, as a convolution, but is not composed."""
     m = Network()
     x = m.convolve(m.convolve(m.convolve(m.input([1, *SIZE, 3]), 16, 3), 8), 48)
     inputs = [x, m.weights(10, 48), m.weights(10)]

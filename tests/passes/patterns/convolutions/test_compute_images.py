@@ -132,7 +132,7 @@ def test_layers_become_convolutions_and_elementwise_nodes(axis: int, block: int)
 @pytest.mark.parametrize("axis", [ROW, COLUMN])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_pad_becomes_padding_of_the_convolution(axis: int, dtype: str) -> None:
-    """Causal padding becomes that of the convolution, for integers too."""
+    """Causal padding becomes padding of the convolution, for floats and integers."""
     m = Sequences(axis, dtype)
     x = m.pad(m.input([1, TIMES, CHANNELS], **m.fields), 2, 1)
     m.output(m.sequence(m.convolve(m.image(x), 3)))
@@ -187,7 +187,7 @@ def pad_by_input(m: Sequences) -> None:
 @pytest.mark.parametrize(
     "build", [read_padded, read_image, fold_times, read_sequences, quantize_data, pad_by_input]
 )
-def test_reshapes_of_other_graphs_stay(build: Callable[[Sequences], None]) -> None:
+def test_reshapes_of_graphs_without_sequences_stay(build: Callable[[Sequences], None]) -> None:
     m = Sequences(ROW)
     build(m)
     check_unchanged(compute_images, read_model(m.bytes()).graphs[0])

@@ -84,7 +84,7 @@ def test_rows_become_images_before_a_sequence_does() -> None:
 
 
 def test_rows_with_other_readers_equal_litert() -> None:
-    """Rows that an operator reads which needs rows are made of the image."""
+    """If an operator reads the rows themselves, a RESHAPE makes the rows of the image."""
     text = f"""
         {ROWS}
         c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})
@@ -130,7 +130,7 @@ def test_convolution_with_padded_columns_reads_images() -> None:
         "NEG(r)",
     ],
 )
-def test_other_operators_on_rows_stay(operation: str) -> None:
+def test_operators_that_read_several_rows_or_round_by_row_stay(operation: str) -> None:
     """Operators that round by row or read other rows, and constants with rows, do not change."""
     text = f"""
         {ROWS}
@@ -142,8 +142,8 @@ def test_other_operators_on_rows_stay(operation: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [("1,2,6,4", "n,2,6,4"), ("2,1,6,4", "1,2,6,4")])
-def test_other_reshapes_stay(old: str, new: str) -> None:
-    """Sizes that are not known, and images of other rows."""
+def test_reshapes_of_unknown_sizes_or_other_rows_stay(old: str, new: str) -> None:
+    """The sizes must be known, and the rows must be the rows of one image."""
     text = f"""
         {ROWS.replace(old, new)}
         c: float32[2,1,4,5] = CONV_2D(r, {FILTERS})

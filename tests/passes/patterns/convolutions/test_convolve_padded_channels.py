@@ -65,7 +65,7 @@ def test_pad_of_channels_becomes_a_convolution() -> None:
 
 
 @pytest.mark.parametrize("pair", [(0, 2), (3, 0), (1, 4)], ids=str)
-def test_numbers_equal_litert(pair: tuple[int, int]) -> None:
+def test_convolved_pads_equal_litert(pair: tuple[int, int]) -> None:
     result = check(model([[0, 0], [0, 0], [0, 0], pair]))
     assert "Pad" not in {node.op_type for node in result.model.graph.node}
 
@@ -79,7 +79,7 @@ def test_numbers_equal_litert(pair: tuple[int, int]) -> None:
     ],
     ids=["pixels", "nothing", "ones"],
 )
-def test_pads_of_other_forms_stay(pads: Any, code: str) -> None:
+def test_pads_of_no_channels_or_of_pixels_stay(pads: Any, code: str) -> None:
     graph = read_model(model(pads, code)).graphs[0]
     check_unchanged(convolve_pads, graph)
     check(model(pads, code), seeds=[0])
@@ -157,7 +157,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
         pytest.param({"channels": 32, "more": 64}, id="more blocks"),
     ],
 )
-def test_other_pads_become_separate_convolutions(options: dict[str, Any]) -> None:
+def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, Any]) -> None:
     (graph,) = read_model(residual(**options)).graphs
     changed = convolve_pads(graph)
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
@@ -174,7 +174,7 @@ def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyP
 
 
 def test_growing_networks_equal_litert_with_fewer_convolutions() -> None:
-    """The numbers stay; a pool then has whole blocks."""
+    """The results are equal, and a pool has whole blocks."""
     m = Network()
     x = m.convolve(m.input([1, 16, 16, 3]), 24, 3, fused_activation_function="RELU")
     for channels in (28, 32, 42):

@@ -91,7 +91,7 @@ def test_dynamic_batch_computes_blocks() -> None:
     ],
     ids=str,
 )
-def test_other_convolutions_stay(options: dict[str, Any]) -> None:
+def test_convolutions_that_gain_no_time_in_blocks_stay(options: dict[str, Any]) -> None:
     """Convolutions stay if no block fits, or if it would not be faster."""
     graph = read_model(model(**{"outputs": 3, **options})).graphs[0]
     check_unchanged(convolve_pixel_blocks, graph)
@@ -114,7 +114,7 @@ def test_integer_filters_keep_scales_and_are_stored_once(scale: Any) -> None:
     assert (nodes["Pad"], nodes["Concat"], nodes["DepthToSpace"]) == (4, 1, 1)
 
 
-def test_integer_images_stay() -> None:
+def test_convolutions_of_integer_images_stay() -> None:
     m = Build()
     x = m.input([1, 64, 64, 32], dtype="int8", scale=0.1)
     filters = m.constant(np.ones((3, 3, 3, 32), np.int8), scale=0.1)

@@ -43,7 +43,7 @@ def test_channels_count_in_whole_blocks(block: int) -> None:
 
 
 def test_time_is_the_sum_of_its_terms() -> None:
-    """The time is that of a node, of its multiplications, of loaded numbers, and of bytes."""
+    """The time has a term for the node, for multiplications, for loaded numbers, and for bytes."""
     x, y = image(1, 10, 10, 16), image(1, 10, 10, 32)
     factors = FACTORS[16]["window"]
     expected = (
@@ -63,7 +63,7 @@ def test_depthwise_time_has_no_term_for_loads() -> None:
     assert estimate_convolution(16, (1, 3, 3), x, x) == pytest.approx(expected)
 
 
-def test_better_times_lose_little_with_avx2() -> None:
+def test_faster_forms_take_at_most_3_percent_longer_with_avx2() -> None:
     first = Times(100, 100)
     assert Times(90, 102).is_better(first, first)
     assert not Times(70, 110).is_better(first, first)

@@ -86,7 +86,7 @@ def test_quantized_images_are_padded_with_zero_point(code: str) -> None:
 
 
 def test_convolutions_that_are_not_dilated_stay() -> None:
-    """Not fused: SAME padding, strides, crops beyond the padding, readers of inner tensors."""
+    """SAME padding, strides, large crops, and readers of inner tensors prevent a fusion."""
     pads = [[2, 3], [2, 3]]
     for crops, options in (
         ([[0, 1], [0, 1]], {"padding": "SAME"}),
@@ -183,7 +183,7 @@ def test_padding_with_the_zero_point_is_fused(dtype: str, value: int, pads: int)
 
 
 def test_pads_that_no_convolution_can_do_stay() -> None:
-    """Not fused: padding of other axes, a SAME convolution, an image with another scale."""
+    """Padding of other axes, a SAME convolution, and another scale prevent a fusion."""
     for pads, options in (
         ([[1, 0], [0, 1], [0, 1], [0, 0]], {}),
         ([[0, 0], [0, 1], [0, 1], [0, 2]], {}),

@@ -44,7 +44,7 @@ def test_operators_become_space_to_batch_and_back() -> None:
 
 
 def test_result_is_one_dilated_convolution() -> None:
-    """One convolution with a dilation, whose padding is that of PAD without that of SLICE."""
+    """The padding of the one convolution is the padding of PAD less the crop of SLICE."""
     assert list_nodes(BEFORE).count("Conv") == 1
     assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(BEFORE)}
 
@@ -128,8 +128,8 @@ def test_slice_of_channels_stays() -> None:
         ("inputs x: float32[1,21,5]", "inputs x: float32[1,n,5]", "PAD"),
     ],
 )
-def test_other_orders_and_unknown_sizes_stay(old: str, new: str, kept: str) -> None:
-    """Samples that are not side by side, and a number of samples that is not known."""
+def test_sequences_of_other_orders_or_unknown_sizes_stay(old: str, new: str, kept: str) -> None:
+    """The samples must be side by side, and their number must be known."""
     after = fuse_spread_sequences(parse_graph(BEFORE.replace(old, new)))
     assert kept in {op.code for op in after.ops}
 

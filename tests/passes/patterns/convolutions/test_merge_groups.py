@@ -27,7 +27,9 @@ def model(channels: int, outputs: int, read: int, activation: str = "NONE", **wo
 
 @pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (32, 64), (64, 64)])
 @pytest.mark.parametrize("activation", ["NONE", "RELU6"])
-def test_groups_are_merged(channels: int, outputs: int, activation: str) -> None:
+def test_groups_of_4_channels_are_merged_to_16(
+    channels: int, outputs: int, activation: str
+) -> None:
     result: Any = check(model(channels, outputs, 4, activation).bytes(), tolerance=1e-5)
     (node,) = (node for node in result.model.graph.node if node.op_type == "Conv")
     (groups,) = (each.i for each in node.attribute if each.name == "group")
@@ -38,11 +40,11 @@ def test_groups_are_merged(channels: int, outputs: int, activation: str) -> None
     ("channels", "outputs", "read"),
     [(16, 16, 8), (24, 24, 4), (32, 16, 4), (4, 16, 4), (48, 48, 12), (16, 32, 2)],
 )
-def test_other_groups_stay(channels: int, outputs: int, read: int) -> None:
+def test_groups_that_do_not_fill_a_block_stay(channels: int, outputs: int, read: int) -> None:
     check_unchanged(merge_groups, read_model(model(channels, outputs, read).bytes()).graphs[0])
 
 
-def test_integers_stay() -> None:
+def test_groups_with_integer_filters_stay() -> None:
     m = Build()
     x = m.input([1, 3, 3, 16])
     filters = m.constant(np.ones((16, 1, 1, 4), np.int8), scale=0.1)

@@ -96,7 +96,9 @@ def pool(m: Network, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("between", [Network.convolve_depthwise, activate, squeeze, pool])
-def test_numbers_equal_litert(between: Callable[[Network, Tensor], Tensor]) -> None:
+def test_convolutions_with_padded_channels_equal_litert(
+    between: Callable[[Network, Tensor], Tensor],
+) -> None:
     result = check(bottleneck(between))
     shapes = [value.type.tensor_type.shape for value in result.model.graph.value_info]
     sizes = {size.dim_value for shape in shapes for size in shape.dim}
@@ -134,7 +136,7 @@ def test_channels_with_other_readers_stay(between: Callable[[Network, Tensor], T
 
 
 @pytest.mark.parametrize("channels", [4, 8, 16, 20, 3])
-def test_other_numbers_of_channels_stay(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_that_need_no_padding_stay(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 channels are a block with AVX2, 20 are two blocks with AVX-512."""
     monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
     graph = read_model(bottleneck(channels=channels)).graphs[0]

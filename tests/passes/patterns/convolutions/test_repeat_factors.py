@@ -44,7 +44,7 @@ def test_the_pixel_is_repeated(code: str, inputs: str) -> None:
 
 
 @pytest.mark.parametrize("channels", [16, 12, 6])
-def test_numbers_equal_litert(channels: int) -> None:
+def test_repeated_factors_equal_litert(channels: int) -> None:
     call = f"y: float32[1,7,5,{channels}] = MUL(x, s)"
     check(make_model(excite(channels, call)), tolerance=1e-5)
 
@@ -58,7 +58,7 @@ def test_numbers_equal_litert(channels: int) -> None:
         ("y: float32[1,n,5,16] = MUL(x, s)", "n,5"),
     ],
 )
-def test_other_products_stay(call: str, size: str) -> None:
+def test_products_without_one_computed_pixel_stay(call: str, size: str) -> None:
     check_unchanged(repeat_factors, parse_graph(excite(16, call, size=size)))
 
 
@@ -68,7 +68,7 @@ def test_a_pixel_that_no_convolution_computes_stays() -> None:
     check_unchanged(repeat_factors, parse_graph(text))
 
 
-def test_large_images_stay() -> None:
+def test_factors_of_large_images_stay() -> None:
     """The repeated pixels would take more memory than the reorders take time."""
     text = excite(16, "y: float32[1,256,257,16] = MUL(x, s)", size="256,257")
     check_unchanged(repeat_factors, parse_graph(text))

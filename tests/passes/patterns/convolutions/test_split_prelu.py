@@ -73,7 +73,7 @@ def test_numbers_equal_litert_for_any_slopes(slopes: list[float]) -> None:
 @pytest.mark.parametrize(
     "slopes", [(4,), np.ones((5, 7, 4)), [[[0.5]]]], ids=["given", "each", "one"]
 )
-def test_other_slopes_stay_prelu(slopes: Any) -> None:
+def test_computed_equal_or_pixelwise_slopes_stay_prelu(slopes: Any) -> None:
     """Slopes that are computed, that differ between pixels, or that are all equal, stay PRelu."""
     graph = read_model(model(slopes)).graphs[0]
     check_unchanged(split_prelu, graph)

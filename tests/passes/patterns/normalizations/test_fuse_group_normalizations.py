@@ -87,7 +87,7 @@ def test_operators_become_one_group_normalization() -> None:
 @pytest.mark.parametrize(
     "parameter", [(1, 1, 1, GROUPS, 3), (GROUPS, 3), (3,), (GROUPS, 1), (1,)], ids=str
 )
-def test_numbers_equal_litert(parameter: tuple[int, ...]) -> None:
+def test_group_normalizations_equal_litert(parameter: tuple[int, ...]) -> None:
     result = check(spell(parameter=parameter), ranges={"tensor_0": (-2.0, 5.0)})
     counts = count_optimized_nodes(result.model)
     assert counts["InstanceNormalization"] == 1
@@ -114,7 +114,7 @@ def test_dynamic_batch_is_normalized_by_instance_normalization() -> None:
     ],
     ids=["axes", "parameter", "two readers", "pixels", "parameter of pixels"],
 )
-def test_other_normalizations_stay(data: bytes) -> None:
+def test_normalizations_of_other_axes_than_groups_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fuse_group_normalizations, graph)
     check(data)

@@ -215,8 +215,8 @@ def test_means_of_rows_that_meet_columns_are_not_fused() -> None:
     assert "NORMALIZATION" in fuse_normalizations(parse_graph(restored)).codes
 
 
-def test_offsets_other_than_zero_are_not_fused() -> None:
-    """The offset has another number than 0."""
+def test_normalizations_with_an_offset_but_0_are_not_fused() -> None:
+    """Keras subtracts the scaled mean from 0; another number prevents a fusion."""
     m = Spelled([-1])
     m.output(normalize_rows(m, m.input([1, 5, 8]), zero=1))
     assert "LayerNormalization" not in nodes(m.bytes())
@@ -226,7 +226,7 @@ def test_offsets_other_than_zero_are_not_fused() -> None:
     ("shape", "axis"), [([1, 5, 1, 8], -2), ([2, 1, 1, 1, 8], -3), ([2, 5, 3, 8], -1), ([5, 8], -1)]
 )
 def test_axes_of_one_element_are_normalized_too(shape: list[int], axis: int) -> None:
-    """Axes of size 1 before the last axis are normalized too; OpenVINO has a kernel for that."""
+    """OpenVINO has a kernel that also normalizes axes of size 1 before the last axis."""
     result = check(spell(keras, shape, [-1]), ranges={"tensor_0": (-2.0, 5.0)})
     (node,) = result.model.graph.node
     assert {each.name: each.i for each in node.attribute}["axis"] == axis
@@ -254,14 +254,16 @@ def test_images_behind_convolutions_use_instance_normalization() -> None:
     ("shape", "axes"), [([2, 5, 3, 4], [1, 2, 3]), ([2, 6, 4], [1, 2]), ([6], [0]), ([3, 4], [0])]
 )
 @pytest.mark.parametrize("spelling", [keras, without_parameters])
-def test_other_axes_are_fused_too(spelling: Spelling, shape: list[int], axes: list[int]) -> None:
+def test_normalizations_of_any_axes_are_fused(
+    spelling: Spelling, shape: list[int], axes: list[int]
+) -> None:
     graph = fuse(read_model(spell(spelling, shape, axes)).graphs[0])
     assert [op.code for op in graph.ops] == ["NORMALIZATION"]
     nodes(spell(spelling, shape, axes))
 
 
 def test_opset_16_has_no_layer_normalization() -> None:
-    """In opset 16, which lacks LayerNormalization, it is composed of older nodes."""
+    """Opset 16 lacks LayerNormalization, so that older nodes compute it."""
     data = spell(keras, [2, 3, 8], [-1])
     assert "LayerNormalization" not in nodes(data, opset=16)
     assert "LayerNormalization" in nodes(data, forms="canonical")
@@ -300,7 +302,7 @@ def several_epsilons(m: Spelled, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("spelling", [other_axes, read_mean, several_epsilons])
-def test_similar_operators_stay(spelling: Spelling) -> None:
+def test_normalizations_with_other_axes_or_epsilons_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling, [2, 3, 8], [-1])).graphs[0]
     check_unchanged(fuse_normalizations, graph)
 

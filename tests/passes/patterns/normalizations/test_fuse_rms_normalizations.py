@@ -103,7 +103,7 @@ def test_operators_become_one_rms_normalization() -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("shape", [[1, 8], [2, 3, 8], [2, 5, 7, 3]], ids=str)
-def test_numbers_equal_litert(spelling: Spelling, shape: list[int]) -> None:
+def test_rms_normalizations_equal_litert(spelling: Spelling, shape: list[int]) -> None:
     data = spell(spelling, shape)
     result = check(data, ranges={"tensor_0": (-2.0, 5.0)})
     assert "SimplifiedLayerNormalization" in count_optimized_nodes(result.model)
@@ -181,7 +181,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("spelling", OTHERS)
-def test_similar_operators_stay(spelling: Spelling) -> None:
+def test_operators_that_differ_from_rms_normalization_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling, [2, 3, 8])).graphs[0]
     check_unchanged(fuse_rms_normalizations, graph)
     check(spell(spelling, [2, 3, 8]), ranges={"tensor_0": (0.5, 2.0)})

@@ -90,7 +90,7 @@ def test_operators_become_one_softmax() -> None:
     ("node", "spelling"), [(node, s) for node, group in SPELLINGS.items() for s in group]
 )
 @pytest.mark.parametrize("shape", [[5], [2, 3], [2, 4, 3, 7]], ids=str)
-def test_numbers_equal_litert(node: str, spelling: Spelling, shape: list[int]) -> None:
+def test_fused_softmax_equals_litert(node: str, spelling: Spelling, shape: list[int]) -> None:
     result = check(spell(spelling, shape), ranges={"tensor_0": (-90.0, 200.0)})
     assert [each.op_type for each in result.model.graph.node] == [node]
 
@@ -104,7 +104,7 @@ def test_numbers_equal_litert(node: str, spelling: Spelling, shape: list[int]) -
     ],
     ids=["no maximum", "axis", "no kept axis"],
 )
-def test_similar_operators_stay(data: bytes) -> None:
+def test_softmax_without_maximum_or_of_another_axis_stays(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fuse_softmax, graph)
     check(data)

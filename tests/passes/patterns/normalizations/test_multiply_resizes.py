@@ -36,7 +36,7 @@ def list_codes(m: Build) -> list[str]:
 @pytest.mark.parametrize(
     "sizes", [((5, 7), (13, 9)), ((4, 9), (3, 20)), ((1, 3), (6, 1)), ((5, 7), (9, 7))], ids=str
 )
-def test_resizes_are_products(sizes: Any, options: dict[str, Any]) -> None:
+def test_resizes_of_small_images_become_products(sizes: Any, options: dict[str, Any]) -> None:
     m = build_resize(*sizes, **options)
     products = ["TRANSPOSE", "BATCH_MATMUL", "BATCH_MATMUL", "TRANSPOSE"]
     assert list_codes(m) == ["CONV_2D", *products]
@@ -57,6 +57,6 @@ def test_dynamic_batch_equals_litert() -> None:
     ],
     ids=["large", "in blocks", "no image", "equal"],
 )
-def test_other_resizes_stay(m: Build) -> None:
+def test_resizes_of_large_or_blocked_images_stay(m: Build) -> None:
     assert list_codes(m)[-1] == "RESIZE_BILINEAR"
     check(m.bytes(), seeds=[0])

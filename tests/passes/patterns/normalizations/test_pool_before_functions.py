@@ -80,7 +80,7 @@ def test_functions_that_never_fall_move(steps: list[tuple[str, Any]]) -> None:
     ],
     ids=["negative", "pixels", "falls", "as many", "average"],
 )
-def test_other_functions_stay(m: Build) -> None:
+def test_functions_that_fall_or_differ_by_pixel_stay(m: Build) -> None:
     codes = [op.code for op in read_model(m.bytes()).graphs[0].ops]
     assert list_codes(m) == codes
     check(m.bytes(), seeds=[0])

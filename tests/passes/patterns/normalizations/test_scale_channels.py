@@ -62,10 +62,10 @@ def test_products_and_sums_become_a_depthwise_convolution(
         ("y: float32[1,5,6,4] = SUB(2.0, x)", 4),
     ],
 )
-def test_other_operators_stay(call: str, channels: int) -> None:
+def test_products_of_pixels_or_computed_factors_stay(call: str, channels: int) -> None:
     check_unchanged(scale_channels, parse_graph(surround(call, channels)))
 
 
-def test_outputs_of_the_graph_stay() -> None:
+def test_products_that_are_outputs_of_the_graph_stay() -> None:
     text = surround("y: float32[1,5,6,4] = MUL(x, 2.0)").replace("return z", "return y")
     check_unchanged(scale_channels, parse_graph(text))

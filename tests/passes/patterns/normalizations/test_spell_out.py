@@ -86,7 +86,7 @@ def test_local_normalization_becomes_a_convolution(beta: float, power: str) -> N
         f"{LRN}(x, radius=9, bias=0.5, alpha=1.5, beta=0.75)",
     ],
 )
-def test_numbers_equal_litert(call: str, shape: str) -> None:
+def test_spelled_out_functions_equal_litert(call: str, shape: str) -> None:
     check(make_model(spell(call, shape)), tolerance=1e-5)
 
 
@@ -101,5 +101,5 @@ def test_numbers_equal_litert(call: str, shape: str) -> None:
         (f"{LRN}(x, radius=2, bias=1.0, alpha=0.3, beta=0.5)", "1,2,1,c"),
     ],
 )
-def test_other_operators_stay(call: str, shape: str) -> None:
+def test_functions_that_gain_no_time_stay(call: str, shape: str) -> None:
     check_unchanged(spell_out, parse_graph(spell(call, shape)))

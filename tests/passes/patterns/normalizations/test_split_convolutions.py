@@ -84,7 +84,7 @@ def test_convolution_is_split_instead_of_its_result() -> None:
 
 
 @pytest.mark.parametrize("function", ["SILU", "HARD_SWISH", "RELU", "NONE"])
-def test_numbers_equal_litert(function: str) -> None:
+def test_split_convolutions_equal_litert(function: str) -> None:
     model = network((0, 16, 64), function)
     check(model)
     (graph,) = read_model(model).graphs
@@ -116,5 +116,5 @@ def test_grouped_convolutions_stay() -> None:
         pytest.param(network((0, *range(16, 129, 16)), channels=128), id="many convolutions"),
     ],
 )
-def test_other_convolutions_stay(model: bytes) -> None:
+def test_convolutions_whose_slices_gain_no_time_stay(model: bytes) -> None:
     check_unchanged(split_convolutions, read_model(model).graphs[0])
