@@ -225,7 +225,7 @@ def test_genai_target_needs_a_folder_without_verification(capsys: Captured) -> N
     assert main(["model.tflite", "--target", "genai"]) == 1
     assert "--target genai must be given with a model and -o FOLDER" in capsys.readouterr().err
     assert main(["model.tflite", "-o", "out", "--target", "genai", "--verify"]) == 1
-    assert "--target genai must be given without --verify: its decoder" in capsys.readouterr().err
+    assert "--target genai must be given without --verify: the decoder" in capsys.readouterr().err
     assert main(["model.tflite", "model.tflite", "-o", "out", "--target", "genai", "-q"]) == 0
     assert Path("out/model/model.onnx").exists()
 
