@@ -128,7 +128,7 @@ RECURRENT: list[tuple[bytes, Callable[[ChangeableModel], None], str]] = [
     (
         cells.bidirectional_rnn(ADDED),
         remove_input(11),
-        "both directions must have auxiliary weights",
+        "auxiliary weights must be given for both directions",
     ),
     (cells.lstm(Form(projection=True)), remove_input(16), "got 11 and 13"),
     (cells.basic_lstm(), shorten("inputs", 4), "got 4 and 5"),

@@ -32,15 +32,15 @@ def read_producers(result: Result) -> dict[str, set[str]]:
 def test_weights_are_dequantized_at_load(forms: Any) -> None:
     """No DequantizeLinear of weights is left, the file has integers, and the results are equal.
 
-    ONNX Runtime would round these weights to int8 with one scale (WeightBiasQuantization),
-    unless its optimizations are disabled.
+    Canonical models run without optimizations, because ONNX Runtime would round the weights. The
+    others have some hundred bytes of scales for each product (`keep_float_weights`).
     """
     result = convert(KEYWORDS, weights="float", forms=forms)
     assert set().union(*read_producers(result).values()) == {"Clip"}
     kinds = [node.op_type for node in result.model.graph.node]
     assert kinds.count("QuantizeLinear") > 3
     plain = convert(KEYWORDS, weights="int8", forms=forms)
-    assert len(result.model.SerializeToString()) < 1.1 * len(plain.model.SerializeToString())
+    assert len(result.model.SerializeToString()) < 1.2 * len(plain.model.SerializeToString())
     feeds = {
         result.inputs[0].name: np.random.default_rng(0).integers(-128, 128, (1, 10, 49), np.int8)
     }

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _PIECE_BYTES = 1 << 18
 _KEPT_BYTES = 1 << 16  # an array of fewer bytes stays in memory
-_READ_AHEAD = 1 << 16  # Linux maps this number of bytes around a page that is read
+_READ_AHEAD = 1 << 20  # Linux maps up to this number of bytes around a page: large folios
 _SMALL_FILE = 1 << 22  # the pages of a smaller file may stay in memory
 _DIGEST_BYTES = 32
 _ROWS = 4  # pieces have a multiple of 4 rows, so that elements of two bits fill whole bytes

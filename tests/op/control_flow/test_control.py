@@ -386,14 +386,14 @@ def test_body_must_return_the_variables_of_the_loop() -> None:
     assert "it must have 1 outputs as its sub-graph, got 2" in refusal(m)
     m = Build()
     m.output(*loop(m, [counter(m), m.input(SHAPE)], lambda _, xs: [xs[1], xs[0]]))
-    assert "for tensor_2, which is int32" in refusal(m)
+    assert "must be int32 as tensor_2, got float32" in refusal(m)
 
 
 def test_refuses_a_condition_of_another_type() -> None:
     m = Build()
     change = count_rounds(apply_operator("SIN"))
     m.output(*loop(m, [counter(m), m.input(SHAPE)], change, lambda _, xs: xs[0]))
-    assert "which is int32, for condition, which is bool" in refusal(m)
+    assert "must be bool as condition, got int32" in refusal(m)
     m = Build()
     m.output(*add_if(m, counter(m), [m.input(SHAPE)], apply_operator("SIN"), apply_operator("COS")))
     assert "input 0 must be a tensor of type bool" in refusal(m)

@@ -68,7 +68,7 @@ def test_roll_of_a_constant_folds() -> None:
 
 @pytest.mark.parametrize(
     ("shifts", "axes", "reason"),
-    [(1, 4, "below 2, got 4"), ([1, 2], [0], "shifts [1, 2] along axes [0]")],
+    [(1, 4, "below 2, got 4"), ([1, 2], [0], "shifts [1, 2] and axes [0]")],
 )
 def test_roll_refuses_invalid_axes(shifts: Any, axes: Any, reason: str) -> None:
     with pytest.raises(ConversionError) as error:

@@ -149,7 +149,7 @@ def test_refuses_unsupported_shapes_shifts_and_ranges() -> None:
     assert "must have elements, got [0]" in refusal(
         "SignalEnergy", [([0], "int16")], "uint32", {}, 0
     )
-    assert "8 elements, 3 and 2" in refusal(
+    assert "8 numbers, 3 and 2" in refusal(
         "SignalEnergy", [x], "uint32", {"start_index": 3, "end_index": 2}
     )
     assert "must be constant" in refusal(

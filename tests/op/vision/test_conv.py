@@ -435,7 +435,7 @@ def test_unchanged_models_of_refusals_are_converted(code: str) -> None:
         ("DEPTHWISE_CONV_2D", {"w": [1, 3, 2, 7]}, "the 7 filters a multiple of the groups"),
         ("TRANSPOSE_CONV", {"w": [4, 3, 2, 7]}, "the 3 channels of its input must be"),
         ("TRANSPOSE_CONV", {"w": [6, 3, 2, 1], "b": [6]}, "the 1 channels of its filters .* got 3"),
-        ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"output of \(5, 8\) to its input of \(5, 7\)"),
+        ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"output of \(5, 8\) in \(5, 7\) steps"),
         ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"axes NHWC, .*got \[2, 5\]"),
     ],
 )

@@ -136,5 +136,5 @@ def test_transposed_convolution_refuses_a_wrong_volume() -> None:
     ]
     words = options((1, 1, 1))
     m.output(*m.op("CONV_3D_TRANSPOSE", inputs, [m.tensor(shape)], padding="SAME", **words))
-    with pytest.raises(ConversionError, match=r"output of \(5, 7, 9\) to its input of \(5, 7, 4\)"):
+    with pytest.raises(ConversionError, match=r"output of \(5, 7, 9\) in \(5, 7, 4\) steps"):
         convert(m.bytes())

@@ -94,7 +94,7 @@ class _Diagonals(Operator):
         flat = packed.value
         if self._count > 1:
             flat = g.reshape(flat, (*packed.sizes[:-2], prod(packed.shape[-2:])))
-        selected = g.move("Gather", y.dtype, flat, np.maximum(index_map, 0), axis=-1)
+        selected = g.Gather(flat, np.maximum(index_map, 0), axis=-1)
         return g.where(index_map >= 0, selected, elsewhere, y.dtype)
 
 
@@ -179,7 +179,7 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
         source = np.full(self._find_packed_shape(rows, columns), _NOWHERE, np.int64)
         source.reshape(-1)[index_map[index_map >= 0]] = np.flatnonzero(index_map >= 0)
         flat = g.reshape(x, (*x.sizes[:-2], rows * columns))
-        selected = g.move("Gather", y.dtype, flat, np.maximum(source, 0), axis=-1)
+        selected = g.Gather(flat, np.maximum(source, 0), axis=-1)
         if (source >= 0).all():
             return selected
         return g.where(source >= 0, selected, more[-1].reshape(()), y.dtype)
@@ -208,7 +208,7 @@ class FlexDiag(Operator):
             size = prod(y.shape)
             flat = g.reshape(x, [size * size])
             places = np.arange(size) * (size + 1)
-            return g.reshape(g.move("Gather", x.dtype, flat, places, axis=0), y.shape)
+            return g.reshape(g.Gather(flat, places, axis=0), y.shape)
         on_diagonal = np.eye(prod(x.shape), dtype=np.bool_)
         row, zero = g.reshape(x, [1, prod(x.shape)]), g.scalar(0, x.dtype)
         return g.reshape(g.where(on_diagonal, row, zero, x.dtype), y.shape)
