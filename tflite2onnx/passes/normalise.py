@@ -35,7 +35,8 @@ def densify_constants(graph: Graph) -> Graph:
     Raises:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
-    tensors = dict.fromkeys(t for op in graph.walk_ops() for t in op.present)
+    operands = (t for op in graph.walk_ops() for t in op.present)
+    tensors = dict.fromkeys((*operands, *graph.walk_outputs()))
     sparse = [t for t in tensors if t.sparsity and t.has_data]
     if not sparse and "DENSIFY" not in graph.codes:
         return graph
