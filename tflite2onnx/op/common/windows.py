@@ -19,7 +19,7 @@ from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _TURNED = (2, 1)  # swaps height and width of [batch, channels, height, width]
-_PADDINGS = ("UNKNOWN", "SAME", "VALID")  # TfLitePadding
+_PADDINGS = ("UNKNOWN", "SAME", "VALID")  # in the order of the enumeration TfLitePadding
 _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")  # TfLiteFusedActivation
 
 

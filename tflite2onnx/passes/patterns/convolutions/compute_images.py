@@ -53,7 +53,8 @@ class _Mover:
     def __init__(self, graph: Graph) -> None:
         self.known: dict[Tensor, Tensor] = {}
         self._graph = graph
-        self._outer = {*graph.ops}  # whose outputs sub-graphs read too, but not the reverse
+        # Sub-graphs may read the outputs of these operators; the operators read no sub-graph.
+        self._outer = {*graph.ops}
         self._outputs = {*graph.walk_outputs()}
         self._convolutions = {op for op in graph.walk_ops() if op.is_builtin(*CONVOLUTIONS)}
         self._dilatable = {op for op in self._convolutions if may_be_dilated(op)}
@@ -100,7 +101,7 @@ class _Mover:
         return rewriter.ops
 
     def _find_shape(self, op: Op, image: Shape) -> Shape:
-        """Return the shape of what an operator makes of images, () unless it is one of case 1."""
+        """Return the shape of the output of an operator on images, () unless case 1 holds."""
         if not op.is_builtin("BATCH_TO_SPACE_ND", *CONVOLUTIONS, *ELEMENTWISE):
             return ()
         x, weights, y = op.operand(0), op.operand(1), op.outputs[0]

@@ -78,7 +78,7 @@ def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
     for block, factors in FACTORS.items():
         filters = (w.shape[-1], *w.shape[1:3])
         whole = estimate_convolution(block, filters, x, y)
-        # Out of the blocks, the slices, and into the blocks; each reads and writes the image.
+        # The image leaves the blocks, is sliced, and enters the blocks in three passes over it.
         whole += 3 * factors["reorder"].estimate_move(8 * y.elements)
         images = (make_like(y, "part", (*y.shape[:-1], len(r))) for r in parts)
         if sum(estimate_convolution(block, filters, x, each) for each in images) > whole:
