@@ -383,6 +383,16 @@ def test_outputs_that_are_inputs_or_constants_are_right() -> None:
         assert verify(m.bytes(), half).ok
 
 
+@pytest.mark.parametrize("opset", [17, 23])
+def test_rows_that_are_quantized_at_run_time_stay_float32(opset: int) -> None:
+    """From opset 23 on the scale gives the type of DequantizeLinear."""
+    m = Build()
+    weights = np.random.default_rng(0).integers(-8, 8, (7, 13), np.int8)
+    w = m.constant(weights, dtype="int4", scale=0.1)
+    m.output(*m.op("FULLY_CONNECTED", [m.input([5, 13]), w], [[5, 7]]))
+    convert_half(m.bytes(), opset=opset)
+
+
 def test_shapes_are_read_without_a_cast() -> None:
     """The shape of a value does not depend on its element type."""
     m = Build()

@@ -256,6 +256,8 @@ class _Checker:
             body = next(iter(find_bodies(node).values()))
             return self.known[body.outputs[_FIRST_OUTPUT[node.op_type] + place]]
         name = _NAMED_BY.get(node.op_type, "")
+        if node.op_type == "DequantizeLinear" and name not in node.attributes:
+            return self._find_input_type(node, node.present[1])  # the scale, from opset 23 on
         return _list_types().get(node.attributes.get(name, 0), "")
 
     def _find_declared_type(self, value: Value) -> str:
