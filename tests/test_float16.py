@@ -393,6 +393,13 @@ def test_rows_that_are_quantized_at_run_time_stay_float32(opset: int) -> None:
     convert_half(m.bytes(), opset=opset)
 
 
+def test_products_by_constants_without_elements_convert() -> None:
+    m = Build()
+    empty = m.constant(np.zeros((3, 0), np.float32))
+    m.output(*m.op("BATCH_MATMUL", [m.input([2, 3]), empty], [[2, 0]]))
+    convert_half(m.bytes())
+
+
 def test_shapes_are_read_without_a_cast() -> None:
     """The shape of a value does not depend on its element type."""
     m = Build()

@@ -186,7 +186,7 @@ class _Choice:
             added = self._count_added(node)
             return added is None or added > _MOST_ADDED
         if node.op_type == "MatMul":
-            constants = (v.data for v in node.present if v.data is not None)
+            constants = (v.data for v in node.present if v.data is not None and v.data.size)
             return any(np.abs(data).mean() > _MEAN_OF_SUMS for data in constants)
         return node.op_type in _OVERFLOWING
 
