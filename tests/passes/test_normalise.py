@@ -124,16 +124,6 @@ def test_sparse_float16_weights_become_dense_constants() -> None:
     check(m.bytes())
 
 
-def test_sparse_outputs_of_a_graph_become_dense() -> None:
-    dense = np.where(np.arange(32).reshape(4, 8) % 3, 0, 1.5).astype(np.float32)
-    values, sparsity = sparsify(dense, ["dense", "csr"])
-    m = Build()
-    sparse = m.constant(values, shape=[4, 8], sparsity=sparsity)
-    m.output(*m.op("ABS", [m.input([3])], [[3]]), sparse)
-    (graph,) = read_model(m.bytes()).graphs
-    np.testing.assert_array_equal(densify_constants(graph).outputs[1].values, dense)
-
-
 @pytest.mark.parametrize(
     "odd",
     [

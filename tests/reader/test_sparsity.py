@@ -12,6 +12,7 @@ from hypothesis import assume, given, strategies as st
 from tests.support import Build, check, sparsify
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError
+from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.sparsity import count_memory, densify_all
 from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor
@@ -169,6 +170,16 @@ def test_refuses_values_in_a_tensor_of_size_0() -> None:
     empty = replace(WHOLE, shape=(0, 1 << 40, 1 << 40))
     with pytest.raises(ModelFileError, match="it must not have values"):
         densify_all([empty])
+
+
+def test_sparse_outputs_of_a_graph_become_dense() -> None:
+    dense = np.where(np.arange(32).reshape(4, 8) % 3, 0, 1.5).astype(np.float32)
+    values, sparsity = sparsify(dense, ["dense", "csr"])
+    m = Build()
+    sparse = m.constant(values, shape=[4, 8], sparsity=sparsity)
+    m.output(*m.op("ABS", [m.input([3])], [[3]]), sparse)
+    (graph,) = read_model(m.bytes()).graphs
+    np.testing.assert_array_equal(densify_constants(graph).outputs[1].values, dense)
 
 
 def test_conversion_refuses_a_damaged_sparse_tensor() -> None:
