@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, Order, make_identity
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
+from tflite2onnx.op.common.checks import MOST_COMPUTED, check_element_count, expect, expect_list, ints
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, reshape_to
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import Foldable, Movement
@@ -288,6 +288,7 @@ class Blocks(ImageOperator, Foldable):
                 rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
             else:
                 a, b, size = split
+                check_element_count(a * b)
                 places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
                 rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
             swapped = g.reshape(rows, y.with_order(last).sizes)
