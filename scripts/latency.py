@@ -35,12 +35,10 @@ are profiled.
 """
 
 import argparse
-import multiprocessing
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -50,7 +48,6 @@ from math import inf, isnan, nan, prod
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from benchmark import (
     LITERT,
@@ -70,6 +67,7 @@ from fit_convolutions import (
     profile_model,
 )
 from inference import infer, measure_start
+from isolation import in_new_process
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import find_scheme
@@ -78,7 +76,6 @@ from tflite2onnx.solver.convolution_times import Factors
 from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares
 
-Result = TypeVar("Result")
 REORDERS = ("ReorderInput", "ReorderOutput")
 TOP = 3  # the number of operators, or of groups of nodes, that are shown
 SLOW = 1.1  # the nodes of a model are shown above this ratio
@@ -259,12 +256,6 @@ def format_starts(more: More, starts: Sequence[tuple[float, float]]) -> Iterator
         known = [*starts, (nan, nan), (nan, nan)][:2]
         for factor, numbers in zip((1e3, 1), zip(*known, strict=True), strict=True):
             yield from (format_number(factor * number, 1) for number in numbers)
-
-
-def in_new_process(function: Callable[..., Result], *arguments: object) -> Result:
-    """Return the result of a function in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def find_seconds(measured: Latency) -> float:

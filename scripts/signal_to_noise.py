@@ -14,12 +14,11 @@ model runs in a process of its own, because LiteRT may crash.
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from isolation import print_table
 
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.tensor import Array
@@ -32,21 +31,23 @@ from tflite2onnx.verification.runtimes import (
     run_litert,
     run_onnx,
 )
+from tflite2onnx.verification.tolerance import compare
 
-_ONE = "--one"
 _SAMPLES = 3
 _MOVE = 1e-6
-_HEAD = """| network | ONNX Runtime | LiteRT without XNNPACK | LiteRT, inputs moved by a millionth |
-| --- | --- | --- | --- |"""
+_COLUMNS = (
+    *("network", "ONNX Runtime", "LiteRT without XNNPACK"),
+    "LiteRT, inputs moved by a millionth",
+)
 
 
-def describe(path: Path) -> str:
-    """Return the line of a model, or the reason why there is none."""
+def describe(path: Path) -> list[str]:
+    """Return the cells of a model, or the reason why there are none."""
+    logging.disable(logging.WARNING)
     try:
-        ratios = measure_ratios(path)
+        return [*map(_format_decibels, measure_ratios(path))]
     except ConversionError as error:
-        return f"| {path.stem} | {str(error).splitlines()[-1].strip()} | | |"
-    return f"| {path.stem} | {' | '.join(map(_format_decibels, ratios))} |"
+        return [str(error).splitlines()[-1].strip()]
 
 
 def measure_ratios(path: Path) -> list[float]:
@@ -68,13 +69,13 @@ def measure_ratios(path: Path) -> list[float]:
             run_litert(plain, inputs),
             run_litert(again, moved) if any(x.dtype.kind == "f" for x in inputs) else None,
         )
-        ratios.append([np.nan if r is None else find_lowest_ratio(signal, r) for r in results])
+        ratios.append([np.nan if r is None else _find_lowest_ratio(signal, r) for r in results])
     return np.min(ratios, axis=0).tolist()
 
 
-def find_lowest_ratio(signal: Sequence[Array], results: Iterable[Array]) -> float:
+def _find_lowest_ratio(signal: list[Array], result: list[Array]) -> float:
     """Return the lowest signal-to-noise ratio of the outputs, in decibels; inf if all are equal."""
-    return min(map(_measure_ratio, signal, results), default=np.inf)
+    return min(compare("", *pair).decibels for pair in zip(signal, result, strict=True))
 
 
 def _move_numbers(array: Array, seed: int) -> Array:
@@ -85,32 +86,11 @@ def _move_numbers(array: Array, seed: int) -> Array:
     return np.asarray((array * factors).astype(array.dtype))
 
 
-def _measure_ratio(signal: Array, result: Array) -> float:
-    noise = np.square(signal.astype(np.float64) - result).sum()
-    power = np.square(signal.astype(np.float64)).sum()
-    if not noise:
-        return np.inf
-    return 10 * np.log10(power / noise) if power else -np.inf
-
-
 def _format_decibels(ratio: float) -> str:
     if np.isnan(ratio):
         return "-"
     return "equal" if np.isinf(ratio) and ratio > 0 else f"{ratio:.0f}"
 
 
-def main(arguments: list[str]) -> None:
-    """Print the table."""
-    if arguments[:1] == [_ONE]:
-        logging.disable(logging.WARNING)
-        print(describe(Path(arguments[1])))
-        return
-    print(_HEAD)
-    for path in arguments:
-        command = [sys.executable, __file__, _ONE, path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        print(done.stdout.strip() or f"| {Path(path).stem} | LiteRT crashes | | |", flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print_table(_COLUMNS, describe, sys.argv[1:])

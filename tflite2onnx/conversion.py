@@ -319,9 +319,8 @@ def _normalise_plan_emit(
     if quantizes_data(options):
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes(options))
     graph = pin_orders(normal, user_orders)
-    for values in {id(t.data): t.data for op in graph.walk_ops() for t in op.present}.values():
-        if values is not None:
-            release_memory(values)  # passes have read the elements
+    constants = (t.data for op in graph.walk_ops() for t in op.present)
+    release_memory(*(data for data in constants if data is not None))  # passes have read them
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(operator_of, graph.walk_ops())]
     operator_sites = make_sites(operators)

@@ -76,8 +76,10 @@ class Skeleton:
 
     def _copy_proto(self) -> onnx.ModelProto:
         """Return a copy of the model without its large weights."""
+        if isinstance(self.source, tuple):
+            return self.proto
         model = onnx.ModelProto()
-        model.CopyFrom(self.proto)
+        model.CopyFrom(self.source)
         return model
 
     @property
@@ -109,10 +111,10 @@ class Skeleton:
 
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
-        count, size = 0, 0
-        initializers = (*self.proto.graph.initializer, *(header for header, _ in self.weights))
-        constants = {each.name for each in initializers} - {x.name for x in self.proto.graph.input}
-        for graph in _walk_graphs(self.proto.graph):
+        count, size, main = 0, 0, self.proto.graph
+        initializers = (*main.initializer, *(header for header, _ in self.weights))
+        constants = {each.name for each in initializers} - {x.name for x in main.input}
+        for graph in _walk_graphs(main):
             outputs = set()
             for node in graph.node:
                 if constants.issuperset(node.input):

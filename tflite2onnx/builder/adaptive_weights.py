@@ -28,7 +28,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, walk_nodes
+from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, find_readers, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
@@ -55,13 +55,10 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """
     weights = {}
     if g.adaptive:  # without adaptive weights no node needs a change
-        readers: dict[Value | None, set[str]] = {}
-        for node in walk_nodes(nodes):
-            for value in node.inputs:
-                readers.setdefault(value, set()).add(node.op_type)
+        readers = find_readers(nodes)
         weights = {value: weight for value, weight in g.adaptive.items() if value in readers}
     for part in _divide(weights):
-        needs = [(each, not readers[real] <= _NEED_NO_ZERO_POINT) for real, each in part.items()]
+        needs = [(each, _needs_zero_point(readers[real])) for real, each in part.items()]
         branches = {
             "then_branch": _dequantize(g, "int8_weights", needs, as_uint8=False),
             "else_branch": _dequantize(g, "uint8_weights", needs, as_uint8=True),
@@ -70,6 +67,10 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     if not g.is_nested and (weights or any(g.int8_is_exact in n.inputs for n in walk_nodes(nodes))):
         nodes = [*_compare_products(g), *nodes]
     return tuple(nodes)
+
+
+def _needs_zero_point(readers: Iterable[Node]) -> bool:
+    return not {node.op_type for node in readers} <= _NEED_NO_ZERO_POINT
 
 
 def _divide(weights: Mapping[Value, AdaptiveWeight]) -> Iterator[dict[Value, AdaptiveWeight]]:

@@ -412,6 +412,20 @@ def walk_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
             yield from walk_nodes(body.nodes)
 
 
+def find_makers(nodes: Iterable[Node]) -> Mapping[Value | None, Node]:
+    """Return the node that computes each value, without the nodes of nested graphs."""
+    return {value: node for node in nodes for value in node.outputs}
+
+
+def find_readers(nodes: Iterable[Node]) -> Mapping[Value, Sequence[Node]]:
+    """Return the nodes that read each value, also nodes of nested graphs."""
+    readers: dict[Value, list[Node]] = {}
+    for node in walk_nodes(nodes):
+        for value in node.present:
+            readers.setdefault(value, []).append(node)
+    return readers
+
+
 def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
     """Return the nodes on which the outputs depend.
 

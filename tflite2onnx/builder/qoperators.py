@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import numpy as np
 
-from tflite2onnx.builder.builder import eliminate_dead_nodes, walk_nodes
+from tflite2onnx.builder.builder import eliminate_dead_nodes, find_makers, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.graph import Op
 from tflite2onnx.quantization.rules import Reading
@@ -32,7 +32,7 @@ def join_products(nodes: Sequence[Node], ends: Collection[Value]) -> tuple[Node,
 
     Data and weights must be 8-bit integers with zero points. Data and results must have one scale.
     """
-    makers = _find_makers(nodes)
+    makers = find_makers(nodes)
     readers = Counter(value for node in walk_nodes(nodes) for value in node.inputs)
     readers.update(ends)
     joined: list[Node] = []
@@ -54,7 +54,7 @@ def find_pairs(
 
     `stored` has the values that hold the outputs of the operators.
     """
-    makers = _find_makers(nodes)
+    makers = find_makers(nodes)
     for op in ops:
         indices = {i for i, t in enumerate(op.inputs) if t is not None and t.data is None}
         indices |= {~i for i in range(len(op.outputs))}
@@ -65,10 +65,6 @@ def find_pairs(
         is_joined = maker is not None and maker.op_type in _PRODUCTS
         if reads and not is_joined and not op.is_builtin(*_CONVERSIONS):
             yield op
-
-
-def _find_makers(nodes: Iterable[Node]) -> Mapping[Value | None, Node]:
-    return {value: node for node in nodes for value in node.outputs}
 
 
 def _fit_together(product: Node, reads: Sequence[Node | None], result: Node) -> bool:

@@ -134,10 +134,11 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
             _release_pages(owner, piece)
 
 
-def release_memory(data: memoryview | Array) -> None:
-    """Release the memory of the parts of a mapped file, if any, that have been read."""
-    owner = _find_mapping(np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data)
-    if owner is not None:
+def release_memory(*parts: memoryview | Array) -> None:
+    """Release the memory of all mapped files that contain parts, as far as it has been read."""
+    arrays = (np.frombuffer(p, np.uint8) if isinstance(p, memoryview) else p for p in parts)
+    owners = {id(owner): owner for owner in map(_find_mapping, arrays) if owner is not None}
+    for owner in owners.values():
         owner.madvise(mmap.MADV_DONTNEED)
 
 

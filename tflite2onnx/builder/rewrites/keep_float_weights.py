@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.builder import Builder, find_makers, find_readers
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.tensor import DType
 
@@ -33,12 +33,7 @@ def keep_float_weights(
     """
     if not {node.op_type for node in nodes}.issuperset(_ENDS):
         return tuple(nodes)
-    makers = {value: node for node in nodes for value in node.outputs}
-    constants = _find_constants(nodes)
-    readers: dict[Value, list[Node]] = {}
-    for node in nodes:
-        for value in node.present:
-            readers.setdefault(value, []).append(node)
+    makers, readers, constants = find_makers(nodes), find_readers(nodes), _find_constants(nodes)
     kept: list[Node] = []
     for node in nodes:
         is_product = node.op_type in _PRODUCTS and node.present[1] in constants
@@ -70,7 +65,7 @@ def _is_quantized_again(
     return False
 
 
-def _repeat_scale(g: Builder, product: Node, makers: Mapping[Value, Node]) -> Iterator[Node]:
+def _repeat_scale(g: Builder, product: Node, makers: Mapping[Value | None, Node]) -> Iterator[Node]:
     """Yield the nodes from DequantizeLinear to a product; the product alone if there is none."""
     moves: list[Node] = []
     source = makers.get(product.present[0])
@@ -98,14 +93,12 @@ def _dequantize_by_axis(g: Builder, node: Node) -> Node | None:
     """
     integers, *numbers = node.present
     known = [each.data for each in numbers if each.data is not None and each.data.size == 1]
-    if node.op_type != "DequantizeLinear" or len(known) < len(numbers):
-        return None
     dtype, sizes = g.types.get(node.outputs[0], (DType.FLOAT32, ()))
     axes = ((i, n) for i, n in enumerate(sizes) if isinstance(n, int) and n > 1)
     axis, size = next(axes, (0, 0))
+    if node.op_type != "DequantizeLinear" or len(known) < len(numbers) or not size:
+        return None
     pairs = zip(numbers, known, strict=True)
     repeated = (g.constant(np.full(size, data, data.dtype), each.dtype) for each, data in pairs)
     made = g.annotate(Value(), dtype, sizes)
-    return (
-        Node("DequantizeLinear", (integers, *repeated), (made,), {"axis": axis}) if size else None
-    )
+    return Node("DequantizeLinear", (integers, *repeated), (made,), {"axis": axis})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tflite2onnx.builder.builder import find_makers
 from tflite2onnx.builder.nodes import Node, Value
 
 _STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}  # the number of initial states
@@ -22,11 +23,11 @@ def omit_zero_states(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """
     if not any(node.op_type in _STATES for node in nodes):
         return tuple(nodes)
-    makers = {value: node for node in nodes for value in node.outputs}
+    makers = find_makers(nodes)
     return tuple(_omit_states(node, makers) for node in nodes)
 
 
-def _omit_states(node: Node, makers: Mapping[Value, Node]) -> Node:
+def _omit_states(node: Node, makers: Mapping[Value | None, Node]) -> Node:
     end = _FIRST + _STATES.get(node.op_type, 0)
     states, rest = node.inputs[_FIRST:end], node.inputs[end:]
     if node.op_type not in _STATES or not all(_is_zero(state, makers) for state in states):
@@ -35,7 +36,7 @@ def _omit_states(node: Node, makers: Mapping[Value, Node]) -> Node:
     return node._replace(inputs=(*node.inputs[:_FIRST], *omitted, *rest))
 
 
-def _is_zero(value: Value | None, makers: Mapping[Value, Node]) -> bool:
+def _is_zero(value: Value | None, makers: Mapping[Value | None, Node]) -> bool:
     """Return whether a value is zeros of a computed shape."""
     node = makers.get(value) if value else None
     while node and node.op_type in _KEEPS:

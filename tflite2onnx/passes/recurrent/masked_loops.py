@@ -97,7 +97,7 @@ class MaskedSequence:
     def _swap(self, x: Tensor) -> Tensor:
         """Return a sequence with its first two axes swapped."""
         y = make_tensor(f"{x.name}/swapped", [x] * 3, _TIMES_FIRST, x.dtype)
-        return self.rw.op("TRANSPOSE", x, make_int32("permutation", _TIMES_FIRST), output=y)
+        return self.rw.transpose(x, _TIMES_FIRST, output=y)
 
     def _gather(self, x: Tensor, times: Tensor, name: str) -> Tensor:
         """Return items of [batch, time, numbers] as a sequence [time, batch, numbers]."""

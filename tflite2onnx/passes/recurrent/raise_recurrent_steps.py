@@ -27,7 +27,7 @@ from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Sum
-from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes
@@ -189,7 +189,7 @@ class _Replacement:
         if whole and source.sizes == target.sizes and axis in (0, -3):
             return source
         if whole and axis in (1, -2):
-            rw.op("TRANSPOSE", source, make_int32("permutation", (1, 0, 2)), output=target)
+            rw.transpose(source, (1, 0, 2), output=target)
         elif len(items) == 1:
             rw.ops.append(copy_op(rw.source, items[0], target))
         else:

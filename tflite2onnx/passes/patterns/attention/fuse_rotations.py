@@ -16,7 +16,15 @@ from __future__ import annotations
 
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import are_fixed_floats, joins_last_axis
-from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Pattern, Shared, through
+from tflite2onnx.passes.patterns.matching import (
+    Match,
+    Named,
+    OneOf,
+    Pattern,
+    Shared,
+    any_of,
+    through,
+)
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.patterns.split_slices import SLICES, find_taken_ranges
 from tflite2onnx.passes.rewriter import Rewriter
@@ -65,7 +73,7 @@ def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[
 
 def _name_half(name: str) -> Shared:
     """Return the pattern of a slice of x."""
-    return Shared(Named(name, OneOf(*((code, "x", ...) for code in SLICES))))
+    return Shared(Named(name, any_of(SLICES, "x", ...)))
 
 
 def _repeat_angle(code: str) -> Named:

@@ -35,7 +35,7 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
 )
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _MATRIX = 2  # axes
@@ -81,8 +81,7 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
     if x.symbols or tuple(sizes[axis] for axis in order) != shape:
         return rw.reshape(heads, shape, like=heads, name="heads")
     flat = rw.op("RESHAPE", x, like=x, name="heads", shape=sizes, new_shape=sizes, keeps_last=True)
-    permutation = make_int32("order", order)
-    return rw.op("TRANSPOSE", flat, permutation, like=heads, name="moved", shape=shape)
+    return rw.transpose(flat, order, like=heads, name="moved")
 
 
 share_heads = Rules(

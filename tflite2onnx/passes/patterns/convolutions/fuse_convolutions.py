@@ -29,7 +29,7 @@ from itertools import chain
 from tflite2onnx.graph import Op
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.passes.operands import CONVOLUTIONS, find_positive, has_unit_steps, is_float
-from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.quantization.storage import same_scale
@@ -37,7 +37,7 @@ from tflite2onnx.quantization.storage import same_scale
 _POOL = "MAX_POOL_2D"
 # SPACE_TO_BATCH_ND and PAD may have other readers.
 _SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))
-_DILATED = Activated(OneOf(*((code, Named("images", _SPREAD), ...) for code in CONVOLUTIONS)))
+_DILATED = Activated(any_of(CONVOLUTIONS, Named("images", _SPREAD), ...))
 _PADDED = Named("padded", OneOf(("PAD", "x", "pads#"), ("PADV2", "x", "pads#", "value#")))
 _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
 
@@ -120,7 +120,7 @@ fuse_pads_into_convolutions = Rules(
     Rule(
         "PAD before a convolution, or before a maximum of positive numbers",
         "CONV_2D, DEPTHWISE_CONV_2D, MAX_POOL_2D",
-        Activated(OneOf(*((code, _WIDE, ...) for code in (*CONVOLUTIONS, _POOL)))),
+        Activated(any_of((*CONVOLUTIONS, _POOL), _WIDE, ...)),
         _absorb_pad,
         floats=False,
     ),

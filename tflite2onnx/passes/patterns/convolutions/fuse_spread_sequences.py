@@ -25,7 +25,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import CONVOLUTIONS
-from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
@@ -87,7 +87,7 @@ def _are_fixed(x: Tensor, *others: Tensor) -> bool:
 
 
 _LONG = Named("long", OneOf(("PAD", "x", "pads#"), "x"))
-_IMAGE = Named("image", Activated(OneOf(*((code, ...) for code in CONVOLUTIONS))))
+_IMAGE = Named("image", Activated(any_of(CONVOLUTIONS, ...)))
 _JOINED = Named("long", ("RESHAPE", ("TRANSPOSE", _IMAGE, "order#"), ...))
 
 fuse_spread_sequences = Rules(

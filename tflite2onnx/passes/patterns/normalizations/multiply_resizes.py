@@ -24,7 +24,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
+from tflite2onnx.passes.rewriter import Rewriter, make_constant
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 _MOST = 40  # multiplications
@@ -50,12 +50,12 @@ def _make_products(found: Match) -> list[Op]:
         _make_weights(a, b, align=align, half=half) for a, b in zip(old, new, strict=True)
     )
     rw, planes = Rewriter(found.last), (batch, channels)
-    value = rw.op("TRANSPOSE", x, make_int32("first", [0, 3, 1, 2]), like=x, shape=(*planes, *old))
+    value = rw.transpose(x, (0, 3, 1, 2), like=x)
     first = make_constant(f"{y.name}/rows", rows[None, None], y)
     value = _multiply(rw, first, value, (*planes, new[0], old[1]))
     second = make_constant(f"{y.name}/columns", columns.T[None, None], y)
     value = _multiply(rw, value, second, (*planes, *new))
-    rw.op("TRANSPOSE", value, make_int32("last", [0, 2, 3, 1]), output=y)
+    rw.transpose(value, (0, 2, 3, 1), output=y)
     return rw.ops
 
 

@@ -21,7 +21,15 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
-from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
+from tflite2onnx.passes.patterns.matching import (
+    Activated,
+    Match,
+    Named,
+    OneOf,
+    Pattern,
+    Shared,
+    any_of,
+)
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.patterns.split_slices import SLICES, find_taken_ranges, list_slices
 from tflite2onnx.passes.rewriter import make_constant, make_like
@@ -106,7 +114,7 @@ split_convolutions = Rules(
     Rule(
         "slices of the channels of a convolution",
         "CONV_2D",
-        OneOf(*((code, Named("y", Shared(_RESULT)), ...) for code in SLICES)),
+        any_of(SLICES, Named("y", Shared(_RESULT)), ...),
         _make_convolution,
     ),
 )
