@@ -61,6 +61,25 @@ GROUP = """
         <num_heads = 16, kv_num_heads = 8> (q, k, v, keys, values, seen, total)"""
 UPDATED = "(float[1, 1024, 8, 128] cache, float[1, {rows}, 8, 128] more)"
 GATED = "(float[1, {rows}, 3072] x, float[1, {rows}, 3072] z)"
+# Tokens of linear attention: 16 heads, each with a state of 128 x 128 numbers.
+DELTA = (
+    "(float[{rows}, 16, 1, 128] q, float[{rows}, 16, 1, 128] k, float[{rows}, 16, 1, 128] v,"
+    " float[{rows}, 16, 1, 1] rate, float[{rows}, 16, 1, 1] decay, float[16, 128, 128] s)"
+)
+DELTA_SCAN = """
+    factor = Exp (decay)
+    state, y = Scan <num_scan_inputs = 5, body = token (
+        float[16, 128, 128] old, float[16, 1, 128] a, float[16, 1, 128] b, float[16, 1, 128] c,
+        float[16, 1, 1] r, float[16, 1, 1] f) => (float[16, 128, 128] new, float[16, 1, 128] z) {{
+        kept = Mul (old, f) known = MatMul (b, kept) part = Sub (c, known) change = Mul (part, r)
+        column = Transpose <perm = [0, 2, 1]> (b) added = Mul (column, change)
+        new = Add (kept, added) z = MatMul (a, new) }}> (s, q, k, v, rate, factor)"""
+DELTA_LINEAR = """
+    queries = Reshape (q, packed) keys = Reshape (k, packed) values = Reshape (v, packed)
+    rates = Reshape (rate, packed) decays = Reshape (decay, packed) before = Unsqueeze (s, first)
+    made, state = com.microsoft.LinearAttention <q_num_heads = 16, kv_num_heads = 16, scale = 1.0>
+        (queries, keys, values, before, decays, rates)
+    y = Reshape (made, heads_shape)"""
 # The inputs, and the nodes of each form. The first form is the converter's.
 FORMS = {
     "rms_norm": {
@@ -85,6 +104,10 @@ FORMS = {
     "cache_update": {
         "spelled out": (UPDATED, "y = ScatterND (cache, places, more)"),
         "TensorScatter": (UPDATED, "y = TensorScatter <axis = 1> (cache, more, start)"),
+    },
+    "gated_delta_update": {
+        "Scan": (DELTA, DELTA_SCAN.format()),
+        "LinearAttention": (DELTA, DELTA_LINEAR),
     },
     "swiglu": {
         "spelled out": (GATED, "gate = Sigmoid (x) part = Mul (x, gate) y = Mul (part, z)"),
@@ -112,6 +135,8 @@ def build_form(inputs: str, nodes: str, rows: int) -> bytes:
         "apart_shape": (shapes, [4], [8, 2, rows, 128]),
         "y_shape": (shapes, [3], [1, rows, 2048]),
         "flat_shape": (shapes, [3], [1, 1024, 1024]),
+        "packed": (shapes, [3], [1, rows, -1]),
+        "heads_shape": (shapes, [4], [rows, 16, 1, 128]),
         "start": (shapes, [1], [20]),
         "places": (shapes, [1, rows, 2], [n for i in range(rows) for n in (0, 20 + i)]),
         "seen": (TensorProto.INT32, [1], [1023]),

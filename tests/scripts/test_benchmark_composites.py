@@ -22,7 +22,15 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
-    "name", ["rms_norm", "rope", "scaled_dot_product_attention", "cache_update", "swiglu"]
+    "name",
+    [
+        "rms_norm",
+        "rope",
+        "scaled_dot_product_attention",
+        "cache_update",
+        "gated_delta_update",
+        "swiglu",
+    ],
 )
 def test_all_forms_of_a_composite_compute_the_same(script: Any, name: str, rows: int) -> None:
     """Forms with the same inputs have the same output; forms with other inputs run."""

@@ -13,7 +13,7 @@ from tests.conformance.table import Row
 from tests.op.indexing import test_embedding, test_integer_table
 from tests.op.linear import test_attention, test_hadamard, test_kv_cache
 from tests.op.movement import test_roll
-from tests.op.recurrent import test_gru
+from tests.op.recurrent import test_gated_delta, test_gru
 from tests.op.signal import test_inverse_rfft, test_spectrogram
 from tests.op.vision import test_detection, test_pool3d
 from tests.references.genai import run_litert
@@ -136,6 +136,19 @@ def pool(b: Bench, code: str, *, window: Any, padding: str) -> None:
     kernel, strides = window
     options = test_pool3d.options(kernel, strides, padding)
     b.add_outputs(*b.custom(code, [x], [b.output_tensor((2, *counts, 3), fields)], options))
+
+
+def gated_delta(b: Bench, code: str, *, sizes: tuple[int, ...]) -> None:
+    """Build the update of a state by tokens of linear attention."""
+    drawn = test_gated_delta.draw_operands(*sizes)
+    operands = [b.add_input(each.shape, within=each) for each in drawn]
+    made = [b.output_tensor(drawn[i].shape) for i in (2, 5)]
+    b.add_outputs(*b.custom(code, operands, made))
+
+
+def triangular_inverse(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
+    """Build inverses of triangular matrices."""
+    b.add_outputs(*b.custom(code, [b.add_input(shape, within=(-1, 1))], [b.output_tensor(shape)]))
 
 
 def gru(b: Bench, code: str, *, sizes: tuple[int, int, int, int]) -> None:
@@ -295,6 +308,26 @@ ROWS = (
         kinds("float32"),
         {"sizes": test_gru.SIZES},
         reference=test_gru.gru,
+    ),
+    *(
+        Row(
+            f"{prefix}gated_delta_update",
+            gated_delta,
+            kinds("float32"),
+            {"sizes": test_gated_delta.SIZES},
+            reference=test_gated_delta.update,
+        )
+        for prefix in ("", "custom_call.")
+    ),
+    *(
+        Row(
+            f"{prefix}gdn_tril_inv",
+            triangular_inverse,
+            kinds("float32"),
+            {"shape": test_gated_delta.MATRICES},
+            reference=test_gated_delta.invert,
+        )
+        for prefix in ("", "custom_call.")
     ),
     Row(
         "Table",

@@ -209,48 +209,53 @@ def repeat_step(
         after = step(g, g.reshape(x, step_shape), tuple(states))
         return g.reshape(after[0], (1, *state_shapes[0])), after
 
-    def step_and_copy(inner: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
-        after = step(inner, now, before)
+    def step_and_copy(
+        inner: Builder, now: tuple[Value, ...], before: tuple[Value, ...]
+    ) -> list[Shaped]:
+        after = step(inner, now[0], before)
         rows = (*after, inner.Identity(after[0]))
         return list(zip(rows, (*state_shapes, state_shapes[0]), strict=True))
 
     named = list(zip(states, state_shapes, strict=True))
-    *final, sequence = scan(g, step_and_copy, (x, tuple(step_shape)), named, reverse=reverse)
+    rows = [(x, tuple(step_shape))]
+    *final, sequence = scan(g, step_and_copy, rows, named, reverse=reverse)
     return sequence, tuple(final)
 
 
 def scan(
     g: Builder,
-    step: Callable[[Builder, Value, tuple[Value, ...]], Sequence[Shaped]],
-    x: Shaped,
+    step: Callable[[Builder, tuple[Value, ...], tuple[Value, ...]], Sequence[Shaped]],
+    xs: Sequence[Shaped],
     states: Sequence[Shaped],
     *,
     reverse: bool,
 ) -> tuple[Value, ...]:
-    """Return the states after the last row of x, then the other results of all steps.
+    """Return the states after the last rows of the sequences xs, then the other results.
 
-    A step gets a row of x and the states before the step. It returns the states after the step,
-    then rows. Each value is a pair with its shape; the shape of x is the shape of a row.
+    A step gets a row of each sequence and the states before the step. It returns the states after
+    the step, then rows. Each value is a pair with its shape; the shape of a sequence is the shape
+    of its rows.
     """
     inner = g.make_nested()
-    named = zip(("now", "h", "c"), (x, *states), strict=False)
-    now, *before = (
-        inner.annotate(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, shape)
-        for name, (_, shape) in named
+    names = [f"now_{i}" if i else "now" for i in range(len(xs))]
+    now, before = (
+        tuple(
+            inner.annotate(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, shape)
+            for name, (_, shape) in zip(names, values, strict=False)
+        )
+        for names, values in ((names, xs), (("h", "c"), states))
     )
     outputs = tuple(
-        inner.annotate(value, DType.FLOAT32, shape)
-        for value, shape in step(inner, now, tuple(before))
+        inner.annotate(value, DType.FLOAT32, shape) for value, shape in step(inner, now, before)
     )
     directions = [1] if reverse else None
     return g.node_outputs(
         "Scan",
         len(outputs),
-        *(value for value, _ in states),
-        x[0],
-        body=Body("step", (*before, now), add_adaptive_weights(inner, inner.nodes), outputs, ()),
-        num_scan_inputs=1,
-        scan_input_directions=directions,
+        *(value for value, _ in (*states, *xs)),
+        body=Body("step", (*before, *now), add_adaptive_weights(inner, inner.nodes), outputs, ()),
+        num_scan_inputs=len(xs),
+        scan_input_directions=directions and directions * len(xs),
         scan_output_directions=directions and directions * (len(outputs) - len(states)),
     )
 

@@ -47,8 +47,10 @@ def run_clipped_lstm(
     def run_chunks(g: Builder, count: int) -> tuple[Value, ...]:
         """Compute in chunks of `count` times; the last result is the cells before each chunk."""
 
-        def emit_step(g: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
-            y, h, c = cell.run_onnx(g, now, before, parameters, reverse=reverse)
+        def emit_step(
+            g: Builder, now: tuple[Value, ...], before: tuple[Value, ...]
+        ) -> list[Shaped]:
+            y, h, c = cell.run_onnx(g, now[0], before, parameters, reverse=reverse)
             c = clip_to_limits(g, c, cell.cell_limits)
             rows = [(h, state), (c, state), (y, (count, *state))]
             return rows if count == 1 else [*rows, (g.Identity(before[1]), state)]
@@ -56,8 +58,8 @@ def run_clipped_lstm(
         chunks = g.Unsqueeze(x, g.ints([1]))
         if count > 1:
             chunks = g.Reshape(x, g.ints([times // count, count, -1, features]))
-        rows = chunks, (count, batch, features)
-        h, c, y, *before = scan(g, emit_step, rows, [(s, state) for s in states], reverse=reverse)
+        xs = [(chunks, (count, batch, features))]
+        h, c, y, *before = scan(g, emit_step, xs, [(s, state) for s in states], reverse=reverse)
         y = g.Squeeze(y, g.ints([1, 2])) if count == 1 else g.Reshape(y, g.ints([times, -1, n]))
         return y, h, c, *before
 
