@@ -13,13 +13,13 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.op.recurrent.base import Shaped, scan
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 
 class GatedDeltaUpdate(DynamicShape):
-    """gated_delta_update: the state S of each head is updated by a token after the other.
+    """gated_delta_update: tokens update the state S of each head, one after the other.
 
-    A token has a query q, a key k, a value v, a rate b and a logarithm g of a decay. It computes
+    A token has a query q, a key k, a value v, a rate b and the logarithm g of a decay:
 
         S = exp(g) S,  S = S + k (b (v - k S)),  output = q S
 
@@ -27,8 +27,8 @@ class GatedDeltaUpdate(DynamicShape):
     head of the queries and keys. A token with g > 0 or b < 0 is padding: LiteRT takes 0 in place of
     these numbers. (Versions of LiteRT before this rule use the numbers as they are.)
 
-    One token takes 9 nodes. Several tokens take a Scan, so the sums are those of LiteRT's kernel;
-    forms in blocks of tokens need differences of sums of g, which are less exact.
+    Several tokens take a Scan, which computes token by token as LiteRT's kernel does. Forms that
+    compute blocks of tokens at once need differences of sums of g, which are less exact.
     """
 
     codes = ("gated_delta_update", "custom_call.gated_delta_update")
@@ -66,24 +66,12 @@ class GatedDeltaUpdate(DynamicShape):
         lead = (groups, heads // groups) if shares else (heads,)
         row, column = (groups, *shares, 1, depth), (groups, *shares, depth, 1)
         values, number, matrix = (*lead, 1, width), (*lead, 1, 1), (*lead, depth, width)
+        sequences = (query, row), (key, row), (key, column), (value, values)
+        parts = (*sequences, (rate, number), (log_decay, number))
         several = query.sizes[0] != 1
+        rows = [view.reshape((*view.sizes[not several : 2], *sizes)) for view, sizes in parts]
         zero = g.scalar(0, DType.FLOAT32)
-
-        def split_heads(view: View, sizes: Shape) -> Value:
-            """Return a sequence [tokens, batch, ...], or the row [batch, ...] of one token."""
-            return view.reshape((*view.sizes[not several : 2], *sizes))
-
-        rows = [
-            (split_heads(query, row), (query.sizes[1], *row)),
-            (split_heads(key, row), (key.sizes[1], *row)),
-            (split_heads(key, column), (key.sizes[1], *column)),
-            (split_heads(value, values), (value.sizes[1], *values)),
-            (g.Max(split_heads(rate, number), zero), (rate.sizes[1], *number)),
-            (
-                g.Exp(g.Min(split_heads(log_decay, number), zero)),
-                (log_decay.sizes[1], *number),
-            ),
-        ]
+        rows[-2:] = g.Max(rows[-2], zero), g.Exp(g.Min(rows[-1], zero))
         before = state.reshape((state.sizes[0], *matrix)), (state.sizes[0], *matrix)
 
         def step(g: Builder, now: tuple[Value, ...], states: tuple[Value, ...]) -> list[Shaped]:
@@ -91,9 +79,11 @@ class GatedDeltaUpdate(DynamicShape):
             return [(after, before[1]), (output, (value.sizes[1], *values))]
 
         if several:
-            after, output = scan(g, step, rows, [before], reverse=False)
+            shapes = [(view.sizes[1], *sizes) for view, sizes in parts]
+            xs = list(zip(rows, shapes, strict=True))
+            after, output = scan(g, step, xs, [before], reverse=False)
         else:
-            after, output = _update_state(g, [x for x, _ in rows], before[0])
+            after, output = _update_state(g, rows, before[0])
         return (
             g.reshape(output, ys[0].sizes, like=query),
             g.reshape(after, ys[1].sizes, like=query),
