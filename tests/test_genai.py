@@ -171,7 +171,7 @@ def test_metadata_become_genai_and_tokenizer_configurations() -> None:
     assert (search["top_k"], search["top_p"], search["temperature"]) == (5, 0.5, 0.75)
     assert search["do_sample"]
     tokenizer = json.loads(Path("out/tokenizer_config.json").read_text())
-    assert tokenizer["chat_template"] == "{{ messages }}"
+    assert tokenizer["chat_template"] == '{{ "<s>" }}{{ messages }}'
     assert (tokenizer["bos_token"], tokenizer["pad_token"]) == ("<s>", "<pad>")
     assert "eos_token" not in tokenizer  # the first stop token is not in the vocabulary
     assert Path("out/tokenizer.json").read_bytes() == TOKENIZER

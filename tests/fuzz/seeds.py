@@ -25,6 +25,7 @@ from tests.golden.records import ASSETS
 from tests.support.decoder import build_decoder, build_language_model
 from tests.support.litertlm import build_external, model_part
 from tests.support.runtimes import Array
+from tests.support.task import pack_task
 
 # Larger files take seconds each, and have no features that smaller files lack.
 _LARGEST_FILE = 1 << 22
@@ -123,6 +124,8 @@ def _choose_published(generator: random.Random) -> Seed:
 
 def _choose_bundle(generator: random.Random) -> Seed:
     """Return an archive of models; or a model with an archive appended, as metadata are stored."""
+    if generator.random() < 0.3:
+        return Seed("task", pack_task(build_decoder()))
     made = io.BytesIO()
     method = generator.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
     inner = _choose_case(generator)

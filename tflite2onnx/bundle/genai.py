@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tflite2onnx.bundle.tokenizer import read_tokenizer
 from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
 from tflite2onnx.reader.containers.bundle import Bundle
@@ -23,7 +24,7 @@ from tflite2onnx.tensor import DType, Tensor
 
 TARGET: Final = "genai"
 FILE = "model.onnx"
-CONFIG, TOKENIZER_CONFIG = "genai_config.json", "tokenizer_config.json"
+CONFIG = "genai_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
 _SIGNATURE = "decode"
 _TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"), ("mask",)
@@ -211,20 +212,15 @@ def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
 
 def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:
     """Return the files beside the decoder: its configuration, and the tokenizer's."""
-    vocabulary = _read_vocabulary(bundle)
+    tokenizer = read_tokenizer(bundle)
     metadata = bundle.description.get("metadata", {})
     tokens = {
-        "eos": [
-            n for each in metadata.get("stop_tokens", ()) for n in _find_token(each, vocabulary)
-        ],
-        "bos": _find_token(metadata.get("start_token", {}), vocabulary),
-        "pad": _find_token(metadata.get("pad_token", {}), vocabulary),
+        "eos": [n for each in metadata.get("stop_tokens", ()) for n in tokenizer.find_token(each)],
+        "bos": tokenizer.find_token(metadata.get("start_token", {})),
+        "pad": tokenizer.find_token(metadata.get("pad_token", {})),
     }
-    contents = {CONFIG: _describe_decoder(decoder, metadata, tokens)}
-    if vocabulary:
-        contents[TOKENIZER_CONFIG] = _describe_tokenizer(metadata, tokens, vocabulary)
-    texts = {name: json.dumps(each, indent=2) + "\n" for name, each in contents.items()}
-    return {name: memoryview(text.encode()) for name, text in texts.items()}
+    text = json.dumps(_describe_decoder(decoder, metadata, tokens), indent=2) + "\n"
+    return {CONFIG: memoryview(text.encode()), **tokenizer.list_files(metadata, tokens)}
 
 
 def _describe_decoder(
@@ -280,43 +276,3 @@ def _describe_search(metadata: Mapping[str, Any], context: int, chunk: int) -> d
     }
     names = (("top_k", "k"), ("top_p", "p"), ("temperature", "temperature"))
     return search | {name: sampler[key] for name, key in names if key in sampler}
-
-
-def _describe_tokenizer(
-    metadata: Mapping[str, Any],
-    tokens: Mapping[str, Sequence[int]],
-    vocabulary: Mapping[str, int],
-) -> dict[str, Any]:
-    """Return the content of tokenizer_config.json."""
-    texts = {number: text for text, number in vocabulary.items()}
-    named = {
-        f"{name}_token": texts[numbers[0]]
-        for name, numbers in tokens.items()
-        if numbers and numbers[0] in texts
-    }
-    template = metadata.get("jinja_prompt_template")
-    chat = {"chat_template": template} if template else {}
-    return {"tokenizer_class": "PreTrainedTokenizerFast", **named, **chat}
-
-
-def _read_vocabulary(bundle: Bundle) -> Mapping[str, int]:
-    """Return the numbers of tokens, by their texts; none without a tokenizer of Hugging Face."""
-    raw = bundle.files.get("tokenizer.json")
-    try:
-        vocabulary = json.loads(bytes(raw)) if raw is not None else {}
-        words = vocabulary.get("model", {}).get("vocab", {})
-        if isinstance(words, list):  # pairs of a text and its score
-            words = {word: number for number, (word, _) in enumerate(words)}
-        added = {token["content"]: token["id"] for token in vocabulary.get("added_tokens", ())}
-    except (ValueError, AttributeError, LookupError, TypeError) as error:
-        raise BundleError(f"tokenizer.json is damaged ({error})") from error
-    return {**words, **added}
-
-
-def _find_token(token: Mapping[str, Any], vocabulary: Mapping[str, int]) -> list[int]:
-    """Return the number of a token that is given as a number, or as a text of the vocabulary."""
-    numbers = token.get("token_ids", {}).get("ids", [])
-    if len(numbers) == 1:
-        return [numbers[0]]
-    number = vocabulary.get(token.get("token_str", ""))
-    return [] if number is None else [number]

@@ -66,10 +66,10 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sections of a `.litertlm` file, and its metadata."""
+    """Yield the sections of a container of a language model, and its metadata."""
     if not description:
         return
-    yield f"{description['format']} {description['version']}"
+    yield f"{description['format']} {description.get('version', '')}".strip()
     rows = [
         (
             section["type"],
@@ -77,9 +77,9 @@ def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
             f"{section['bytes']:,}",
             ", ".join(f"{key} {value}" for key, value in section.get("items", {}).items()),
         )
-        for section in description["sections"]
+        for section in description.get("sections", ())
     ]
-    yield from align_rows([("section", "name", "bytes", ""), *rows])
+    yield from align_rows([("section", "name", "bytes", ""), *rows] if rows else [])
     metadata = description["metadata"].items()
     yield from align_rows(
         [(key, json.dumps(value)[:_WIDTH]) for key, value in metadata] or [("no metadata",)]

@@ -32,7 +32,8 @@ from tflite2onnx.utils.unique_names import Names
 _MOST_LEVELS = 4
 _LIMIT = SizeLimit(times=16, more=1 << 26)  # Limits the unpacked bytes: models hardly compress.
 # The names of tokenizers and of metadata in archives of language models, which are passed on.
-_PASSED_ON = ("TOKENIZER_MODEL", "METADATA")
+_METADATA_FILE = "METADATA"
+_PASSED_ON = ("TOKENIZER_MODEL", _METADATA_FILE)
 _METADATA = ("LlmMetadataProto", "ExecutorMetadataProto")
 _FILE_NAMES = {
     "GenericBinaryData": "data.bin",
@@ -109,7 +110,16 @@ def _read_archive(data: memoryview) -> Bundle:
         if name not in models and PurePosixPath(name).name in _PASSED_ON
     }
     others = tuple(name for name in contents if name not in models and name not in files)
-    return Bundle(models, others, files)
+    return Bundle(models, others, files, _describe_archive(files))
+
+
+def _describe_archive(files: Mapping[str, memoryview]) -> Mapping[str, Any]:
+    """Return the metadata of a language model; none if the file is of another kind."""
+    try:
+        metadata = litertlm.read_task_metadata(bytes(files.get(_METADATA_FILE, b"")))
+    except litertlm.GARBAGE:
+        return {}
+    return {"format": "task", "metadata": metadata} if any(metadata.values()) else {}
 
 
 class _Unpacker:

@@ -103,6 +103,32 @@ def read_metadata(section: Section) -> dict[str, Any]:
     return decode_message(bytes(section.data), section.kind.removesuffix("Proto"))
 
 
+def read_task_metadata(data: bytes) -> dict[str, Any]:
+    """Return the file METADATA of an archive as LlmMetadata; ValueError if it is damaged.
+
+    LiteRT-LM's archives have LlmMetadata, MediaPipe's have LlmParameters.
+    """
+    try:
+        metadata = decode_message(data, "LlmMetadata")
+    except ValueError:
+        metadata = {}
+    if "start_token" in metadata:
+        return metadata
+    given = decode_message(data, "LlmParameters")
+    metadata = {"stop_tokens": [{"token_str": text} for text in given.get("stop_tokens", ())]}
+    if "start_token" in given:
+        metadata["start_token"] = {"token_str": given["start_token"]}
+    elif "start_token_id" in given:
+        metadata["start_token"] = {"token_ids": {"ids": [given["start_token_id"]]}}
+    if template := given.get("prompt_template"):
+        affixes = {key: template.get(f"prompt_{key}", "") for key in ("prefix", "suffix")}
+        first = template.get("session_prefix", "")
+        metadata["prompt_templates"] = {"session_prefix": first, "user": affixes}
+    if given.get("input_output_normalizations"):
+        metadata["maps_bytes_to_characters"] = True
+    return metadata
+
+
 class _Reader(TableReader):
     """Reads the tables of a header."""
 

@@ -1,10 +1,11 @@
-"""The schemas of `.litertlm` files, limited to the fields that are read.
+"""The schemas of files of language models, limited to the fields that are read.
 
 TABLES and UNIONS are the tables and unions of the header; the notation is described in `schema`.
-MESSAGES are the
-protocol buffers in sections: "number name:type" for each field; [type] is a repeated field. The
+MESSAGES are protocol buffers: "number name:type" for each field; [type] is a repeated field. The
 sources are litertlm_header_schema.fbs, llm_metadata.proto and executor_metadata.proto of
-https://github.com/google-ai-edge/LiteRT-LM, and the package litert-lm-builder 0.18.
+https://github.com/google-ai-edge/LiteRT-LM, the package litert-lm-builder 0.18, llm_params.proto of
+https://github.com/google-ai-edge/mediapipe, and sentencepiece_model.proto of
+https://github.com/google/sentencepiece.
 """
 
 from __future__ import annotations
@@ -80,4 +81,21 @@ MESSAGES = {
         " 3 attention_mask_settings:AttentionMaskSettings"
     ),
     "ExecutorMetadata": "1 llm_executor_metadata:LlmExecutorMetadata",
+    # Of archives that MediaPipe writes.
+    "LlmParameters": (
+        "4 start_token_id:int 5 stop_tokens:[string] 6 start_token:string"
+        " 7 input_output_normalizations:[int] 8 prompt_template:PromptTemplate"
+    ),
+    "PromptTemplate": "1 session_prefix:string 2 prompt_prefix:string 3 prompt_suffix:string",
+    # Of SentencePiece.
+    "ModelProto": (
+        "1 pieces:[SentencePiece] 2 trainer_spec:TrainerSpec 3 normalizer_spec:NormalizerSpec"
+    ),
+    "SentencePiece": "1 piece:string 2 score:float 3 type:int",
+    "TrainerSpec": (
+        "3 model_type:int 24 treat_whitespace_as_suffix:int 35 byte_fallback:int 40 unk_id:int"
+    ),
+    "NormalizerSpec": (
+        "2 precompiled_charsmap:bytes 3 add_dummy_prefix:int 4 remove_extra_whitespaces:int"
+    ),
 }

@@ -95,6 +95,8 @@ def _decode_field(content: int | bytes, kind: str, *, packed: bool) -> list[Any]
         if len(content) != _FLOAT.size:
             raise ValueError(f"a float must have {_FLOAT.size} bytes, got {len(content)}")
         return list(_FLOAT.unpack(content))
+    if kind == "bytes":
+        return [content]
     if kind == "string":
         return [content.decode("utf-8", "replace")]
     return [decode_message(content, kind)]
