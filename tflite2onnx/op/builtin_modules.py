@@ -64,9 +64,12 @@ indexing.stablehlo_gather_scatter: STABLEHLO_GATHER STABLEHLO_SCATTER
 indexing.topk: ARG_MAX ARG_MIN TOPK_V2
 indexing.where_unique: SKIP_GRAM UNIQUE WHERE
 linear.attention: ATTENTION odml.scaled_dot_product_attention
+linear.experts: moe
 linear.hadamard: NumericVerify aeq.hadamard_rotation
 linear.kv_cache: odml.update_external_kv_cache odml.update_kv_cache
 linear.matmul: BATCH_MATMUL FULLY_CONNECTED
+linear.positions: custom_call.absolute_positional_embedding custom_call.rotary_positional_embedding
+    odml.rope
 linear.rotary: CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION
 movement.bitcast: BITCAST
 movement.broadcast: BROADCAST_ARGS BROADCAST_TO FILL
@@ -87,7 +90,7 @@ recurrent.rnn: BIDIRECTIONAL_SEQUENCE_RNN RNN UNIDIRECTIONAL_SEQUENCE_RNN
 recurrent.svdf: SVDF
 reduction.cumsum_range: CUMSUM RANGE
 reduction.normalization: GROUP_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION NORMALIZATION
-    RMS_NORMALIZATION
+    RMS_NORMALIZATION custom_call.GroupNorm custom_call.LayerNorm custom_call.RmsNorm
 reduction.reduce: MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM
 reduction.reduce_window: REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW
 reduction.softmax: L2_NORMALIZATION LOG_SOFTMAX SOFTMAX

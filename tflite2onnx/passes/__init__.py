@@ -17,7 +17,7 @@ from tflite2onnx.errors import InternalWarning, OperatorError, collect_errors
 from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
-from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
+from tflite2onnx.passes.flex.names import OTHER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.lower_complex import lower_complex
 from tflite2onnx.passes.normalise import (
@@ -104,7 +104,7 @@ def find_pass(path: str) -> Callable[[T], T]:
 # Passes over a whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
     # Most TensorFlow operators have an equivalent in TFLite.
-    apply_if_present(" ".join((PREFIX, *EARLIER_NAMES)), "flex.translate:translate_flex_operators"),
+    apply_if_present(" ".join((PREFIX, *OTHER_NAMES)), "flex.translate:translate_flex_operators"),
     # The kernels read the codes of these sub-graphs and do not run them.
     apply_if_present("STABLEHLO_", "resolve_computations"),
     # One sub-graph fills a table that another sub-graph reads.

@@ -341,7 +341,7 @@ ROWS = (
         test_attention.CODE,
         attention,
         kinds("float32"),
-        {"heads": test_attention.HEADS, "options": ({}, {"scale": 0.25})},
+        {"heads": test_attention.HEADS, "options": test_attention.OPTIONS},
         _ONE,
         reference=test_attention.run_attention,
         told=("options",),

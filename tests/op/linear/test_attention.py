@@ -41,6 +41,9 @@ HEADS: list[Heads] = [
 ]
 
 
+OPTIONS: list[dict[str, float]] = [{}, {"scale": 0.25}, {"logit_cap": 0.5}]
+
+
 def operands(heads: Heads) -> list[Array]:
     """Return random queries, keys, values and a mask."""
     batch, queried, keyed, times, keys = heads
@@ -57,7 +60,7 @@ def run_attention(*arrays: Array, options: dict[str, Any]) -> Array:
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
-@pytest.mark.parametrize("options", [{}, {"scale": 0.25}], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("opset", [17, 23])
 def test_attention_equals_litert_delegate(
     heads: Heads, options: dict[str, Any], opset: int
@@ -67,7 +70,14 @@ def test_attention_equals_litert_delegate(
     m = attention([x.shape for x in inputs], options)
     result = check_reference(m, inputs, [run_attention(*inputs, options=options)], opset=opset)
     nodes = {node.op_type for node in result.model.graph.node}
-    assert ("Attention" in nodes) == (opset == 23)
+    assert ("Attention" in nodes) == (opset == 23 and "logit_cap" not in options)
+
+
+@pytest.mark.parametrize("cap", [0, -1.0, float("inf")])
+def test_attention_refuses_a_cap_that_is_not_positive(cap: float) -> None:
+    m = attention([x.shape for x in operands(HEADS[0])], {"logit_cap": cap})
+    with pytest.raises(ConversionError, match="its logit_cap must be positive, got"):
+        convert(m.bytes())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import inf, prod, sqrt
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Attention(Operator):
         self, g: Builder, y: View, q: View, k: View, v: View, mask: View | None = None
     ) -> Value | NeedsReshape:
         whole = mask is None or mask.shape[2:] == (q.shape[1], k.shape[1])
-        if g.opset >= find_first_opset("Attention") and whole:
+        if g.opset >= find_first_opset("Attention") and whole and not self._cap:
             return self._fuse(g, q, k, v, mask)
         batch, times, heads, depth = q.shape
         keys, groups = k.shape[1:3]
@@ -69,6 +69,9 @@ class Attention(Operator):
         scores = g.MatMul(query, _move_axes(g, k, _TRANSPOSED))
         if shared:
             scores = g.reshape(scores, (*lead, heads, times, keys))
+        if self._cap:
+            cap = g.scalar(self._cap, DType.FLOAT32)
+            scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
         if mask is not None:
             scores = g.Add(scores, mask if lead else mask.reshape(mask.shape[1:]))
         weights = g.Softmax(scores, axis=-1)
@@ -91,12 +94,18 @@ class Attention(Operator):
         option = float(self.options.get("scale", 0))
         return option if option > 0 else 1 / sqrt(self.input(0).shape[-1])
 
+    @property
+    def _cap(self) -> float:
+        """The largest score, before the mask is added; 0 if there is none."""
+        return float(self.options.get("logit_cap", 0))
+
 
 class DotProductAttention(Attention):
     """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
 
-    LiteRT's default delegate computes this formula. The built-in kernel reads a matrix in the wrong
-    order.
+    With a `logit_cap` c, the scores s become c tanh(s / c) before the mask is added. LiteRT's
+    default delegate computes this formula. The built-in kernel reads a matrix in the wrong order,
+    and ignores the cap.
     """
 
     codes = ("odml.scaled_dot_product_attention",)
@@ -104,6 +113,8 @@ class DotProductAttention(Attention):
     def check(self) -> None:
         for operand in range(_OPERANDS):
             self.input(operand)  # raises OperatorError if it is missing
+        if "logit_cap" in self.options and not 0 < self._cap < inf:
+            raise OperatorError(f"its logit_cap must be positive, got {self._cap:g}")
         super().check()
 
 

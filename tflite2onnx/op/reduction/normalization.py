@@ -1,16 +1,21 @@
-"""NORMALIZATION, RMS_NORMALIZATION and GROUP_NORMALIZATION, which passes make, and LRN."""
+"""NORMALIZATION, RMS_NORMALIZATION and GROUP_NORMALIZATION, which passes make, and LRN.
+
+GPU delegates run the first three as custom operators, which no kernel of a processor computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import find_first_opset
+from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.base import Operator, OperatorError
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import DType, Sizes
@@ -21,24 +26,30 @@ _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
 class Normalization(AnySizes):
-    """NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias.
+    """NORMALIZATION, custom_call.LayerNorm: (x - mean) / sqrt(variance + epsilon) * scale + bias.
 
-    The mean and the variance are taken over the axes in the option `axes`. The scale and the bias,
-    [C], belong to the last axis; both may be missing.
+    The mean and the variance are taken over the axes in the option `axes`, or the last axis. The
+    scale and the bias, [C], belong to the last axis; both may be missing.
     """
 
-    codes = ("NORMALIZATION",)
+    codes = ("NORMALIZATION", "custom_call.LayerNorm")
     operands = "float32 [... n], float32? [n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
 
     def check(self) -> None:
         x = self.input(0)
-        if not self.options.axes or not set(self.options.axes) <= {*range(x.rank)}:
-            raise OperatorError(f"axes must be from 0 to {x.rank - 1}, got {self.options.axes}")
+        if not self._axes or not set(self._axes) <= {*range(x.rank)}:
+            raise OperatorError(f"axes must be from 0 to {x.rank - 1}, got {self._axes}")
+        _check_epsilon(self)
+
+    @property
+    def _axes(self) -> Sequence[int]:
+        axes: Sequence[int] = self.options.get("axes", (self.input(0).rank - 1,))
+        return axes
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
-        reduced, count = {names[axis] for axis in self.options.axes}, len(self.options.axes)
+        reduced, count = {names[axis] for axis in self._axes}, len(self._axes)
 
         def is_legal(label: Axes) -> bool:
             return label == names or {*label[-count:]} == reduced
@@ -46,12 +57,12 @@ class Normalization(AnySizes):
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return None if operand else tuple(self.options.axes)
+        return None if operand else tuple(self._axes)
 
     def emit(
         self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
     ) -> Value:
-        reduced = sorted(x.axis(axis) for axis in self.options.axes)
+        reduced = sorted(x.axis(axis) for axis in self._axes)
         left = [x.order[i] for i in range(x.rank) if i not in reduced]
         if self._is_layer(g, x, reduced):
             return self._normalize_layer(g, x, reduced[0], scale, bias)
@@ -74,7 +85,7 @@ class Normalization(AnySizes):
     def _normalizes_channels(self) -> bool:
         """Whether scale and bias are missing, or vary along an axis that is normalized."""
         has_none = all(t is None for t in self.op.inputs[1:])
-        return has_none or self.input(0).rank - 1 in self.options.axes
+        return has_none or self.input(0).rank - 1 in self._axes
 
     def _normalize_layer(
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
@@ -108,6 +119,13 @@ class Normalization(AnySizes):
         return _scale_and_shift(g, value, scale, bias, sizes)
 
 
+def _check_epsilon(operator: Operator) -> None:
+    """Raise OperatorError if the epsilon of a file makes the divisor no number."""
+    epsilon = float(operator.options.epsilon)
+    if operator.op.custom and not 0 <= epsilon < inf:
+        raise OperatorError(f"epsilon must be at least 0, and finite, got {epsilon:g}")
+
+
 def _scale_and_shift(
     g: Builder, x: Value, scale: View | None, bias: View | None, sizes: Sequence[int]
 ) -> Value:
@@ -124,15 +142,20 @@ def _make_vector(g: Builder, view: View | None, x: View, default: float) -> Valu
 
 
 class RmsNormalization(DynamicShape):
-    """RMS_NORMALIZATION: x / sqrt(mean of the squares of x along the last axis + epsilon) * scale.
+    """RMS_NORMALIZATION, custom_call.RmsNorm: x / sqrt(mean of squares + epsilon) * scale.
 
-    The scale, [C], belongs to the last axis, whose size is fixed.
+    The mean is taken along the last axis, whose size is fixed. The scale, [C], belongs to this
+    axis; it may be missing.
     """
 
-    codes = ("RMS_NORMALIZATION",)
+    codes = ("RMS_NORMALIZATION", "custom_call.RmsNorm")
     matrix_axes = 1
-    operands = "float32 [... n], float32 [n] -> float32 [... n]"
+    operands = "float32 [... n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
+
+    def check(self) -> None:
+        _check_epsilon(self)
+        check_element_count(self.input(0).shape[-1])
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -141,8 +164,8 @@ class RmsNormalization(DynamicShape):
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
 
-    def emit(self, g: Builder, y: View, x: View, scale: View) -> Value:
-        epsilon = float(self.options.epsilon)
+    def emit(self, g: Builder, y: View, x: View, given_scale: View | None = None) -> Value:
+        epsilon, scale = float(self.options.epsilon), _make_vector(g, given_scale, x, 1)
         if g.opset >= find_first_opset("RMSNormalization"):
             return g.RMSNormalization(x, scale, axis=-1, epsilon=epsilon)
         # ONNX Runtime fuses these nodes into one.
@@ -153,26 +176,36 @@ class RmsNormalization(DynamicShape):
 
 
 class GroupNormalization(ImageOperator):
-    """GROUP_NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias, of an image.
+    """GROUP_NORMALIZATION, custom_call.GroupNorm: NORMALIZATION of groups of an image's channels.
 
-    The mean and the variance are taken over a group of channels and all pixels. The option `groups`
-    is the number of groups. The scale and the bias, [C], may be missing.
+    The mean and the variance are taken over a group of channels and all pixels. The option
+    `num_groups` is the number of groups. The scale and the bias, [C], may be missing. Without
+    options there are 32 groups, and epsilon is 1e-6.
     """
 
-    codes = ("GROUP_NORMALIZATION",)
+    codes = ("GROUP_NORMALIZATION", "custom_call.GroupNorm")
     keeps_shape = True
     operands = "float32 [... channels], float32? [channels], float32? [channels] -> float32"
 
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self.options = op.options or Options({"num_groups": 32, "epsilon": 1e-6})
+
     def check(self) -> None:
-        groups, channels = self.options.groups, self.sizes(0)["C"]
+        groups, channels = self._groups, self.sizes(0)["C"]
         if groups < 1 or channels % groups:
-            raise OperatorError(f"groups must divide {channels} channels, got {groups}")
+            raise OperatorError(f"num_groups must divide {channels} channels, got {groups}")
+        _check_epsilon(self)
+
+    @property
+    def _groups(self) -> int:
+        return int(self.options.num_groups)
 
     def emit(
         self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
     ) -> Value:
         # ONNX Runtime has no kernel for GroupNormalization: it runs 29 nodes instead.
-        groups = self.options.groups
+        groups = self._groups
         is_fixed = x.tensor.symbols.keys() <= {0}
         rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if is_fixed else -1)
         one, zero = (g.constant(np.full(groups, n, np.float32)) for n in (1, 0))

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 PREFIX = "Flex"
-# Operators that are builtin now, and were custom operators in files of 2021. Their only options
-# were seeds, which the kernels of random operators ignored.
-EARLIER_NAMES = {
+# Other names of operators that have the same operands and options.
+OTHER_NAMES = {
+    # Operators that are builtin now, and were custom operators in files of 2021.
     "Atan2": "ATAN2",
+    "atan2": "ATAN2",
     "Sign": "SIGN",
     "Multinomial": "MULTINOMIAL",
     "RandomStandardNormal": "RANDOM_STANDARD_NORMAL",
     "RandomUniform": "RANDOM_UNIFORM",
+    # Names by which LiteRT's tests register kernels.
+    "AveragePool3D": "AvgPool3D",
+    "Irfft2d": "IRFFT2D",
+    # Calls of stablehlo.custom_call, which GPU delegates run.
+    "custom_call.MaxUnpooling2D": "MaxUnpooling2D",
+    "custom_call.PixelShuffle": "DEPTH_TO_SPACE",
+    "custom_call.pixel_shuffle": "DEPTH_TO_SPACE",
+    "custom_call.scaled_dot_product_attention": "odml.scaled_dot_product_attention",
 }

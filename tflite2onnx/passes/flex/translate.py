@@ -4,7 +4,8 @@ TFLite's converter falls back on Flex operators for operators that TFLite lacks,
 a dtype, a rank or a missing pattern.
 
 1. An operator with a rule (`RULES`) that matches its inputs and attributes is replaced.
-2. Custom operators of files from 2021 that are builtin operators now get the builtin name.
+2. Custom operators that have another name, too, get it (`OTHER_NAMES`). Options that are seeds are
+   left out: the kernels of custom operators ignored them.
 3. Other Flex operators stay custom operators; their options are the attributes of their NodeDef.
 4. Operators with a registered class stay.
 """
@@ -18,10 +19,10 @@ from typing import Any
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Model, Op, Options
 from tflite2onnx.op import has_converter
+from tflite2onnx.op.registry import list_builtin_codes
 from tflite2onnx.passes.flex import node_def
-from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
+from tflite2onnx.passes.flex.names import OTHER_NAMES, PREFIX
 from tflite2onnx.passes.flex.rules import RULES
-from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.reader import flexbuffer
 
 _OTHER_FORM = (
@@ -47,8 +48,11 @@ def explain_unmatched(op: Op) -> str:
 
 
 def _translate_op(op: Op) -> Sequence[Op]:
-    if op.custom and op.code in EARLIER_NAMES and not has_converter(op):
-        return [as_builtin(op, EARLIER_NAMES[op.code])]
+    if op.custom and op.code in OTHER_NAMES and not has_converter(op):
+        code = OTHER_NAMES[op.code]
+        options = {name: value for name, value in op.options.items() if name[:4] != "seed"}
+        custom = code not in list_builtin_codes()
+        return [replace(op, code=code, custom=custom, options=Options(options))]
     if not op.custom or not op.code.startswith(PREFIX):
         return [op]
     op_read = replace(op, options=Options(_read_attributes(op)))

@@ -78,7 +78,7 @@ def test_operators_become_one_group_normalization() -> None:
     """
     after = """
         inputs %0: float32[2,5,7,6]
-        %1: float32[2,5,7,6] = GROUP_NORMALIZATION(%0, none, none, groups=2)
+        %1: float32[2,5,7,6] = GROUP_NORMALIZATION(%0, none, none, num_groups=2)
         return %1
     """
     check_pass(fuse, read_model(spell(plain)).graphs[0], before, after, "groups")

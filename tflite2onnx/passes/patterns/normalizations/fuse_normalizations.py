@@ -165,7 +165,11 @@ def _normalize_groups(found: Match) -> Op | None:
     if reduced != {1, 2, 4} or not _restores_axes(found, reduced):
         return None
     activation = found.graph.producers[groups].activation
-    options = {"epsilon": epsilon, "fused_activation_function": activation, "groups": x.shape[3]}
+    options = {
+        "epsilon": epsilon,
+        "fused_activation_function": activation,
+        "num_groups": x.shape[3],
+    }
     made = as_builtin(found.last, "GROUP_NORMALIZATION", image, *parameters, **options)
     return made if parameters else None
 
