@@ -18,6 +18,7 @@ from tests.support.facts import OPERATORS as TFLITE
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.base import Operator
+from tflite2onnx.passes.flex.names import OTHER_NAMES
 
 TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
 
@@ -80,7 +81,7 @@ def document() -> str:
     runtime = sorted(TFLITE.keys() - NO_KERNEL)
     known = record.read_record()
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())
-    others = sorted((classes.keys() | ROWS.keys()) - set(runtime))
+    others = sorted((classes.keys() | ROWS.keys() | OTHER_NAMES.keys()) - set(runtime))
     return "".join(
         (
             START.format(runtime=len(runtime), cases=f"{cases:,}", default=DEFAULT_OPSET),
@@ -122,6 +123,9 @@ def _other_cells(
     code: str, cls: type[Operator] | None, entry: record.Operator | None
 ) -> Iterator[str]:
     """Yield the cells of a runtime, file or custom operator."""
+    if code in OTHER_NAMES:
+        yield from (f"`{code}`", f"Another name of `{OTHER_NAMES[code]}`", *[""] * 5)
+        return
     yield _link_code(code, cls) if cls else f"[`{code}`](../tflite2onnx/passes/flex/translate.py)"
     yield _summary(cls).rstrip(".") if cls else "TFLite has this operator under another name"
     yield from _measured_cells(code, entry)

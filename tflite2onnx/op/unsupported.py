@@ -17,6 +17,14 @@ _TEXT = (
     "works on text, for which ONNX has few operators: do its work before the model runs, and"
     " convert the rest of the model (onnxruntime-extensions has tokenisers)"
 )
+_RANDOM = (
+    "uses a random generator that ONNX does not have: generate the numbers outside, and make them"
+    " an input of the model"
+)
+_TRAINING = (
+    "is part of training: convert the signature for inference (--signature), or a model that was"
+    " exported without training"
+)
 _FLEX = "TensorFlow operator {}, run by the Flex delegate, {}"
 _FLEX_OTHERWISE = (
     "is not supported: convert the original model to TFLite without SELECT_TF_OPS, or replace it"
@@ -38,15 +46,9 @@ _FLEX_REASONS: Mapping[str, str] = {
         _TEXT
     ),
     "Random.*|Stateless.*|StatefulUniform.*|Multinomial|TruncatedNormal|.*Dropout.*"
-    "|.*SampleDistorted.*": (
-        "uses a random generator that ONNX does not have: generate the numbers outside, and make"
-        " them an input of the model"
-    ),
+    "|.*SampleDistorted.*": _RANDOM,
     ".*Grad(V2)?|.*BackpropFilter(V2)?|(Resource)?(Sparse)?Apply.*|SoftmaxCrossEntropy.*"
-    "|SparseSoftmaxCrossEntropy.*|.*BackpropInput": (
-        "is part of training: convert the signature for inference (--signature), or a model that"
-        " was exported without training"
-    ),
+    "|SparseSoftmaxCrossEntropy.*|.*BackpropInput": _TRAINING,
     "(Mutable)?(Dense)?HashTable.*|LookupTable.*|InitializeTable.*|MutableHashTableOfTensors.*": (
         "reads or writes a hash table of TensorFlow: look up outside of the model, or use TFLite's"
         " own hash tables (int64 and text)"
@@ -89,7 +91,9 @@ _REASONS: Mapping[str, str] = {
         "an NPU, ahead of time, by LiteRT", "the model before its compilation"
     ),
     "NeutronGraph": _COMPILED.format("an NXP Neutron NPU", "the input file of neutron-converter"),
-    "MTKEXT_.*": _COMPILED.format("a MediaTek NPU", "the model before its compilation"),
+    "MTKEXT_.*|cros-mtk-pre-compile": _COMPILED.format(
+        "a MediaTek NPU", "the model before its compilation"
+    ),
     "XC_.*": _COMPILED.format("an XMOS xcore", "the input file of xmos-ai-tools"),
     "Lce.*": (
         "it is a binary operator of Larq Compute Engine: convert the Keras model to TFLite without"
@@ -110,6 +114,12 @@ _REASONS: Mapping[str, str] = {
     "TFSentencepiece(Det|T)okenizeOp|(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*"
     "|CUSTOM_OP_STRING_.*|NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?"
     "|RaggedTensorToTensor|tftext:.*|TFText>.*": f"it {_TEXT}",
+    "odml\\..*": (
+        "it is a composite without the sub-graph that computes it, which only a delegate runs:"
+        " export the model with composites as STABLEHLO_COMPOSITE"
+    ),
+    "RandomUniformInt": f"it {_RANDOM}",
+    "BroadcastGradientArgs": f"it {_TRAINING}",
     "CTCBeamSearchDecoder": (
         "a beam search over text, for which ONNX has no operators: make its input, the logits, the"
         " model's output, and decode it outside of the model"

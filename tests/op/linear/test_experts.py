@@ -24,12 +24,13 @@ WEIGHTS = ["fp32", "int8", "int4", "packed"]
 
 
 def experts(
-    route: tuple[int, int, int], kind: str, rank: int = 3, **changes: Any
+    route: tuple[int, int, int], kind: str, rank: int = 3, m: Build | None = None, **changes: Any
 ) -> tuple[Build, list[Array]]:
     """Return a model of random experts, and inputs; the last number of an expert is negative."""
+    m = m or Build()
     count, active, tokens = route
     generator = np.random.default_rng(count)
-    m, shape = Build(), [*(1,) * (rank - 2), tokens, DEPTH]
+    shape = [*(1,) * (rank - 2), tokens, DEPTH]
     routing = [1, 1, tokens, active]
     operands = [m.input(shape), m.input(routing), m.input(routing, dtype="int32")]
     for rows, columns in ((HIDDEN, DEPTH), (HIDDEN, DEPTH), (DEPTH, HIDDEN)):

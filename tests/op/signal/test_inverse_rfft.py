@@ -35,7 +35,7 @@ def inverse(spectrum: Array, lengths: Array) -> Array:
     return made
 
 
-@pytest.mark.parametrize("code", ["IRFFT2D", "FlexIRFFT2D"])
+@pytest.mark.parametrize("code", ["IRFFT2D", "Irfft2d", "FlexIRFFT2D"])
 @pytest.mark.parametrize(("lead", "size", "lengths"), SIZES)
 def test_inverse_transform_equals_numpy(
     lead: tuple[int, ...], size: Pair, lengths: Pair, code: str

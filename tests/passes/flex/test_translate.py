@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.support.flex import flex_options
 from tflite2onnx import convert, register, unregister
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.op.flex.elementwise import FlexUnary
+from tflite2onnx.passes.flex.names import OTHER_NAMES
 
 IMAGE = [2, 5, 7, 3]
 I32 = "int32"
@@ -276,16 +278,45 @@ def test_registered_class_replaces_the_translation() -> None:
         unregister("FlexSqueeze")
 
 
-@pytest.mark.parametrize(("name", "code", "count"), [("Atan2", "ATAN2", 2), ("Sign", "SIGN", 1)])
-def test_custom_names_of_builtin_operators_give_equal_nodes(
-    name: str, code: str, count: int
-) -> None:
+_POOL = struct.pack("<5i", 1, 2, 2, 2, 2)  # TfLitePoolParams: SAME, strides and window of 2 x 2
+_VOLUME = {
+    "data_format": "NDHWC",
+    "padding": "SAME",
+    "strides": [1, 2, 2, 2, 1],
+    "ksize": [1, 2, 2, 2, 1],
+}
+_IMAGE = [1, 4, 6, 8]
+# The shapes of the inputs of operators that have another name, and their options.
+OPERANDS: dict[str, tuple[list[list[int]], Any]] = {
+    "ATAN2": ([[3, 5], [3, 5]], {}),
+    "SIGN": ([[3, 5]], {}),
+    "AvgPool3D": ([[1, 4, 4, 4, 3]], _VOLUME),
+    "MaxUnpooling2D": ([_IMAGE, _IMAGE], _POOL),
+    "DEPTH_TO_SPACE": ([_IMAGE], {"block_size": 2}),
+    "odml.scaled_dot_product_attention": (
+        [[1, 5, 4, 8], [1, 7, 2, 8], [1, 7, 2, 8], [1, 1, 5, 7]],
+        {"scale": 0.5, "logit_cap": 3.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_other_names_of_operators_give_equal_nodes(name: str) -> None:
+    """Random operators have tests in test_sampling.py, the inverse RFFT in test_inverse_rfft.py."""
+    code = OTHER_NAMES[name]
+    if code not in OPERANDS:
+        assert code.startswith(("RANDOM", "MULTI", "IRFFT2D"))
+        return
+    shapes, options = OPERANDS[code]
     graphs = []
-    for custom in (True, False):
+    for called in (name, code):
         m = Build()
-        operands, outputs = [m.input([3, 5]) for _ in range(count)], [m.tensor([3, 5])]
-        m.output(*(m.custom(name, operands, outputs) if custom else m.op(code, operands, outputs)))
-        graphs.append([node.op_type for node in convert(m.bytes()).model.graph.node])
+        operands, outputs = [m.input(shape) for shape in shapes], [m.tensor([])]
+        if called.isupper():
+            m.output(*m.op(called, operands, outputs, **options))
+        else:
+            m.output(*m.custom(called, operands, outputs, options))
+        graphs.append(convert(m.bytes()).model.graph.node)
     assert graphs[0] == graphs[1]
 
 

@@ -139,12 +139,12 @@ class Experts(DynamicShape):
         x, shares, places, *_, last = inputs
         gate, up, down = self._read_matrices(inputs)
         scales = g.constant(last.constant.reshape(experts))
-        parts, chosen = shares.reshape((-1, active)), places.reshape((-1, active))
+        parts, chosen = g.reshape(shares, (-1, active)), g.reshape(places, (-1, active))
         if not x.tensor.symbols and _COPIES * places.tensor.elements <= experts:
-            flat = places.reshape((-1,))
+            flat = g.reshape(places, (-1,))
             matrices = [each.swap().emit(g, flat) for each in (gate, up, down)]
             factors = g.Mul(parts, g.Gather(scales, chosen, axis=0))
-            value = self._compute_chosen(g, x.reshape((-1, 1, depth, 1)), factors, matrices)
+            value = self._compute_chosen(g, g.reshape(x, (-1, 1, depth, 1)), factors, matrices)
         else:
             matrices = [gate.swap().emit(g), up.swap().emit(g), down.emit(g)]
             # The kernel counts negative numbers from the end.
@@ -153,7 +153,7 @@ class Experts(DynamicShape):
             is_chosen = g.cast(g.Equal(g.Unsqueeze(numbers, g.ints([2])), listed), DType.FLOAT32)
             spread = g.Mul(is_chosen, g.Unsqueeze(parts, g.ints([2])))
             factors = g.Mul(g.reduce("ReduceSum", spread, [1], keepdims=False), scales)
-            value = self._compute_all(g, x.reshape((-1, depth)), factors, matrices)
+            value = self._compute_all(g, g.reshape(x, (-1, depth)), factors, matrices)
         return g.reshape(value, y.sizes, like=x)
 
     def _read_matrices(self, inputs: Sequence[View]) -> list[_Matrices]:

@@ -142,10 +142,10 @@ def _make_vector(g: Builder, view: View | None, x: View, default: float) -> Valu
 
 
 class RmsNormalization(DynamicShape):
-    """RMS_NORMALIZATION, custom_call.RmsNorm: x / sqrt(mean of squares + epsilon) * scale.
+    """RMS_NORMALIZATION, custom_call.RmsNorm: divide x by sqrt(m + epsilon), and scale it.
 
-    The mean is taken along the last axis, whose size is fixed. The scale, [C], belongs to this
-    axis; it may be missing.
+    m is the mean of the squares along the last axis, whose size is fixed. The scale, [C], belongs
+    to this axis; it may be missing.
     """
 
     codes = ("RMS_NORMALIZATION", "custom_call.RmsNorm")

@@ -81,7 +81,7 @@ def test_operators_become_one_group_normalization() -> None:
         %1: float32[2,5,7,6] = GROUP_NORMALIZATION(%0, none, none, num_groups=2)
         return %1
     """
-    check_pass(fuse, read_model(spell(plain)).graphs[0], before, after, "groups")
+    check_pass(fuse, read_model(spell(plain)).graphs[0], before, after, "num_groups")
 
 
 @pytest.mark.parametrize(
