@@ -158,6 +158,9 @@ def test_refuses_a_sub_graph_that_is_not_there() -> None:
     m = Build()
     m.output(*composite(m, 7, [m.input(SHAPE)], SHAPE))
     assert "must be below 1, got 7" in refusal(m)
+    m = Build()
+    m.output(*composite(m, -1, [m.input(SHAPE)], SHAPE))
+    assert "some.thing must have a sub-graph that computes it, got none" in refusal(m)
 
 
 def test_refuses_calls_with_wrong_operands() -> None:
@@ -186,6 +189,21 @@ def test_absent_input_of_a_call_is_an_error_of_its_reader() -> None:
     inner = add_scaling_subgraph(m)
     m.output(*composite(m, inner.index, [m.input(SHAPE), None], SHAPE))
     assert "SUB (operator 1, tensor_1): b must be constant or computed" in refusal(m)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_absent_inputs_and_several_outputs_are_passed_to_nested_composites(version: int) -> None:
+    m = Build()
+    inner, outer = m.subgraph("inner"), m.subgraph("outer")
+    a, _, c = (inner.input(SHAPE) for _ in range(3))
+    (total,) = inner.op("ADD", [a, c], [SHAPE])
+    inner.output(total, *inner.op("SUB", [total, c], [SHAPE]))
+    first, second, _ = (outer.input(SHAPE) for _ in range(3))
+    outer.output(*composite(outer, inner.index, [first, None, second], SHAPE, SHAPE)[::-1])
+    operands = [m.input(SHAPE), m.input(SHAPE), None]
+    options = {**COMPOSITE, "decomposition_subgraph_index": outer.index, "version": version}
+    m.output(*m.op("STABLEHLO_COMPOSITE", operands, [SHAPE] * 2, **options))
+    check(m.bytes())
 
 
 def test_a_small_file_does_not_become_a_huge_model() -> None:

@@ -102,6 +102,9 @@ class _Inliner:
 
     def call(self, op: Op, place: _Place) -> list[Op]:
         callee = int(getattr(op.options, CALLS[op.code]))
+        if callee < 0:  # the default of the file's format
+            name = op.options.get("name") or "it"
+            raise OperatorError(f"{name} must have a sub-graph that computes it, got none")
         return self._inline_call(op, callee, op.inputs, op.outputs, place)
 
     def inline_if(self, op: Op, place: _Place) -> list[Op]:
