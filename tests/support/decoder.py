@@ -43,6 +43,7 @@ def build_decoder(
     seed: int = 1,
     depth: int = DEPTH,
     normalized: bool = False,
+    cap: float = 0,
     prefills: Sequence[int] = (PREFILL,),
 ) -> bytes:
     """Return a decoder of one layer.
@@ -50,13 +51,15 @@ def build_decoder(
     `mask` is the type of the mask, "" for none. `tokens_first` chooses caches [batch, tokens,
     heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads, depth,
     tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of a
-    head. The rows before the last product may be `normalized`. `prefills` are numbers of tokens.
+    head. The rows before the last product may be `normalized`, and scores may have a cap.
+    `prefills` are numbers of tokens.
     """
     m = Build()
     random = np.random.default_rng(seed)
     table = random.standard_normal((VOCABULARY, HEADS * depth)).astype(np.float32)
     options = {
         "mask": mask, "tokens_first": tokens_first, "extra": extra, "normalized": normalized,
+        "cap": cap,
     }  # fmt: skip
     graphs: list[tuple[Build | Subgraph, str, int]] = [(m, "decode", 1)]
     graphs += [(m.subgraph("prefill"), f"prefill_{count}", count) for count in prefills]
@@ -107,6 +110,12 @@ class _Signature:
         hidden = self.op("SELECT_V2", [seen, *numbers], shape, dtype="float32")
         return self.op("ADD", [scores, hidden], [1, HEADS, *shape[2:]])
 
+    def limit(self, scores: Tensor, cap: float) -> Tensor:
+        """Return cap * tanh(scores / cap)."""
+        shape, number = list(scores.shape), self.g.constant(np.array(cap, np.float32))
+        bent = self.op("TANH", [self.op("DIV", [scores, number], shape)], shape)
+        return self.op("MUL", [bent, number], shape)
+
     def normalize(self, rows: Tensor) -> Tensor:
         """Return rows divided by the root of the mean of their squares."""
         shape, column = list(rows.shape), [rows.shape[0], 1]
@@ -149,6 +158,8 @@ def _build_signature(
         keys = s.update("k", heads, positions, [1, HEADS, LENGTH, depth])
         values = s.update("v", turned, positions, [1, HEADS, depth, LENGTH])
     scores = s.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
+    if options["cap"]:
+        scores = s.limit(scores, options["cap"])
     hidden = s.hide(scores, positions, options["mask"])
     shares = s.op("SOFTMAX", [hidden], [1, HEADS, count, LENGTH], beta=1.0)
     mixed = s.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, depth], adj_y=True)

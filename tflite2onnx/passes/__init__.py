@@ -223,6 +223,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("SLICE STRIDED_SLICE", "patterns.split_slices"),
     # The pass of attention expects a TRANSPOSE before each operand.
     apply_pattern("BATCH_MATMUL", "patterns.split_slices:slice_before_transpose"),
+    # The passes of caches look for a mask that is repeated for the queries that share a head.
+    apply_pattern("SELECT_V2", "patterns.attention.repeat_masks"),
     # ONNX Runtime fuses MatMul with a Transpose that has no batch axis.
     apply_pattern("BATCH_MATMUL", "patterns.attention.fuse_attention"),
     # ONNX Runtime has an operator for rotary embeddings.

@@ -84,7 +84,8 @@ class CachedAttention(DynamicShape):
     The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
     depth]; the caches of keys and values; the positions of the tokens; cosines and sines of all
     positions, [length, depth / 2], if the queries and keys are to be rotated (`ROTARY_EMBEDDING`).
-    A token sees all tokens up to itself, or the last `window` of them. The outputs are [1, tokens,
+    A token sees all tokens up to itself, or the last `window` of them. Scores s become
+    cap * tanh(s / cap) with the option `cap`. The outputs are [1, tokens,
     heads * depth] and both caches. The options `key_order` and `value_order` are the axes of the
     caches, of batch, heads, tokens and depth.
     """
@@ -123,6 +124,7 @@ class CachedAttention(DynamicShape):
             kv_num_heads=key_cache.shape[1],
             scale=float(self.options.scale),
             local_window_size=int(self.options.get("window", 0)) or None,
+            softcap=float(self.options.get("cap", 0)) or None,
             do_rotary=1 if rotation else None,
         )
 
@@ -131,16 +133,19 @@ class TokenAttention(Operator):
     """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
 
     The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
-    keys and values. The mask is added to the scores of all queries. With a position in place of a
-    mask, the token sees all tokens up to the position, or the last `window` of them: only these are
-    read. The options `key_order` and `value_order` are the axes of the caches, of batch, heads,
-    tokens and depth. With `is_long` the caches are too long for the processor's own caches.
+    keys and values. The mask is added to the scores of all queries; or it is bool, and the option
+    `hidden` replaces scores where it is false. Before that, scores s become cap * tanh(s / cap)
+    with the option `cap`. With a position in place of a mask, the token sees all tokens up to the
+    position, or the last `window` of them: only these are read. The options `key_order` and
+    `value_order` are the axes of the caches, of batch, heads, tokens and depth. With `is_long` the
+    caches are too long for the processor's own caches.
     """
 
     codes = ("TOKEN_ATTENTION",)
     category = Category.ATTRIBUTE
     operands = (
-        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f], float32? [1 tokens],"
+        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f],"
+        "float32|bool? [1 tokens],"
         "int32? [1] -> float32 [heads shares depth]"
     )
 
@@ -167,7 +172,15 @@ class TokenAttention(Operator):
             caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
             tokens = -1
         scores, shape = self._score(g, queries, caches[0], tokens)
-        weights = g.Softmax(scores if mask is None else g.Add(scores, mask.value), axis=-1)
+        if self.options.cap:
+            cap = g.scalar(float(self.options.cap), DType.FLOAT32)
+            scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
+        if mask is not None and mask.dtype is DType.BOOL:
+            hidden = g.scalar(float(self.options.hidden), DType.FLOAT32)
+            scores = g.Where(mask.value, scores, hidden)
+        elif mask is not None:
+            scores = g.Add(scores, mask.value)
+        weights = g.Softmax(scores, axis=-1)
         heads, shares, _ = queries.shape
         single = self.options.is_long and self.options.value_order[1:] != _TOKENS_LAST
         wanted = (heads, shares, 1, tokens) if single else (heads, shares, tokens)

@@ -69,6 +69,16 @@ def table_lines(window: int) -> str:
 """
 
 
+def add_cap(text: str, part: str) -> str:
+    """Return a step whose scores have a cap of 0.75; `part` are the scores divided by it."""
+    shape = f"float32[1,6,1,{TOKENS}]"
+    capped = f"""    part: {shape} = {part}
+    bent: {shape} = TANH(part)
+    capped: {shape} = MUL(bent, 0.75)
+    added:"""
+    return text.replace("    added:", capped).replace("ADD(scores", "ADD(capped")
+
+
 @pytest.mark.parametrize("keys", LAYOUTS)
 @pytest.mark.parametrize("values", LAYOUTS)
 @pytest.mark.parametrize("is_long", [False, True])
@@ -100,6 +110,27 @@ def test_attention_of_one_token_equals_litert(
     assert "FusedMatMul" in {node.op_type for node in convert(data).model.graph.node}
     # Scores, or the result, are transposed in place of a cache.
     assert nodes["Transpose"] <= 2 * is_long * (shares > 1)
+
+
+@pytest.mark.parametrize("part", ["DIV(scores, 0.75)", "MUL(scores, 1.3333334)", ""])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_caps_and_masks_that_replace_scores_equal_litert(part: str, *, replaced: bool) -> None:
+    text = write_step("htd", "hdt", 2, 3)
+    if part:
+        text = add_cap(text, part)
+    if replaced:
+        scores = "capped" if part else "scores"
+        text = text.replace("mask: float32", "mask: bool")
+        text = text.replace(f"ADD({scores}, mask)", f"SELECT_V2(mask, {scores}, -1e4)")
+    assert "TOKEN_ATTENTION" in write_graph(attend_tokens(parse_graph(text)))
+    check(make_model(text))
+
+
+@pytest.mark.parametrize(
+    "part", ["MUL(scores, 1.5)", "DIV(scores, 0.5)", f"DIV(scores, {[[[0.75] * TOKENS]] * 6})"]
+)
+def test_factors_that_are_no_cap_stay(part: str) -> None:
+    check_unchanged(attend_tokens, parse_graph(add_cap(write_step("htd", "hdt", 2, 3), part)))
 
 
 @pytest.mark.parametrize(

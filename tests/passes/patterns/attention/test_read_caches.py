@@ -45,6 +45,13 @@ WINDOW = STEP.replace(
     both: bool[6] = LOGICAL_AND(seen, late)
     mask: float32[6] =""",
 ).replace("SELECT_V2(seen", "SELECT_V2(both")
+CAPPED = STEP.replace("ADD(scores", "ADD(capped").replace(
+    "    added:",
+    """    part: float32[1,4,1,6] = DIV(scores, 0.5)
+    bent: float32[1,4,1,6] = TANH(part)
+    capped: float32[1,4,1,6] = MUL(bent, 0.5)
+    added:""",
+)
 HEADS_FIRST = (0, 2, 1, 3)
 
 
@@ -54,11 +61,25 @@ def _rewrite(text: str, order: tuple[int, ...] = HEADS_FIRST) -> Graph:
     return read_caches(graph, dict.fromkeys(ends, order))
 
 
-@pytest.mark.parametrize(("text", "window"), [(STEP, 0), (WINDOW, 3)])
-def test_operators_become_cached_attention(text: str, window: int) -> None:
-    text = write_graph(_rewrite(text), ["scale", "window"])
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (STEP, "window=0, cap=0.0"),
+        (WINDOW, "window=3, cap=0.0"),
+        (CAPPED, "window=0, cap=0.5"),
+    ],
+)
+def test_operators_become_cached_attention(text: str, options: str) -> None:
+    text = write_graph(_rewrite(text), ["scale", "window", "cap"])
     assert text.count("DYNAMIC_UPDATE_SLICE") == text.count("BATCH_MATMUL") == 0
-    assert f"CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.5, window={window})" in text
+    assert f"CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.5, {options})" in text
+
+
+def test_cap_of_scores_equals_litert() -> None:
+    data = build_decoder(mask="", tokens_first=True, depth=16, cap=0.5)
+    result = convert(data, signature="decode", caches="shared")
+    assert "GroupQueryAttention" in {node.op_type for node in result.model.graph.node}
+    assert verify(data, result).ok
 
 
 @pytest.mark.parametrize(
@@ -72,6 +93,7 @@ def test_operators_become_cached_attention(text: str, window: int) -> None:
         ("TRANSPOSE(k3, [1, 0, 2])", "RESHAPE(k3, [2, 6, 8])"),  # other rows of keys
         ("SOFTMAX(added, beta=1.0)", "SOFTMAX(added, beta=2.0)"),
         ("MUL(q, 0.5)", "MUL(q, -0.5)"),
+        ("ADD(scores, mask)", "SELECT_V2(seen, scores, [-1e9])"),
         ("return y, ks, vs", "return y, ks"),
         ("SELECT_V2(seen, [0.0], [-1e9])", "CAST(at)"),
         ("LESS_EQUAL([0, 1, 2, 3, 4, 5], at)", "LESS_EQUAL([0, 1, 2, 3, 4, 5], [2])"),

@@ -96,7 +96,7 @@ class _Replacer:
         shape = (heads, y.elements // (heads * depth), depth)
         queries = rw.reshape(found.queries, shape, like=found.queries, name="heads")
         caches = (cache.update.outputs[0] for cache in (keys, values))
-        position, window = self._find_position(found.mask, tokens)
+        position, window = self._find_position(found, tokens)
         place = mask = None
         if position is None:
             mask = rw.reshape(found.mask, (1, tokens), like=found.mask, name="row")
@@ -107,16 +107,20 @@ class _Replacer:
         attended = rw.op(
             "TOKEN_ATTENTION", queries, *caches, mask, place, like=y, name="attended", shape=shape,
             key_order=keys.order, value_order=values.order, scale=found.factor, window=window,
-            is_long=is_long,
+            is_long=is_long, hidden=found.hidden, cap=found.cap,
         )  # fmt: skip
         rw.reshape(attended, output=y)
         return rw.ops
 
-    def _find_position(self, mask: Tensor, tokens: int) -> tuple[Tensor | None, int]:
+    def _find_position(self, found: CacheAttention, tokens: int) -> tuple[Tensor | None, int]:
         """Return the position of which a mask shows all tokens up to it, or a window of them.
 
-        Returns no position if the mask says anything else, or anything behind the cache.
+        Returns no position if the mask says anything else, or anything behind the cache, or if it
+        replaces scores.
         """
+        mask = found.mask
+        if found.hidden is not None:
+            return None, 0
         positions, beyond = self._positions[tokens], self._beyond[tokens].find_rows(mask)
         is_bounded = beyond is None or bool(np.isnan(beyond).all())
         window = positions.find_window(mask) if is_bounded else None

@@ -9,7 +9,8 @@ contains, if
 1. the caches are inputs and their next values are outputs of the graph, of batch 1, and the user or
    the target wants them as batch, heads, tokens, depth in memory;
 2. RESHAPE, TRANSPOSE and products by numbers may stand before the products of matrices, in which
-   neighbouring heads of the queries share heads of keys and values (`share_heads`);
+   neighbouring heads of the queries share heads of keys and values (`share_heads`). The scores s
+   may become cap * tanh(s / cap);
 3. the key and the value of the token are written at its position, which is an input of the graph;
 4. the mask hides all tokens behind the position, and none up to it; or all but the last few, always
    as many. This is proven by all positions of the cache;
@@ -24,6 +25,7 @@ place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +41,14 @@ from tflite2onnx.passes.operands import (
 )
 from tflite2onnx.passes.patterns.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.passes.patterns.attention.positions import Positions
-from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Named, OneOf, Pattern, through
+from tflite2onnx.passes.patterns.matching import (
+    GraphMatcher,
+    Match,
+    Named,
+    OneOf,
+    Pattern,
+    through,
+)
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
@@ -47,9 +56,16 @@ _AXES = 4
 # Axes of keys and values in products of matrices, of batch, heads, tokens, depth.
 _HEADS_FIRST, _TRANSPOSED, _TOKENS_FIRST = (1, 2, 3), (1, 3, 2), (2, 1, 3)
 _DEPTH = 8  # of which the depth is a multiple in GroupQueryAttention; twice that, if it rotates
+_CLOSE = 1e-6  # relative difference of numbers
 _MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
 _SCORES = Named("scores", ("BATCH_MATMUL", "queries", "keys"))
-_WEIGHTS: Pattern = ("SOFTMAX", through(("ADD", through(_SCORES), "mask")), {"beta": 1})
+_PART = OneOf(("DIV", through(_SCORES), "cap#"), ("MUL", through(_SCORES), "part#"))
+_LIMITED = OneOf(through(_SCORES), ("MUL", ("TANH", _PART), "cap#"))
+_MASKED = OneOf(
+    ("ADD", _LIMITED, "mask"),
+    ("SELECT_V2", "mask", _LIMITED, "hidden#"),
+)
+_WEIGHTS: Pattern = ("SOFTMAX", through(_MASKED), {"beta": 1})
 _ATTENTION = OneOf(
     ("ATTENTION", "queries", "keys", "values", "mask"),
     ("BATCH_MATMUL", through(_WEIGHTS), "values"),
@@ -69,7 +85,11 @@ class _Cache(NamedTuple):
 
 
 class CacheAttention(NamedTuple):
-    """Attention: its operands, and the operator that computes its result."""
+    """Attention: its operands, and the operator that computes its result.
+
+    The mask is added to the scores; or `hidden` replaces scores where the mask is false. Before
+    that, scores s become cap * tanh(s / cap), unless the cap is 0.
+    """
 
     queries: Tensor
     factor: float
@@ -77,6 +97,8 @@ class CacheAttention(NamedTuple):
     values: _Cache
     mask: Tensor
     product: Op
+    hidden: float | None
+    cap: float
 
 
 def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
@@ -105,7 +127,7 @@ def _make_attention(found: CacheAttention, graph: Graph, positions: Positions) -
         if starts is None or not np.array_equal(starts, expected):
             return []
     window, position = positions.find_window(found.mask), positions.position
-    if window is None or position is None:
+    if window is None or position is None or found.hidden is not None:
         return []
     rw, y = Rewriter(found.product), found.product.outputs[0]
     tokens = [found.queries, *(cache.update.operand(1) for cache in caches)]
@@ -118,6 +140,7 @@ def _make_attention(found: CacheAttention, graph: Graph, positions: Positions) -
         "value_order": found.values.order,
         "scale": found.factor,
         "window": window,
+        "cap": found.cap,
     }
     inputs = (*flat, *(cache.update.operand(0) for cache in caches), place, *tables)
     outputs = (attended, *(cache.update.outputs[0] for cache in caches))
@@ -175,7 +198,19 @@ def _read_operands(found: Match, wanted: Mapping[Tensor, Order]) -> CacheAttenti
     fits = size % (heads * depth) == depth % _DEPTH == 0 and found.output.elements == size
     if not mask or not fits:
         return None
-    return CacheAttention(queries.tensor, queries.factor, keys, values, mask, last)
+    hidden, cap = found.number("hidden#"), _read_cap(found)
+    if cap is None or (hidden is None and "hidden#" in tensors):
+        return None
+    return CacheAttention(queries.tensor, queries.factor, keys, values, mask, last, hidden, cap)
+
+
+def _read_cap(found: Match) -> float | None:
+    """Return the cap of the scores, 0 if there is none, None if the numbers are no cap."""
+    if "cap#" not in found.tensors:
+        return 0.0
+    cap, part = found.number("cap#") or 0.0, found.number("part#")
+    is_inverse = part is None or abs(part * cap - 1) < _CLOSE
+    return cap if 0 < cap < inf and is_inverse else None
 
 
 def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
