@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 FORMS = [
     {"mask": "float32"},
     {"mask": "bool"},
+    {"mask": "replaced"},
     {"mask": "", "tokens_first": True},
     {"mask": "float32", "tokens_first": True},
 ]
@@ -57,6 +58,9 @@ def run_litert(data: bytes, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]
     for place, token in enumerate(tokens):
         feeds = {**state, "tokens": np.array([[token]], np.int32)}
         feeds["input_pos"] = np.array([place], np.int32)
+        if "param_tensor" in details:
+            numbers = [place, place + 1, place + 1, 1, 0, 0, 0]
+            feeds["param_tensor"] = np.array(numbers, np.int32).reshape(1, 1, 1, 7)
         if "mask" in details:
             seen = np.arange(LENGTH) <= place
             is_bool = details["mask"]["dtype"] == np.bool_
@@ -146,6 +150,19 @@ def test_mask_or_logits_without_axes_are_refused(
     m.output(*caches.values(), scores)
     inputs = {**inputs, **caches, "mask": m.input(mask)}
     m.signature("decode", inputs, {**caches, "logits": scores})
+    with pytest.raises(BundleError, match=reason):
+        convert_bundle(make_bundle(m.bytes()), "out", target="genai")
+
+
+def test_parameters_of_another_form_are_refused() -> None:
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    inputs["param_tensor"] = m.input([1, 7], dtype="int32", name="parameters")
+    caches = {f"kv_cache_{kind}_0": m.input([1, 8, 2, 16]) for kind in "kv"}
+    logits = m.input([1, 1, 4])
+    m.output(*caches.values(), logits)
+    m.signature("decode", {**inputs, **caches}, {**caches, "logits": logits})
+    reason = r"parameters must be int32\[1, 1, 1, 7\], got int32\[1, 7\]"
     with pytest.raises(BundleError, match=reason):
         convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 

@@ -48,10 +48,11 @@ def build_decoder(
 ) -> bytes:
     """Return a decoder of one layer.
 
-    `mask` is the type of the mask, "" for none. `tokens_first` chooses caches [batch, tokens,
-    heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads, depth,
-    tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of a
-    head. The rows before the last product may be `normalized`, and scores may have a cap.
+    `mask` is the type of the mask, "" for none. With "replaced" it is bool and scores are replaced,
+    and further parameters have the place in the caches. `tokens_first` chooses caches [batch,
+    tokens, heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads,
+    depth, tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of
+    a head. The rows before the last product may be `normalized`, and scores may have a cap.
     `prefills` are numbers of tokens.
     """
     m = Build()
@@ -99,6 +100,12 @@ class _Signature:
         shape = [1, 1, self.count, LENGTH]
         if mask == "float32":
             return self.op("ADD", [scores, self.input("mask", shape)], [1, HEADS, *shape[2:]])
+        if mask == "replaced":
+            hidden = self.g.constant(np.array(-1e4, np.float32))
+            seen = self.input("mask", shape, "bool")
+            return self.op(
+                "SELECT_V2", [seen, scores, hidden], [1, HEADS, *shape[2:]], dtype="float32"
+            )
         if mask:
             seen = self.input("mask", shape, mask)
         else:
@@ -143,20 +150,22 @@ def _build_signature(
     s, width = _Signature(g, key, count), table.shape[1]
     depth = width // HEADS
     tokens = s.input("tokens", [1, count], "int32")
-    positions = s.input("input_pos", [count], "int32")
+    positions = start = s.input("input_pos", [count], "int32")
+    if options["mask"] == "replaced":
+        start = s.reshape(s.input("param_tensor", [1, 1, 1, 7], "int32"), [7])
     weights = g.constant(table)
     rows = s.op("EMBEDDING_LOOKUP", [s.reshape(tokens, [count]), weights], [count, width])
     split = s.reshape(rows, [1, count, HEADS, depth])
     heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, depth])
     if options["tokens_first"]:
         shape = [1, LENGTH, HEADS, depth]
-        keys, values = (s.update(kind, split, positions, shape) for kind in "kv")
+        keys, values = (s.update(kind, split, start, shape) for kind in "kv")
         keys = s.transpose(keys, (0, 2, 1, 3), [1, HEADS, LENGTH, depth])
         values = s.transpose(values, (0, 2, 3, 1), [1, HEADS, depth, LENGTH])
     else:
         turned = s.transpose(split, (0, 2, 3, 1), [1, HEADS, depth, count])
-        keys = s.update("k", heads, positions, [1, HEADS, LENGTH, depth])
-        values = s.update("v", turned, positions, [1, HEADS, depth, LENGTH])
+        keys = s.update("k", heads, start, [1, HEADS, LENGTH, depth])
+        values = s.update("v", turned, start, [1, HEADS, depth, LENGTH])
     scores = s.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
     if options["cap"]:
         scores = s.limit(scores, options["cap"])

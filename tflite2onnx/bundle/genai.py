@@ -28,6 +28,10 @@ CONFIG = "genai_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
 _SIGNATURE = "decode"
 _TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"), ("mask",)
+# Exports for GPUs read where the tokens are written: the position of the first token, the position
+# behind the last token (twice), the number of tokens, and three numbers without a meaning.
+_PARAMETERS = ("param_tensor",)
+_PARAMETER_SHAPE, _PARAMETER_FACTORS = (1, 1, 1, 7), ([1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0])
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES = 4
@@ -96,11 +100,11 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     if signature is None:
         keys = ", ".join(s.key for s in model.signatures) or "none"
         raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
-    roles = (*_TOKENS, *_POSITIONS, *_MASKS)
+    roles = (*_TOKENS, *_POSITIONS, *_MASKS, *_PARAMETERS)
     others = [n for n in signature.inputs if n not in roles and not CACHE.fullmatch(n)]
-    tokens, positions, mask = (
+    tokens, positions, mask, parameters = (
         next((signature.inputs[n] for n in names if n in signature.inputs), None)
-        for names in (_TOKENS, _POSITIONS, _MASKS)
+        for names in (_TOKENS, _POSITIONS, _MASKS, _PARAMETERS)
     )
     logits = signature.outputs.get("logits")
     if others or tokens is None or positions is None or logits is None or not logits.rank:
@@ -111,9 +115,9 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     length = None if mask is None else (0, *mask.shape)[-1]
     caches = _find_caches(signature, description, length)
     place = signature.subgraph
-    graph, positions_input = _compute_inputs(model.graphs[place], positions, mask)
+    graph, positions_input = _compute_inputs(model.graphs[place], positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
-    inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask)}
+    inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask, parameters)}
     inputs[_NAMES["positions"]] = positions_input
     signatures = tuple(
         s._replace(inputs=inputs) if s is signature else s
@@ -178,16 +182,20 @@ def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
     return next((i for i in range(1, cache.rank) if cache.shape[i] == length), 0)
 
 
-def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tuple[Graph, Tensor]:
-    """Return a graph that computes positions and the mask from one input, and the input."""
+def _compute_inputs(
+    graph: Graph, positions: Tensor, mask: Tensor | None, parameters: Tensor | None
+) -> tuple[Graph, Tensor]:
+    """Return a graph that computes its other inputs from one input, positions, and the input."""
     origin = next(iter(graph.ops), NO_OP)
     position = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
     ops = [copy_op(origin, position, positions, resizes=False)]
     if mask is not None:
         ops += _compute_mask(origin, positions, mask)
+    if parameters is not None:
+        ops += _compute_parameters(origin, positions, parameters)
     results = [tensor for op in ops for tensor in op.outputs]
     inputs = tuple(
-        position if t is positions else t for t in graph.inputs if mask is None or t is not mask
+        position if t is positions else t for t in graph.inputs if t not in (mask, parameters)
     )
     tensors = (*graph.tensors, position, *(t for t in results if t not in graph.tensors))
     return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), position
@@ -208,6 +216,30 @@ def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
         ops.append(Op("SELECT_V2", origin.index, (visible, zero, hidden), (added,)))
         visible = added
     return [*ops, copy_op(origin, visible, mask, resizes=False)]
+
+
+def _compute_parameters(origin: Op, positions: Tensor, parameters: Tensor) -> Sequence[Op]:
+    """Return operators that compute where a token is written.
+
+    Raises:
+        BundleError: the input has another form.
+    """
+    if (parameters.shape, parameters.dtype) != (_PARAMETER_SHAPE, positions.dtype):
+        raise BundleError(
+            f"{parameters.name} must be {positions.dtype.label}{list(_PARAMETER_SHAPE)},"
+            f" got {parameters.dtype.label}{list(parameters.shape)}"
+        )
+    names, shape = ("product", "sum"), (parameters.shape[-1],)
+    results = [Tensor(f"parameters/{name}", shape, positions.dtype) for name in names]
+    factors, terms = (
+        Tensor(f"parameters/{numbers}", shape, positions.dtype, np.array(numbers, np.int32))
+        for numbers in _PARAMETER_FACTORS
+    )
+    return [
+        Op("MUL", origin.index, (positions, factors), (results[0],)),
+        Op("ADD", origin.index, (results[0], terms), (results[1],)),
+        copy_op(origin, results[1], parameters, resizes=False),
+    ]
 
 
 def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:

@@ -67,6 +67,7 @@ def _rewrite(text: str, order: tuple[int, ...] = HEADS_FIRST) -> Graph:
         (STEP, "window=0, cap=0.0"),
         (WINDOW, "window=3, cap=0.0"),
         (CAPPED, "window=0, cap=0.5"),
+        (STEP.replace("ADD(scores, mask)", "SELECT_V2(seen, scores, [-1e4])"), "window=0, cap=0.0"),
     ],
 )
 def test_operators_become_cached_attention(text: str, options: str) -> None:
@@ -93,7 +94,7 @@ def test_cap_of_scores_equals_litert() -> None:
         ("TRANSPOSE(k3, [1, 0, 2])", "RESHAPE(k3, [2, 6, 8])"),  # other rows of keys
         ("SOFTMAX(added, beta=1.0)", "SOFTMAX(added, beta=2.0)"),
         ("MUL(q, 0.5)", "MUL(q, -0.5)"),
-        ("ADD(scores, mask)", "SELECT_V2(seen, scores, [-1e9])"),
+        ("ADD(scores, mask)", "SELECT_V2(seen, scores, [-1e3])"),
         ("return y, ks, vs", "return y, ks"),
         ("SELECT_V2(seen, [0.0], [-1e9])", "CAST(at)"),
         ("LESS_EQUAL([0, 1, 2, 3, 4, 5], at)", "LESS_EQUAL([0, 1, 2, 3, 4, 5], [2])"),

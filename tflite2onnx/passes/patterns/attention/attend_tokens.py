@@ -115,11 +115,10 @@ class _Replacer:
     def _find_position(self, found: CacheAttention, tokens: int) -> tuple[Tensor | None, int]:
         """Return the position of which a mask shows all tokens up to it, or a window of them.
 
-        Returns no position if the mask says anything else, or anything behind the cache, or if it
-        replaces scores.
+        Returns no position if the mask says anything else, or anything behind the cache.
         """
         mask = found.mask
-        if found.hidden is not None:
+        if not found.hides_tokens:
             return None, 0
         positions, beyond = self._positions[tokens], self._beyond[tokens].find_rows(mask)
         is_bounded = beyond is None or bool(np.isnan(beyond).all())

@@ -50,7 +50,8 @@ class Positions:
     def find_window(self, mask: Tensor) -> int | None:
         """Return how many tokens a mask shows: the last ones up to the position.
 
-        Returns 0 if the mask hides none before the position, and None if it says anything else.
+        A bool mask shows tokens where it is true, another mask where it is 0. Returns 0 if the mask
+        hides none before the position, and None if it says anything else.
         """
         return self._analyze(mask, _find_window)
 
@@ -120,10 +121,15 @@ def _stack_rows(rows: Iterable[Array]) -> Array:
 def _find_window(masks: Iterable[Array]) -> int | None:
     counts = []
     for position, mask in enumerate(masks):
-        shown = mask == 0
+        is_bool = mask.dtype == np.bool_
+        shown = mask if is_bool else mask == 0
         count = int(np.count_nonzero(shown))
         last = shown[max(position + 1 - count, 0) : position + 1]
-        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= _HIDDEN)):
+        if (
+            len(last) != count
+            or not np.all(last)
+            or not np.all(shown | is_bool | (mask <= _HIDDEN))
+        ):
             return None
         counts.append(count)
     window = max(counts)

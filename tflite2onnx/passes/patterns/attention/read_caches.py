@@ -56,6 +56,9 @@ _AXES = 4
 # Axes of keys and values in products of matrices, of batch, heads, tokens, depth.
 _HEADS_FIRST, _TRANSPOSED, _TOKENS_FIRST = (1, 2, 3), (1, 3, 2), (2, 1, 3)
 _DEPTH = 8  # of which the depth is a multiple in GroupQueryAttention; twice that, if it rotates
+# Exporters put this number, or a lower one, in place of the scores of hidden tokens. Their weight
+# is 0 unless the scores of all other tokens are below -9,000.
+_REPLACED = -1e4
 _CLOSE = 1e-6  # relative difference of numbers
 _MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
 _SCORES = Named("scores", ("BATCH_MATMUL", "queries", "keys"))
@@ -100,6 +103,11 @@ class CacheAttention(NamedTuple):
     hidden: float | None
     cap: float
 
+    @property
+    def hides_tokens(self) -> bool:
+        """Whether the weights of tokens that the mask hides are 0."""
+        return self.hidden is None or self.hidden <= _REPLACED
+
 
 def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     """Return the graph with CACHED_ATTENTION; `wanted` has the orders of the caches."""
@@ -127,7 +135,7 @@ def _make_attention(found: CacheAttention, graph: Graph, positions: Positions) -
         if starts is None or not np.array_equal(starts, expected):
             return []
     window, position = positions.find_window(found.mask), positions.position
-    if window is None or position is None or found.hidden is not None:
+    if window is None or position is None or not found.hides_tokens:
         return []
     rw, y = Rewriter(found.product), found.product.outputs[0]
     tokens = [found.queries, *(cache.update.operand(1) for cache in caches)]
