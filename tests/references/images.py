@@ -94,10 +94,10 @@ def bilinear(image: Array, x: float, y: float) -> Array:
 
 
 def resampler(image: Array, places: Array) -> Array:
-    """Return the output of MediaPipe's resampler.cc."""
-    y = np.zeros(image.shape, np.float32)
+    """Return the output of MediaPipe's resampler.cc, for any number of places."""
+    y = np.zeros((*places.shape[:3], image.shape[3]), np.float32)
     height, width = image.shape[1:3]
-    for n, i, j in np.ndindex(*image.shape[:3]):
+    for n, i, j in np.ndindex(*places.shape[:3]):
         px, py = places[n, i, j]
         if -1 < px < width and -1 < py < height:
             y[n, i, j] = bilinear(image[n], px, py)

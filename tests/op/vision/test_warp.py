@@ -24,11 +24,16 @@ THIN = [(1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)]
 
 
 @pytest.mark.parametrize("shape", [*SIZES, *THIN])
-def test_resampler_equals_reference_beyond_borders(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("size", [None, (4, 9)])
+def test_resampler_equals_reference_beyond_borders(
+    shape: tuple[int, ...], size: tuple[int, int] | None
+) -> None:
     """Places inside, outside, and within a pixel of the border, where the image fades to 0."""
     x, places = (
         draw_numbers(*shape),
-        draw_numbers(*shape[:3], 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5),
+        draw_numbers(
+            shape[0], *(size or shape[1:3]), 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5
+        ),
     )
     places.reshape(-1)[::5] = np.round(places.reshape(-1)[::5])
     m = Build()
@@ -99,7 +104,8 @@ def refusal(code: str, shapes: list[list[int]], made: list[int], **options: Any)
 
 def test_refuses_unsupported_shapes_and_modes() -> None:
     image, matrix = [1, 5, 7, 3], [4, 4]
-    assert "float32[1, 5, 7, 2], got" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
+    assert "[1, 5, 7, 2], got" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
+    assert "[1, 5, 7, 2], got" in refusal("Resampler", [image, [2, 5, 7, 2]], image)
     assert "rows, columns, channels], got" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
     thin = [1, 1, 7, 3]
     assert "2 columns, got (1, 7)" in refusal("DenseImageWarp", [thin, [1, 1, 7, 2]], thin)

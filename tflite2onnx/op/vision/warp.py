@@ -24,11 +24,17 @@ class _Warp(ImageOperator):
 
 
 class Resampler(_Warp):
-    """Resampler: sample the image at the (x, y) of each pixel; 0 outside of the image."""
+    """Resampler: sample the image at the (x, y) of each pixel; 0 outside of the image.
+
+    The output of GPU delegates has as many pixels as there are positions. MediaPipe's kernel needs
+    a position for each pixel of the image.
+    """
 
     codes = ("Resampler",)
-    keeps_shape = True
-    operands = "float32 [batch rows columns channels], float32 [batch rows columns 2] -> float32"
+    operands = (
+        "float32 [batch rows columns channels], float32 [batch height width 2]"
+        "-> float32 [batch height width channels]"
+    )
 
     def emit(self, g: Builder, y: View, x: View, positions: View) -> Value:
         return _sample_pixels(g, x, positions.value, padding="zeros")
