@@ -44,7 +44,7 @@ class Normalization(AnySizes):
 
     @property
     def _axes(self) -> Sequence[int]:
-        axes: Sequence[int] = self.options.get("axes", (self.input(0).rank - 1,))
+        axes: Sequence[int] = self.options.axes if not self.op.custom else (self.input(0).rank - 1,)
         return axes
 
     def frames(self) -> Sequence[Frame]:
