@@ -49,6 +49,7 @@ LIBRARIES = {
         "reader.flexbuffer",
     },
     "onnx": {
+        "builder.messages",
         "builder.nodes",
         "builder.older_opsets",
         "options",

@@ -20,6 +20,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,15 +40,15 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.float16 import Float32Node, to_float16
-from tflite2onnx.graph import Graph, Model
+from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.interface import make_interface, name_axes, order_ends, pin_orders
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalisation import (
+    Converters,
     has_axes,
     keep_file_sizes,
     normalise,
     quantizes_data,
-    remember_operators,
 )
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
@@ -69,7 +70,6 @@ from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
-from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.reader.metadata import describe_face_detector, describe_model, list_files
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, make_result
@@ -112,16 +112,19 @@ def prepare_process() -> Iterator[None]:
 
 
 @prepare_process()
-def convert_read_model(source: Model, origin: AnySource, options: ConversionOptions) -> Result:
-    """Convert a model that has been read from `origin`.
+def convert_read_model(
+    read: Callable[[], Model], origin: AnySource, options: ConversionOptions
+) -> Result:
+    """Convert a model that a function reads from `origin`.
+
+    The operators of the file are released once the passes have rewritten them.
 
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
         InternalError: there is a bug in a pass, or elsewhere.
     """
-    _report_unknown_ranks(source, options)
     try:
-        result = convert_model(source, options, notes=_read_metadata(source, origin, options))
+        result = _convert_opened(_open_source(read(), origin, options), plan)
         if find_rules(options.target):
             _warn_of_broken_rules(result, options.target)
     except MemoryError as error:
@@ -133,11 +136,12 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
     return result
 
 
-def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:
+def _open_source(source: Model, origin: AnySource, options: ConversionOptions) -> _Opened:
     if options.inputs is None:
-        index, _ = find_signature(model, options.signature)
-        shapes = name_tensors(options, model, index).shapes
-        report_unknown_ranks([t for t in model.graphs[index].inputs if t.name not in shapes])
+        index, _ = find_signature(source, options.signature)
+        shapes = name_tensors(options, source, index).shapes
+        report_unknown_ranks([t for t in source.graphs[index].inputs if t.name not in shapes])
+    return _open(source, options, _read_metadata(source, origin, options))
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
@@ -165,6 +169,32 @@ def convert_model(
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
     """
+    return _convert_opened(_open(model, options, notes), planner)
+
+
+@dataclass
+class _Opened:
+    """A graph before its sizes are named, and what is left of the model: it has no operators."""
+
+    graph: Graph | None
+    words: Mapping[str, str]
+    converters: Converters
+    options: ConversionOptions
+    model: Model
+    place: int
+    signature: Signature | None
+    properties: Mapping[str, object]
+
+    def take_graph(self) -> Graph:
+        """Return the graph and forget it: its operators take memory until they are rewritten."""
+        graph, self.graph = self.graph, None
+        if graph is None:
+            raise InternalError("a graph must be taken once")
+        return graph
+
+
+def _open(model: Model, options: ConversionOptions, notes: Mapping[str, object] | None) -> _Opened:
+    """Return the graph of the entry point, with the wanted sizes and types of inputs."""
     options = options.with_target()
     if options.lengths == "joined":
         raise OptionError("lengths must be auto or each for one signature, got joined")
@@ -176,44 +206,55 @@ def convert_model(
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = inline_subgraphs(model, index)
     graph, words = _resize_inputs(graph, options)
-    operator_of = remember_operators(options)
-    graph = apply_passes(list_entry_point_passes(model, index, operator_of), graph)
+    converters = Converters(options)
+    graph = apply_passes(list_entry_point_passes(model, index, converters), graph)
     if options.quantization == "symmetric":
         graph = find_pass("quantization.make_symmetric")(graph)
     if options.batch is not None:
         from tflite2onnx.passes.batch.resize_batch import resize_batch  # noqa: PLC0415 - rare
 
-        graph, words = resize_batch(graph, options.batch, operator_of, words)
+        graph, words = resize_batch(graph, options.batch, converters, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
-    emitted = _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
+    properties: dict[str, object] = {"metadata": notes}
+    if options.inputs is not None or options.outputs is not None:
+        properties |= _describe_cut(whole, model.graphs[index], notes or {})
+    ends = tuple(replace(each, ops=(), tensors=()) for each in model.graphs)
+    model = model._replace(graphs=ends)
+    return _Opened(graph, words, converters, options, model, index, signature, properties)
+
+
+def _convert_opened(opened: _Opened, planner: Planner) -> Result:
+    """Convert the graph of an entry point, and assemble the ONNX model."""
+    options, model, signature = opened.options, opened.model, opened.signature
+    ends = model.graphs[opened.place]
+    emitted = _emit_opened(opened, planner)
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
-        check(emitted, graph)
+        check(emitted, ends)
     if options.names == "signature":
-        emitted = rename_endpoints(emitted, model.graphs[index], signature)
+        emitted = rename_endpoints(emitted, ends, signature)
     pictures = options.preprocess or options.postprocess
     emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
-    properties: dict[str, object] = {
-        "signatures": list_signature_io(model, index, emitted),
-        "metadata": notes,
+    properties = {
+        "signatures": list_signature_io(model, opened.place, emitted),
+        "metadata": None,
         "rename": options.rename,
         "io_type": options.io_type,
         "quantization": "symmetric" if options.quantization == "symmetric" else None,
         "float16": {"io": options.float16_io} if options.float16 else None,
         "batch": options.batch,
+        **opened.properties,
     }
-    if options.inputs is not None or options.outputs is not None:
-        properties |= _describe_cut(whole, model.graphs[index], notes or {})
     assemble = partial(
         make_result,
-        name=graph.name or "main",
+        name=ends.name or "main",
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
     if pictures:
-        return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
+        return _assemble_with_pictures(emitted, ends, options, properties, assemble)
     return assemble(emitted, metadata=properties)
 
 
@@ -267,11 +308,24 @@ def _resize_inputs(graph: Graph, options: ConversionOptions) -> tuple[Graph, dic
     return graph, words
 
 
+def _emit_opened(opened: _Opened, planner: Planner) -> Emitted:
+    """Emit a graph with the wanted dynamic sizes."""
+    words, options, converters = opened.words, opened.options, opened.converters
+    graph = opened.take_graph()
+    if options.static and words:
+        raise OptionError("static must not be set with the names of dynamic sizes")
+    if words or (not options.static and any(t.dynamic_axes for t in graph.inputs)):
+        return _convert_with_dynamic_axes(graph, words, options, converters, planner)
+    sized = [keep_file_sizes(graph, converters)]
+    del graph
+    return _normalise_plan_emit(sized.pop(), options, converters, planner)
+
+
 def _convert_with_dynamic_axes(
     graph: Graph,
     words: Mapping[str, str],
     options: ConversionOptions,
-    operator_of: OperatorOf,
+    operator_of: Converters,
     planner: Planner,
 ) -> Emitted:
     """Emit a graph whose sizes are dynamic as far as all operators support that.
@@ -279,11 +333,9 @@ def _convert_with_dynamic_axes(
     `words` has the user's names of dynamic sizes. Other sizes are fixed as in the file, with a
     warning.
     """
-    if options.static and words:
-        raise OptionError("static must not be set with the names of dynamic sizes")
     reasons: dict[str, str] = {}
     axes: frozenset[str]
-    while not options.static:
+    while True:
         try:
             opened = name_dynamic_axes(graph, operator_of, reasons, words)
             emitted = _normalise_plan_emit(opened, options, operator_of, planner)
@@ -304,32 +356,34 @@ def _convert_with_dynamic_axes(
     # If the error does not depend on sizes, it is raised again here.
     opened = keep_file_sizes(graph, operator_of)
     emitted = _normalise_plan_emit(opened, options, operator_of, planner)
-    if not options.static:
-        _logger.warning("all sizes are fixed as in the file because %s", reason)
+    _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
 
 
 def _normalise_plan_emit(
-    opened: OpenGraph, options: ConversionOptions, operator_of: OperatorOf, planner: Planner
+    opened: OpenGraph, options: ConversionOptions, operator_of: Converters, planner: Planner
 ) -> Emitted:
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
     graph, axes = opened
+    del opened  # each stage releases the operators of the stage before
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal, user_orders, letters = normalise(graph, options, operator_of)
+    graph, user_orders, letters = normalise(graph, options, operator_of)
     if quantizes_data(options):
-        normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes(options))
-    graph = pin_orders(normal, user_orders)
+        graph = quantize_data(graph, fastest=options.forms == "fastest" and has_axes(options))
+    graph = replace(pin_orders(graph, user_orders), tensors=())
     constants = (t.data for op in graph.walk_ops() for t in op.present)
     release_memory(*(data for data in constants if data is not None))  # passes have read them
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [*map(operator_of, graph.walk_ops())]
+    operators: list[Operator] = [*map(operator_of, graph.walk_ops())]
+    operator_of.keep_only(graph.walk_ops())
     operator_sites = make_sites(operators)
     check_dynamic_axes(operators, axes)
     ends = make_interface(graph, user_orders, options.io_layout)
     orders = order_ends(ends, planner([ends, *operator_sites]))
     _logger.debug("planned %d bytes to transpose", orders.bytes_moved)
-    emitted = _emit_with_opset(graph, operators, orders, options)
-    emitted = emitted.with_letters(name_axes(operator_sites, letters))
+    letters = name_axes(operator_sites, letters)
+    del operator_sites
+    emitted = _emit_with_opset(graph, operators, orders, options).with_letters(letters)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from tflite2onnx.conversion import OUT_OF_MEMORY, convert_read_model, prepare_process
-from tflite2onnx.errors import ModelFileError
+from tflite2onnx.conversion import convert_read_model, prepare_process
+from tflite2onnx.graph import Model
 from tflite2onnx.options import (
     OPTION_TYPES,
     ActivationType,
@@ -161,12 +161,13 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     for name in ("layouts", "shapes", "rename"):
         given[name] = {} if given[name] is None else given[name]
     options = ConversionOptions(**given)
-    try:
+
+    def read() -> Model:
         source = read_model(model)
-    except MemoryError as error:
-        raise ModelFileError(OUT_OF_MEMORY) from error
-    warn_unconverted(source, options.signature)
-    result = convert_read_model(source, model, options)
+        warn_unconverted(source, options.signature)
+        return source
+
+    result = convert_read_model(read, model, options)
     if output is not None:
         result.save(output, external_data)
     return result

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 T = TypeVar("T")
@@ -109,6 +111,13 @@ class Op:
         """The shapes of the inputs of each sub-graph, as declared."""
         return [[t.shape for t in graph.inputs] for graph in self.graphs]
 
+    def list_called(self, graphs: int) -> Iterator[int]:
+        """Yield the indices of the sub-graphs that the operator runs, of `graphs` in the model."""
+        for name, value in self.options.items():
+            if "subgraph" in name and not self.custom:
+                numbers = map(int, np.ravel(value))
+                yield from (i for i in numbers if 0 <= i < graphs)
+
     def is_builtin(self, *codes: str) -> bool:
         """Return whether this is a built-in operator with one of these codes."""
         return self.code in codes and not self.custom
@@ -149,6 +158,10 @@ class Graph:
     tensors: tuple[Tensor, ...] = ()
     initial: tuple[Array, ...] = ()
     variables: tuple[str, ...] = ()
+
+    def list_called(self, graphs: int) -> Iterator[int]:
+        """Yield the indices of the sub-graphs that the operators run, of `graphs` in the model."""
+        return (i for op in self.ops for i in op.list_called(graphs))
 
     @property
     def own_inputs(self) -> tuple[Tensor, ...]:
@@ -311,6 +324,7 @@ class Model(NamedTuple):
 # holds for them.
 ABSENT = Tensor("", (), DType.VARIANT)
 NO_OP = Op("", -1, (), ())
+NO_GRAPH = Graph("", (), (), ())
 
 
 class Producers(dict[Tensor, Op]):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.conversion import convert_model, prepare_process
 from tflite2onnx.errors import ConversionError, FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.normalisation import check_sizes, open_graph, remember_operators
+from tflite2onnx.normalisation import Converters, check_sizes, open_graph
 from tflite2onnx.op import find_operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
@@ -168,7 +168,7 @@ def _list_axes(model: Model) -> tuple[AxisInfo, ...]:
     """Return the axes of the main entry point's inputs, each tried alone."""
     model = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(model, 0)
-    operator_of = remember_operators(ConversionOptions())
+    operator_of = Converters(ConversionOptions())
     passes = list_entry_point_passes(model, 0, operator_of)
 
     def find_problem(tensor: Tensor, axis: int) -> str:

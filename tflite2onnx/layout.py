@@ -42,7 +42,7 @@ class Choice(Enum):
     CHANNELS_FIRST = "channels first wherever an operator gives the axes a meaning"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Frame:
     """Axes that move together.
 
@@ -66,7 +66,7 @@ class Frame:
         return self.label is None and (self.legal is None or self.legal(label))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Site:
     """An operator or the graph's interface: the tensors that it reads and writes, and its frames.
 
@@ -156,8 +156,7 @@ def moves_nothing(shape: Shape, a: Order, b: Order) -> bool:
 def plan(sites: Sequence[Site]) -> Plan:
     """Choose the order of every operand of every site at the least cost."""
     problem = _Problem(sites)
-    flood = _Flood(problem)
-    return problem.plan(flood.choices, flood.list_proposals())
+    return problem.plan(*_Flood(problem).list_labels())
 
 
 def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
@@ -169,7 +168,7 @@ def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
 _End = tuple[int, Axes]  # a frame, and the names that it gives to the axes of a tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Edges:
     """The frame that writes a tensor, first, and the frames that read the tensor."""
 
@@ -290,6 +289,10 @@ class _Flood:
             if f.choice is Choice.CHANNELS_FIRST:
                 del labels[:-1]
         return choices
+
+    def list_labels(self) -> tuple[list[list[Axes]], list[dict[int, int]]]:
+        """Return the choices of each frame, and the proposals."""
+        return self.choices, self.list_proposals()
 
     def list_proposals(self) -> list[dict[int, int]]:
         """Return each colour as choices by frame; the colours closest to TFLite come last."""

@@ -7,8 +7,7 @@ Runtime, if the options ask for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 
 from tflite2onnx.emit import make_sites
 from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
@@ -60,17 +59,27 @@ def keep_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
         raise UnsupportedOperators([error]) from error
 
 
-def remember_operators(options: ConversionOptions) -> OperatorOf:
-    """Return a function from an operator of the file to its converter, one for each operator.
+class Converters(dict[Op, Operator]):
+    """A function from an operator of the file to its converter, one for each operator.
 
     Converters cache what they compute. Most operators are the same object in all stages.
     """
 
-    @lru_cache(maxsize=1 << 16)
-    def choose_operator(op: Op) -> Operator:
-        return find_operator(op, keep=options.allow_custom, why=explain_untranslated(op))
+    __call__ = dict.__getitem__
 
-    return choose_operator
+    def __init__(self, options: ConversionOptions) -> None:
+        super().__init__()
+        self._allow_custom = options.allow_custom
+
+    def __missing__(self, op: Op) -> Operator:
+        operator = find_operator(op, keep=self._allow_custom, why=explain_untranslated(op))
+        return self.setdefault(op, operator)
+
+    def keep_only(self, ops: Iterable[Op]) -> None:
+        """Forget all other operators: those of earlier stages take much memory."""
+        kept = {op: self[op] for op in ops}
+        self.clear()
+        self.update(kept)
 
 
 def normalise(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape that has names in place of dynamic sizes
 _NO_VALUES = np.empty(0, np.float32)
+_NO_SYMBOLS: Mapping[int, str] = MappingProxyType({})  # an object for all tensors saves memory
 _LONGEST_NAME = 40  # the largest number of characters of the name of an axis
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
@@ -180,7 +182,7 @@ class Assembly:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Tensor:
     """A tensor of one subgraph; compared by identity.
 
@@ -204,7 +206,7 @@ class Tensor:
     shape_signature: Shape = ()
     is_variable: bool = False
     sparsity: Sparsity | None = None
-    symbols: Mapping[int, str] = field(default_factory=dict)
+    symbols: Mapping[int, str] = field(default_factory=lambda: _NO_SYMBOLS)
     has_rank: bool = True
     assembly: Assembly | None = None
 

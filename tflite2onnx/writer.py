@@ -11,17 +11,34 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, shape_inference
+from onnx import TensorProto, helper
 
-from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, find_bodies, walk_nodes
+from tflite2onnx.builder.builder import Body, Port, Value, find_bodies, walk_nodes
+from tflite2onnx.builder.messages import (
+    Inference,
+    encode_item,
+    encode_tag,
+    encode_varint,
+    find_transposes,
+    walk_nested,
+)
 from tflite2onnx.builder.nodes import Node, Types, require_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.builder.value_names import ValueNames
@@ -29,6 +46,7 @@ from tflite2onnx.emit import Emitted
 from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
+from tflite2onnx.reader.containers.protobuf import read_fields
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target
 from tflite2onnx.utils.mapped_files import digest_elements, find_address, write_elements
@@ -39,7 +57,15 @@ _SMALL = 1024
 WEIGHTS = "weights.data"  # the file of the weights that several models of a folder share
 LARGEST_FILE = 2**31 - 1  # the largest number of bytes of a protobuf
 _ALIGNMENT = 64  # bytes, for each weight in the second file
-_INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # the numbers of the fields in onnx.proto
+# The numbers of fields in onnx.proto.
+_NODE, _INITIALIZER, _GRAPH, _RAW_DATA, _VALUE_INFO = 1, 5, 7, 9, 13
+_FIELDS = {
+    "node": (_NODE, onnx.NodeProto),
+    "initializer": (_INITIALIZER, TensorProto),
+    "input": (11, onnx.ValueInfoProto),
+    "output": (12, onnx.ValueInfoProto),
+    "value_info": (_VALUE_INFO, onnx.ValueInfoProto),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +100,14 @@ class Skeleton:
         model.graph.MergeFromString(graph)
         return model
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """The metadata of the model."""
+        model = self.source
+        if isinstance(model, tuple):
+            model = onnx.ModelProto.FromString(model[0])
+        return {entry.key: entry.value for entry in model.metadata_props}
+
     def _copy_proto(self) -> onnx.ModelProto:
         """Return a copy of the model without its large weights."""
         if isinstance(self.source, tuple):
@@ -82,27 +116,40 @@ class Skeleton:
         model.CopyFrom(self.source)
         return model
 
-    @property
-    def framed(self) -> tuple[bytes, tuple[tuple[bytes, Array], ...]]:
-        """The model as one file: the start of the file, then (head, elements) of large weights."""
+    def frame(
+        self, external: Collection[str] = (), file: _WeightFile | None = None
+    ) -> tuple[list[bytes], list[tuple[bytes, Array]]]:
+        """Return the parts of the file before its large weights, and their (head, elements).
+
+        External weights go to another file.
+        """
         rest, graph = (
             self.source if isinstance(self.source, tuple) else _take_bytes(self._copy_proto())
         )
-        weights = tuple((_write_head(header, data), data) for header, data in self.weights)
-        size = len(graph) + sum(len(head) + data.nbytes for head, data in weights)
-        return rest + _encode_tag(_GRAPH) + _write_varint(size) + graph, weights
+        pieces, weights = [graph], []
+        for header, data in self.weights:
+            if file is None or header.name not in external:
+                weights.append((_write_head(header, data), data))
+                continue
+            moved = TensorProto(data_location=TensorProto.EXTERNAL)
+            moved.MergeFrom(header)
+            for key, entry in file.store(data).items():
+                moved.external_data.add(key=key, value=str(entry))
+            pieces.append(encode_item(_INITIALIZER, moved))
+        size = sum(map(len, pieces)) + sum(len(head) + data.nbytes for head, data in weights)
+        return [rest, encode_tag(_GRAPH), encode_varint(size), *pieces], weights
 
     @property
     def size(self) -> int:
         """Bytes of the model as one file."""
-        start, weights = self.framed
-        return len(start) + sum(len(head) + data.nbytes for head, data in weights)
+        start, weights = self.frame()
+        return sum(map(len, start)) + sum(len(head) + data.nbytes for head, data in weights)
 
     def serialize(self) -> bytes:
         """Return the model as one file."""
-        start, weights = self.framed
+        start, weights = self.frame()
         return b"".join(
-            [start, *(part for head, data in weights for part in (head, _view_bytes(data)))]
+            [*start, *(part for head, data in weights for part in (head, _view_bytes(data)))]
         )
 
     @property
@@ -111,37 +158,39 @@ class Skeleton:
 
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
-        count, size, main = 0, 0, self.proto.graph
-        initializers = (*main.initializer, *(header for header, _ in self.weights))
-        constants = {each.name for each in initializers} - {x.name for x in main.input}
-        for graph in _walk_graphs(main):
-            outputs = set()
-            for node in graph.node:
-                if constants.issuperset(node.input):
-                    constants.update(node.output)
-                elif node.op_type == "Transpose":
-                    outputs.add(node.output[0])
-            if outputs:
-                infos = [i for i in (*graph.value_info, *graph.output) if i.name in outputs]
-                count += len(outputs)
-                size += sum(nbytes(info.type.tensor_type, self.dynamic_sizes) for info in infos)
-        return count, size
+        initializers = (*self._read("initializer"), *(header for header, _ in self.weights))
+        constants = {each.name for each in initializers} - {x.name for x in self._read("input")}
+        infos = chain(self._read("value_info"), self._read("output"))
+        found = [find_transposes(self._read("node"), infos, constants)]
+        for node in self._read("node"):
+            for graph in walk_nested(node):
+                infos = chain(graph.value_info, graph.output)
+                found.append(find_transposes(graph.node, infos, constants))
+        kinds = [info.type.tensor_type for _, known in found for info in known]
+        return sum(n for n, _ in found), sum(nbytes(each, self.dynamic_sizes) for each in kinds)
 
-    def assemble_model(
-        self, external: Collection[str] = (), file: _WeightFile | None = None
-    ) -> onnx.ModelProto:
-        """Return the whole model with copies of the weights; external weights go to a file."""
+    def _read(self, field: str) -> Iterable[Any]:
+        """Return the messages of a field of the graph, of which few are in memory at a time."""
+        if isinstance(self.source, onnx.ModelProto):
+            return cast("Iterable[Any]", getattr(self.source.graph, field))
+        number, kind = _FIELDS[field]
+        read: Callable[[bytes], Any] = kind.FromString  # type: ignore[attr-defined]
+        return (read(item) for n, item in read_fields(self.source[1]) if n == number)
+
+    def assemble_model(self) -> onnx.ModelProto:
+        """Return the whole model with copies of the weights."""
         model = self._copy_proto()
         for header, data in self.weights:
             tensor = model.graph.initializer.add()
             tensor.CopyFrom(header)
-            if file is not None and header.name in external:
-                tensor.data_location = TensorProto.EXTERNAL
-                for key, entry in file.store(data).items():
-                    tensor.external_data.add(key=key, value=str(entry))
-            else:
-                tensor.raw_data = data.tobytes()
+            tensor.raw_data = data.tobytes()
         return model
+
+
+def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a tensor; `dynamic_sizes` has the values of dynamic sizes, by name."""
+    elements = math.prod(dynamic_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
+    return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 
 def assemble(
@@ -167,83 +216,95 @@ def assemble(
         opset_import=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
     )
     helper.set_model_props(model, dict(properties))
-    graph = model.graph
-    graph.name = name
-    _add_nodes(graph, emitted.nodes, names, emitted.types)
-    headers = _make_initializers(emitted, names, with_states=not required_states)
-    graph.input.extend(map(_describe_port, emitted.inputs))
-    graph.output.extend(map(_describe_port, emitted.outputs))
-    for header, data in headers:
-        if data.nbytes <= _SMALL:
-            if data.nbytes:
-                header.raw_data = data.tobytes()
-            graph.initializer.append(header)
-    weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
-    _describe(model, emitted, names, [h for h, _ in weights])
+    graph, weights = _encode_graph(name, emitted, names, model, with_states=not required_states)
     live = {value for node in emitted.nodes for value in node.outputs}
     live |= {port.value for port in emitted.inputs}
     tensors = tuple(names.rename(port) for port in emitted.tensors if port.value in live)
     ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
-    return Skeleton(_take_bytes(model), weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
+    source = model.SerializeToString(deterministic=True), graph
+    return Skeleton(source, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
+
+
+def _encode_graph(
+    name: str, emitted: Emitted, names: ValueNames, model: onnx.ModelProto, *, with_states: bool
+) -> tuple[bytes, tuple[tuple[TensorProto, Array], ...]]:
+    """Return the bytes of the graph, and its large constants, which the bytes do not have.
+
+    Nodes and types become bytes one by one: as messages all of them take ten times the memory.
+    """
+    outputs = {port.value for port in emitted.outputs}
+    inner = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
+    untyped = {v for v in inner if v not in emitted.types}
+    pieces, unclear = [], []
+    protos = _make_nodes(emitted.nodes, names, emitted.types)
+    for node, proto in zip(emitted.nodes, protos, strict=True):
+        pieces.append(encode_item(_NODE, proto))
+        if not untyped.isdisjoint(node.outputs):
+            unclear.append(pieces[-1])
+    headers = _make_initializers(emitted, names, with_states=with_states)
+    ends = onnx.GraphProto(name=name)
+    for header, data in headers:
+        if data.nbytes <= _SMALL:
+            if data.nbytes:
+                header.raw_data = data.tobytes()
+            ends.initializer.append(header)
+    ends.input.extend(map(_describe_port, emitted.inputs))
+    ends.output.extend(map(_describe_port, emitted.outputs))
+    pieces.append(ends.SerializeToString(deterministic=True))
+    weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
+    typed = {names.find_name(v): v for v in inner if v not in untyped}
+
+    def describe(name: str) -> onnx.ValueInfoProto:
+        return next(_describe_values([typed[name]], names, emitted.types))
+
+    inference = Inference(model, ends, [h for h, _ in weights], typed.keys(), describe)
+    inferred = inference.infer_types(unclear)
+    for value in inner:
+        called = names.find_name(value)
+        info = describe(called) if called in typed else inferred.get(called)
+        if info is not None:
+            pieces.append(encode_item(_VALUE_INFO, info))
+    return b"".join(pieces), weights
 
 
 def _make_initializers(
     emitted: Emitted, names: ValueNames, *, with_states: bool
 ) -> list[tuple[TensorProto, Array]]:
     """Return the headers and elements of all constants, and of the initial values of states."""
-    headers = [
-        _make_initializer(names.find_name(v), v.dtype, v.data)
+    constants = [
+        (names.find_name(v), v.dtype, v.data)
         for v in dict.fromkeys(v for node in walk_nodes(emitted.nodes) for v in node.present)
         if v.data is not None and v.dtype is not None
     ]
     if with_states:
         states = emitted.inputs[len(emitted.inputs) - len(emitted.initial) :]
         pairs = zip(states, emitted.initial, strict=True)
-        headers += [_make_initializer(port.name, port.dtype, data) for port, data in pairs]
-    return headers
+        constants += [(port.name, port.dtype, data) for port, data in pairs]
+    # Messages of their own would take ten times as many bytes as the parts of one message.
+    shared = onnx.GraphProto()
+    return [_make_initializer(shared.initializer.add(), *constant) for constant in constants]
 
 
-def _make_initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
-    """Return the header of a constant and its packed elements; strings are in the header."""
-    header = TensorProto(name=name, dims=data.shape, data_type=require_onnx_type(dtype))
+def _make_initializer(
+    header: TensorProto, name: str, dtype: DType, data: Array
+) -> tuple[TensorProto, Array]:
+    """Fill in the header of a constant; return it and the packed elements; a header has strings."""
+    header.name, header.data_type = name, require_onnx_type(dtype)
+    header.dims.extend(data.shape)
     if dtype is DType.STRING:
         header.string_data.extend(data.reshape(-1).tolist())
         return header, np.empty(0, np.uint8)
     return header, pack_subbyte(data, dtype)
 
 
-def _walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    around = (node for node in graph.node if node.op_type in WITH_GRAPHS)
-    for attribute in (a for node in around for a in node.attribute if a.HasField("g")):
-        yield from _walk_graphs(attribute.g)
-
-
-def list_reads(node: onnx.NodeProto) -> list[str]:
-    """Return the values that a node reads, and the outer values that its nested graphs read."""
-    names = [name for name in node.input if name]
-    for graph in (graph for a in node.attribute for graph in (a.g, *a.graphs)):
-        own = {entry.name for entry in (*graph.initializer, *graph.input)}
-        own |= {name for inner in graph.node for name in inner.output}
-        read = [name for inner in graph.node for name in list_reads(inner)]
-        names += [name for name in (*read, *(o.name for o in graph.output)) if name not in own]
-    return names
-
-
-def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a tensor; `dynamic_sizes` has the values of dynamic sizes, by name."""
-    elements = math.prod(dynamic_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)
-    return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
-
-
-def _add_nodes(
-    graph: onnx.GraphProto, nodes: Iterable[Node], names: ValueNames, types: Types, prefix: str = ""
-) -> None:
+def _make_nodes(
+    nodes: Iterable[Node], names: ValueNames, types: Types, prefix: str = ""
+) -> Iterator[onnx.NodeProto]:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
         outputs = [names.find_name(v) for v in node.outputs]
         inputs = ["" if v is None else names.find_name(v) for v in node.inputs]
-        proto = graph.node.add(op_type=node.op_type, input=inputs, output=outputs, name=name)
+        proto = onnx.NodeProto(op_type=node.op_type, input=inputs, output=outputs, name=name)
         if node.domain:
             proto.domain = node.domain
         graphs = {
@@ -254,11 +315,12 @@ def _add_nodes(
         # operator.
         attributes = sorted({**node.attributes, **graphs}.items())
         proto.attribute.extend([helper.make_attribute(key, value) for key, value in attributes])
+        yield proto
 
 
 def _make_nested_graph(body: Body, names: ValueNames, types: Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
-    _add_nodes(graph, body.nodes, names, types, prefix)
+    graph.node.extend(_make_nodes(body.nodes, names, types, prefix))
     graph.input.extend(_describe_values(body.inputs, names, types))
     graph.output.extend(
         next(
@@ -291,42 +353,6 @@ def _describe_port(port: Port) -> onnx.ValueInfoProto:
 def _make_type(dtype: DType, sizes: tuple[int | str, ...]) -> onnx.TypeProto:
     """Return the type of a value; most values share their type with others."""
     return helper.make_tensor_type_proto(require_onnx_type(dtype), sizes)
-
-
-def _describe(
-    model: onnx.ModelProto, emitted: Emitted, names: ValueNames, weights: Sequence[TensorProto]
-) -> None:
-    """Fill in value_info, from the tensors first and by ONNX's shape inference for the rest."""
-    outputs = {port.value for port in emitted.outputs}
-    inner = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
-    infos = {info.name: info for info in _describe_values(inner, names, emitted.types)}
-    if len(infos) < len(inner):
-        infos |= _infer_types(model, weights, infos)
-    model.graph.value_info.extend(
-        infos[names.find_name(v)] for v in inner if names.find_name(v) in infos
-    )
-
-
-def _infer_types(
-    model: onnx.ModelProto, weights: Sequence[TensorProto], known: Mapping[str, onnx.ValueInfoProto]
-) -> dict[str, onnx.ValueInfoProto]:
-    """Return the types and shapes that are not known.
-
-    Inference is slow, so it gets only the nodes with unknown results, and no large weights.
-    """
-    whole, probe = model.graph, onnx.ModelProto(opset_import=model.opset_import)
-    probe.ir_version = model.ir_version
-    merged = {**known, **{info.name: info for info in whole.output}}
-    probe.graph.node.extend(n for n in whole.node if not merged.keys() >= {*n.output})
-    nodes = (node for graph in _walk_graphs(probe.graph) for node in graph.node)
-    names = {name for node in nodes for name in (*node.input, *node.output)}
-    probe.graph.input.extend(info for info in whole.input if info.name in names)
-    probe.graph.initializer.extend(header for header in whole.initializer if header.name in names)
-    for h in (h for h in weights if h.name in names):
-        probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(info for name, info in merged.items() if name in names)
-    infos = shape_inference.infer_shapes(probe).graph.value_info
-    return {info.name: info for info in infos if info.name not in merged}
 
 
 # Files
@@ -363,13 +389,7 @@ def write_to(
     """Write the model to new files of `create`; return the number of bytes."""
     external = list_external_weights(skeleton, external_data)
     if not external:
-        file = create(target)
-        start, weights = skeleton.framed
-        file.write(start)
-        for head, data in weights:
-            file.write(head)
-            write_elements(file, data)
-        return skeleton.size
+        return _write_framed(create(target), *skeleton.frame())
     if target.exists() and not target.is_file() and not target.is_dir():
         raise OSError(
             "it must be a regular file, because the weights go to a second file beside it"
@@ -377,9 +397,19 @@ def write_to(
     # The last file that is created is the first to get its final name, so the weights exist before
     # the model does.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    model = skeleton.assemble_model(external, _WeightFile(f"{target.name}.data", file))
-    size = small.write(model.SerializeToString(deterministic=True))
-    return size + file.tell()
+    framed = skeleton.frame(external, _WeightFile(f"{target.name}.data", file))
+    return _write_framed(small, *framed) + file.tell()
+
+
+def _write_framed(
+    file: BinaryIO, start: Sequence[bytes], weights: Sequence[tuple[bytes, Array]]
+) -> int:
+    """Write a model; return the number of bytes."""
+    file.writelines(start)
+    for head, data in weights:
+        file.write(head)
+        write_elements(file, data)
+    return sum(map(len, start)) + sum(len(head) + data.nbytes for head, data in weights)
 
 
 def write_folder(
@@ -403,8 +433,7 @@ def write_folder(
         for file, skeleton in zip(files, inside.values(), strict=True):
             sizes = {header.name: data.nbytes for header, data in skeleton.weights}
             external = frozenset(n for n, size in sizes.items() if size >= (external_data or 0))
-            model = skeleton.assemble_model(external, weights)
-            file.write(model.SerializeToString(deterministic=True))
+            _write_framed(file, *skeleton.frame(external, weights))
 
 
 def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
@@ -454,21 +483,9 @@ def _take_bytes(model: onnx.ModelProto) -> tuple[bytes, bytes]:
 def _write_head(header: TensorProto, data: Array) -> bytes:
     """Return the bytes that precede the elements of a weight in an initializer."""
     head: bytes = header.SerializeToString(deterministic=True)
-    head += _encode_tag(_RAW_DATA) + _write_varint(data.nbytes)
-    return _encode_tag(_INITIALIZER) + _write_varint(len(head) + data.nbytes) + head
+    head += encode_tag(_RAW_DATA) + encode_varint(data.nbytes)
+    return encode_tag(_INITIALIZER) + encode_varint(len(head) + data.nbytes) + head
 
 
 def _view_bytes(data: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
-
-
-def _encode_tag(field: int) -> bytes:
-    return bytes([field << 3 | 2])  # the wire type of fields with a length
-
-
-def _write_varint(number: int) -> bytes:
-    groups = []
-    while number > 0x7F:  # each byte holds 7 bits
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*groups, number])

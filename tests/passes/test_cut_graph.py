@@ -15,7 +15,7 @@ from tests.support.small import chain, network
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert, verify
 from tflite2onnx.errors import OptionError, VerifyError
-from tflite2onnx.passes.cut_graph import cut_graph, cut_model, keep_entry_point
+from tflite2onnx.passes.cut_graph import cut_graph, cut_model
 from tflite2onnx.reader.metadata import BUFFER
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification.entry_point import cut_entry_point
@@ -214,24 +214,6 @@ def test_refuses_tensors_of_other_sub_graphs() -> None:
     message = "outputs: inside is in the sub-graph other; a model can be cut at the tensors of the"
     with pytest.raises(OptionError, match=message):
         convert(m.bytes(), outputs=["inside"])
-
-
-def test_entry_point_keeps_the_sub_graphs_that_it_runs() -> None:
-    """The indices of sub-graphs stay; a variable may be written in any sub-graph."""
-    m = Build()
-    x = m.input(SHAPE, name="x")
-    other = graph(m, "other", [x], lambda g, xs: [unary(g, "NEG", xs[0], "inside")])
-    called = graph(m, "called", [x], lambda g, xs: [unary(g, "ABS", xs[0], "also inside")])
-    (y,) = m.op("CALL", [x], [SHAPE], subgraph=called.index)
-    m.output(y)
-    m.signature("main", {"x": x}, {"y": y})
-    model = read_model(m.bytes())
-    kept = keep_entry_point(model, 0)
-    assert [len(each.ops) for each in kept.graphs] == [1, 0, 1]
-    assert [each.key for each in kept.signatures] == ["main"]
-    assert not keep_entry_point(model, other.index).signatures
-    memories = read_model(build_memories())
-    assert keep_entry_point(memories, 0) is memories
 
 
 # Other properties of a part

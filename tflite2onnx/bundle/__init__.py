@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,14 +22,11 @@ from tflite2onnx.errors import (
     OutputError,
     PictureError,
 )
-from tflite2onnx.graph import Model
 from tflite2onnx.options import TARGETS, ConversionOptions
-from tflite2onnx.passes.cut_graph import keep_entry_point
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_model
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.result import Result
-from tflite2onnx.signatures import find_signature
 from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
 from tflite2onnx.utils.mapped_files import release_memory, write_pieces
 from tflite2onnx.utils.unique_names import Names
@@ -82,7 +80,7 @@ def make_bundle(source: AnySource) -> Bundle:
         OptionError: the model has no signatures.
     """
     opened = open_source(source)
-    if not read_model(opened).signatures:
+    if not list_entry_points(opened):
         raise OptionError("the model has no signatures")
     return Bundle({"": opened})
 
@@ -151,11 +149,12 @@ def convert_models(
                 final = replace(base, **prepared.options)
                 if part.joined is not None and base.names == "signature":
                     final = replace(final, rename={})
-                result = convert_read_model(prepared.model, origin, final)
+                result = convert_read_model(partial(getattr, prepared, "model"), origin, final)
             else:
                 final = replace(base, signature=part.signature)
-                result = _convert_part(part, _read_part(part, origin), bundle, final)
+                result = _convert_part(part, origin, final)
             results[part.label] = result if details else result.drop_details()
+            del result  # the next conversion needs the memory of the details
             release_memory(origin.data)
         except ConversionError as error:
             problems.append(f"{part.label}: {error}")
@@ -164,29 +163,28 @@ def convert_models(
     return results
 
 
-def _read_part(part: Part, origin: AnySource) -> Model:
-    """Return a model with the sub-graphs of one signature: all signatures take several MB."""
-    model = read_model(origin)
-    return keep_entry_point(model, find_signature(model, part.signature)[0])
-
-
-def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionOptions) -> Result:
+def _convert_part(part: Part, origin: AnySource, options: ConversionOptions) -> Result:
     """Convert one of several models; `preprocess` is ignored for models that take no picture."""
-    options = keep_possible_names(part.label, model, options)
+    options = keep_possible_names(part.label, origin, options)
     try:
-        return convert_read_model(model, bundle.models[part.model], options)
+        read = partial(read_entry_point, origin, part.signature)
+        return convert_read_model(read, origin, options)
     except PictureError as error:
         _logger.warning("%s is converted without --%s; %s", part.label, error.option, error)
         first = error.option == "preprocess"
         reduced = (
             replace(options, preprocess=False) if first else replace(options, postprocess=False)
         )
-        return _convert_part(part, model, bundle, reduced)
+        return _convert_part(part, origin, reduced)
 
 
-def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> ConversionOptions:
+def keep_possible_names(
+    name: str, source: AnySource, options: ConversionOptions
+) -> ConversionOptions:
     """Return the options of one of several models; without signatures, tensors give the names."""
-    if options.names != "signature" or find_signature(model, options.signature)[1]:
+    if options.names != "signature" or options.signature is not None:
+        return options
+    if 0 in list_entry_points(source).values():
         return options
     _logger.warning(
         "%s has no signature: its inputs and outputs get the names of its tensors", name
@@ -261,12 +259,11 @@ def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> It
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
     """Return the signatures of a model: all, or the first signature of each graph."""
     try:
-        model = read_model(source)
+        found = list_entry_points(source)
     except ConversionError:  # the conversion of the model reports the error
         return []
-    keys = list(dict.fromkeys(signature.key for signature in model.signatures))
-    graphs = {find_signature(model, key)[0]: key for key in reversed(keys)}
-    return [key for key in keys if not of_different_graphs or key in graphs.values()]
+    graphs = {graph: key for key, graph in reversed(found.items())}
+    return [key for key in found if not of_different_graphs or key in graphs.values()]
 
 
 def _make_file_path(name: str, signature: str = "") -> str:
@@ -306,8 +303,8 @@ def write_models(
 
 def _describe_part(part: Part, result: Result) -> dict[str, Any]:
     """Return the entry of a part in the manifest: its path, and its metadata in ONNX."""
-    properties = result.skeleton.proto.metadata_props
-    metadata = {p.key.partition(".")[2]: json.loads(p.value) for p in properties}
+    properties = result.skeleton.properties
+    metadata = {key.partition(".")[2]: json.loads(value) for key, value in properties.items()}
     entry = {"signature": part.signature} if part.signature else {}
     return {"name": part.model, **entry, "file": part.file, "opset": result.opset, **metadata}
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tflite2onnx.errors import ConversionError, OperatorError
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature
-from tflite2onnx.normalisation import check_sizes, open_graph, remember_operators
+from tflite2onnx.normalisation import Converters, check_sizes, open_graph
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.tensor import Tensor
@@ -70,7 +70,7 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> Joined:
     Raises:
         ConversionError: the signatures differ in more than a length.
     """
-    operator_of = remember_operators(ConversionOptions())
+    operator_of = Converters(ConversionOptions())
     first, *others = signatures
     graphs = [open_graph(model, each.subgraph, operator_of) for each in signatures]
     whole = model.graphs[first.subgraph]

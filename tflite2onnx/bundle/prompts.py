@@ -6,11 +6,11 @@ from tflite2onnx.bundle.genai import TARGET, Decoder
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.normalisation import (
+    Converters,
     check_sizes,
     keep_file_sizes,
     normalise,
     open_graph,
-    remember_operators,
 )
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
@@ -33,7 +33,7 @@ def take_prompts(decoder: Decoder) -> Decoder:
     if signature is None:
         return decoder
     old = model.graphs[index]
-    operator_of = remember_operators(options)
+    operator_of = Converters(options)
     try:
         graph = open_graph(model, index, operator_of)
         normal, _, _ = normalise(keep_file_sizes(graph, operator_of).graph, options, operator_of)

@@ -47,7 +47,7 @@ from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.pictures.settings import NETWORK
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.model import list_entry_points
 from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, resolve_target
 from tflite2onnx.utils.console import align_rows, count, print_lines
@@ -137,7 +137,7 @@ def _place_every_signature(options: argparse.Namespace, job: Job) -> Job:
 def _has_signatures(job: Job) -> bool:
     """Return whether a model has signatures; False for a bundle or an unreadable model."""
     try:
-        return not job.is_bundle and bool(read_model(job.source).signatures)
+        return not job.is_bundle and bool(list_entry_points(job.source))
     except ModelFileError:  # the conversion of the model reports the error
         return False
 
@@ -207,7 +207,7 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
     if options.signature == ALL_SIGNATURES:
         values["signature"] = None
     if job.one_of_several:
-        kept = keep_possible_names(job.model, read_model(job.source), ConversionOptions(**values))
+        kept = keep_possible_names(job.model, job.source, ConversionOptions(**values))
         values["names"] = kept.names
     result = convert(job.source, **values)
     verifies = options.verify or options.report is not None

@@ -7,11 +7,9 @@ that these need, belong to the part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-
-import numpy as np
 
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Op
@@ -169,23 +167,6 @@ def _writes_state(op: Op) -> bool:
     return not op.outputs or any(t.is_variable for t in op.present)
 
 
-def keep_entry_point(model: Model, index: int) -> Model:
-    """Return the model with the sub-graphs that an entry point runs; the others become empty.
-
-    Variables and tables may be written in any sub-graph, so that all of them are kept.
-    """
-    if any(states for graph in model.graphs for states in _list_own_states(graph).values()):
-        return model
-    reached, found = {index}, [index]
-    for each in found:
-        called = {i for op in model.graphs[each].ops for i in _list_subgraph_indices(model, op)}
-        found += called - reached
-        reached |= called
-    graphs = (g if i in reached else Graph("", (), (), ()) for i, g in enumerate(model.graphs))
-    signatures = tuple(each for each in model.signatures if each.subgraph in reached)
-    return model._replace(graphs=tuple(graphs), signatures=signatures)
-
-
 def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables that each operator uses, in its sub-graphs too."""
 
@@ -194,11 +175,9 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
         return _list_own_states(model.graphs[index])
 
     def list_subgraph_states(op: Op) -> set[Hashable]:
-        reached = [*_list_subgraph_indices(model, op)]
+        reached = [*op.list_called(len(model.graphs))]
         for index in reached:  # the loop appends to the list
-            inner = (
-                i for each in list_states_of(index) for i in _list_subgraph_indices(model, each)
-            )
+            inner = model.graphs[index].list_called(len(model.graphs))
             reached += [i for i in dict.fromkeys(inner) if i not in reached]
         return {state for i in reached for states in list_states_of(i).values() for state in states}
 
@@ -223,11 +202,3 @@ def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
         }
         for op in graph.ops
     }
-
-
-def _list_subgraph_indices(model: Model, op: Op) -> Iterator[int]:
-    """Yield the indices of the sub-graphs that an operator runs."""
-    for name, value in op.options.items():
-        if "subgraph" in name and not op.custom:
-            numbers = map(int, np.ravel(value))
-            yield from (i for i in numbers if 0 <= i < len(model.graphs))

@@ -11,13 +11,13 @@ from typing import Any
 
 import onnx
 
+from tflite2onnx.builder.messages import list_reads
 from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import STATES
 from tflite2onnx.tensor import DType
-from tflite2onnx.writer import list_reads
 
 _KEY = f"tflite2onnx.{NETWORK}"
 _Model = Result | onnx.ModelProto | str | bytes | os.PathLike[str]

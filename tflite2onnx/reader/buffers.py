@@ -42,6 +42,18 @@ def fits_type(dtype: DType, integers: Array) -> bool:
     return low <= integers.min(initial=low) and bool(integers.max(initial=high) <= high)
 
 
+def are_scales(scale: Array) -> bool:
+    """Return whether all scales are finite and not negative."""
+    # A comparison with NaN is false.
+    return bool(scale.min(initial=0) >= 0 and scale.max(initial=0) < np.inf)
+
+
+def check_scales(scale: Array) -> None:
+    """Raise ElementsError if a scale is negative or not finite."""
+    if not all(map(are_scales, read_rows(scale))):
+        raise ElementsError("its scales must be finite and not negative")
+
+
 def read_flat(raw: memoryview, dtype: DType) -> Array:
     """Return all elements in the bytes, on one axis; ElementsError if strings are not valid."""
     if dtype is DType.STRING:

@@ -41,6 +41,18 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
         raise FlexbufferError(f"not a valid flexbuffer: {error}") from error
 
 
+def decode_map(raw: bytes) -> dict[str, Any]:
+    """Return the options in a flexbuffer; none if the bytes are no flexbuffer, as in the kernels.
+
+    Some custom operators store a C struct instead of a flexbuffer.
+    """
+    try:
+        options = decode(raw) if raw else {}
+    except FlexbufferError:
+        return {}
+    return options if isinstance(options, dict) else {}
+
+
 class _Decoder:
     def __init__(self, data: bytes) -> None:
         self._left = _LIMIT.compute(len(data))

@@ -19,15 +19,15 @@ The file is not trusted: contents that no valid file has raise `ModelFileError`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.graph import Graph, Model, Op, Options, Signature, explain_order
+from tflite2onnx.graph import NO_GRAPH, Graph, Model, Op, Options, Signature, explain_order
 from tflite2onnx.reader import buffers, flexbuffer
 from tflite2onnx.reader.flatbuffer import Table, TableReader, make_zero_fields, read_root
 from tflite2onnx.reader.foreign_files import describe_foreign_file
@@ -44,7 +44,9 @@ from tflite2onnx.tensor import (
     Sparsity,
     Tensor,
 )
-from tflite2onnx.utils.mapped_files import find_address, read_rows, release_memory
+from tflite2onnx.utils.mapped_files import find_address, release_memory
+
+T = TypeVar("T")
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -87,16 +89,41 @@ def read_model(source: AnySource) -> Model:
     Raises:
         ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
     """
+    return _read(source, _Reader.read_whole_model)
+
+
+def read_entry_point(source: AnySource, key: str | None) -> Model:
+    """Read the sub-graphs that a signature runs; the others become empty.
+
+    None is the main sub-graph. Variables and tables may be written in any sub-graph, so a model
+    that has them is read as a whole. So is a model without this signature.
+
+    Raises:
+        ModelFileError: as above.
+    """
+    return _read(source, lambda reader: reader.read_entry_point(key))
+
+
+def list_entry_points(source: AnySource) -> dict[str, int]:
+    """Return the index of the sub-graph of each signature.
+
+    Raises:
+        ModelFileError: as above.
+    """
+    return _read(source, lambda reader: reader.entry_points)
+
+
+def _read(source: AnySource, read: Callable[[_Reader], T]) -> T:
     opened = open_source(source)
     check_identifier(opened.data)
     try:
-        model = _Reader(opened).read_whole_model()
+        result = read(_Reader(opened))
     except _GARBAGE as error:
         raise ModelFileError(
             f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
         ) from error
     release_memory(opened.data)  # a page of the file may contain a table and weights
-    return model
+    return result
 
 
 def check_identifier(data: memoryview) -> None:
@@ -116,7 +143,9 @@ class _Reader(TableReader):
     def __init__(self, source: ModelSource) -> None:
         # Valid files share few tables, so twice the size of the file is enough.
         super().__init__(2 * len(source.data))
-        self._flat = source.elements
+        self._data, self._flat = source.data, source.elements
+        # Most shapes and options are equal to others, and take much memory.
+        self._equal: dict[Hashable, Any] = {}
         self._root = read_root(source.data)
         groups = self.read_tables(self._root["external_buffer_groups"])
         slices = self.read_tables(self._root["external_buffers"])
@@ -125,14 +154,46 @@ class _Reader(TableReader):
             self._read_code(code) for code in self.read_tables(self._root["operator_codes"])
         ]
 
+    @property
+    def entry_points(self) -> dict[str, int]:
+        """The index of the sub-graph of each signature; of equal keys the first one counts."""
+        found: dict[str, int] = {}
+        for table in self.read_tables(self._root["signature_defs"]):
+            found.setdefault(self.read_text(table["signature_key"]), table["subgraph_index"])
+        return found
+
     def read_whole_model(self) -> Model:
-        graphs = tuple(self._read_graph(g) for g in self.read_tables(self._root["subgraphs"]))
-        if not graphs:
+        return self._read_parts(range(len(self._root["subgraphs"])))
+
+    def read_entry_point(self, key: str | None) -> Model:
+        index = 0 if key is None else self.entry_points.get(key)
+        states = any(map(self._has_states, self.read_tables(self._root["subgraphs"])))
+        release_memory(self._data)  # the tables of all sub-graphs
+        if index is None or states:
+            return self.read_whole_model()
+        return self._read_parts([index])
+
+    def _read_parts(self, indices: Iterable[int]) -> Model:
+        """Return the model with some sub-graphs and those that they call; the others are empty."""
+        tables = self.read_tables(self._root["subgraphs"])
+        if not tables:
             fail_damaged("it has no subgraph")
+        found: dict[int, Graph] = {}
+        left = [*indices]
+        for index in left:  # the loop appends to the list
+            if index not in found:
+                found[index] = self._read_graph(expect_item(tables, index, "a subgraph"))
+                left += found[index].list_called(len(tables))
+        graphs = tuple(found.get(i, NO_GRAPH) for i in range(len(tables)))
         signatures = self.read_tables(self._root["signature_defs"])
+        unread = {*range(len(tables))} - found.keys()
         return Model(
             graphs,
-            tuple(self._read_signature(signature, graphs) for signature in signatures),
+            tuple(
+                self._read_signature(signature, graphs)
+                for signature in signatures
+                if signature["subgraph_index"] not in unread
+            ),
             dict(self._read_metadata(entry) for entry in self.read_tables(self._root["metadata"])),
             self.read_text(self._root["description"]),
             self._root["version"],
@@ -142,7 +203,8 @@ class _Reader(TableReader):
 
     def _read_numbers(self, vector: Array) -> tuple[Any, ...]:
         self.use_budget(vector.nbytes)
-        return tuple(vector.tolist())
+        numbers = tuple(vector.tolist())
+        return cast("tuple[Any, ...]", self._equal.setdefault((vector.dtype, numbers), numbers))
 
     def _copy_bytes(self, raw: memoryview) -> bytes:
         self.use_budget(len(raw))
@@ -161,6 +223,10 @@ class _Reader(TableReader):
         return self.read_text(entry["name"]), self._copy_bytes(
             self._stored.read_buffer(entry["buffer"])
         )
+
+    def _has_states(self, graph: Table) -> bool:
+        tensors = self.read_tables(graph["tensors"])
+        return any(t["is_variable"] or _TYPES.get(t["type"]) == "RESOURCE" for t in tensors)
 
     def _read_graph(self, table: Table) -> Graph:
         inputs, outputs = self._read_numbers(table["inputs"]), self._read_numbers(table["outputs"])
@@ -202,7 +268,7 @@ class _Reader(TableReader):
             index,
             tuple(None if i == -1 else expect_item(tensors, i, place) for i in reads),
             _pick_tensors(tensors, writes, place),
-            Options(_read_map(raw)) if custom else self._read_options(code, table),
+            Options(flexbuffer.decode_map(raw)) if custom else self._read_options(code, table),
             custom,
             raw,
             _pick_tensors(tensors, self._read_numbers(table["intermediates"]), place),
@@ -220,10 +286,17 @@ class _Reader(TableReader):
         if kind is None:
             return Options()
         if fields is not None and fields.kind == kind:
-            return Options({name: self._read_option(name, fields[name]) for name in fields})
+            return self._share_options(kind, {n: self._read_option(n, fields[n]) for n in fields})
         zeros = make_zero_fields(kind)
         unknown = {n: 0 for n in _WITH_UNKNOWN & zeros.keys() if isinstance(zeros[n], int)}
-        return Options({n: self._read_option(n, zero) for n, zero in zeros.items()} | unknown)
+        options = {n: self._read_option(n, zero) for n, zero in zeros.items()} | unknown
+        return self._share_options(kind, options)
+
+    def _share_options(self, kind: str, options: Mapping[str, Any]) -> Options:
+        """Return one object for all equal options without a map."""
+        if any(isinstance(value, dict) for value in options.values()):
+            return Options(options)
+        return cast("Options", self._equal.setdefault((kind, *options.items()), Options(options)))
 
     def _read_option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
@@ -231,7 +304,7 @@ class _Reader(TableReader):
             other = "NONE" if name == "fused_activation_function" else str(value)
             return _NAMES[_ENUMERATIONS[name]].get(value, other)
         if name == "composite_attributes":
-            return _read_map(self._copy_bytes(memoryview(value)))
+            return flexbuffer.decode_map(self._copy_bytes(memoryview(value)))
         if isinstance(value, np.ndarray):
             return self._read_numbers(value)
         # The kernels read strings of C, which end before the first zero byte.
@@ -328,7 +401,7 @@ class _Reader(TableReader):
         scale, axis = table["scale"], table["quantized_dimension"]
         if len(shape) == 1:
             axis = 0  # old converters copy the axis from the weights to the bias
-        if not scale.size or (dtype in _ACCUMULATORS and not _are_scales(scale)):
+        if not scale.size or (dtype in _ACCUMULATORS and not buffers.are_scales(scale)):
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
         if zero.size not in (1, scale.size):
@@ -341,7 +414,7 @@ class _Reader(TableReader):
                 f" got {scale.size}"
             )
         if dtype.is_integer:
-            _check_scales(abs(scale) if constant else scale)  # see `flip_negative_scales`
+            buffers.check_scales(abs(scale) if constant else scale)  # see `flip_negative_scales`
             if not buffers.fits_type(dtype, zero):
                 raise buffers.ElementsError(f"its zero points must fit into {dtype.label}")
         return Quantization(
@@ -361,7 +434,7 @@ class _Reader(TableReader):
             )
         blocks = (*shape[:-1], shape[-1] // size)
         scale = self._read_parameter(tensors, details["scales"], blocks)
-        _check_scales(scale)
+        buffers.check_scales(scale)
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._read_parameter(tensors, index, blocks)
         key = find_address(scale), blocks
@@ -399,16 +472,6 @@ class _Reader(TableReader):
         return Signature(key, index, read_tensors_by_name(inputs), read_tensors_by_name(outputs))
 
 
-def _are_scales(scale: Array) -> bool:
-    # A comparison with NaN is false.
-    return bool(scale.min(initial=0) >= 0 and scale.max(initial=0) < np.inf)
-
-
-def _check_scales(scale: Array) -> None:
-    if not all(map(_are_scales, read_rows(scale))):
-        raise buffers.ElementsError("its scales must be finite and not negative")
-
-
 def _pick_tensors(
     tensors: Sequence[Tensor], indices: Iterable[int], role: str
 ) -> tuple[Tensor, ...]:
@@ -418,18 +481,6 @@ def _pick_tensors(
 def _read_values(indices: Table | None) -> Array | None:
     """Return a vector of indices of a sparse tensor, of any integer type."""
     return None if indices is None else indices["values"]
-
-
-def _read_map(raw: bytes) -> dict[str, Any]:
-    """Return the options in a flexbuffer; none if the bytes are no flexbuffer, as in the kernels.
-
-    Some custom operators store a C struct instead of a flexbuffer.
-    """
-    try:
-        options = flexbuffer.decode(raw) if raw else {}
-    except flexbuffer.FlexbufferError:
-        return {}
-    return options if isinstance(options, dict) else {}
 
 
 def _make_unique(names: Sequence[str], first: Iterable[int]) -> list[str]:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import onnx
 
 from tflite2onnx.builder.builder import Port
+from tflite2onnx.builder.messages import list_reads
 from tflite2onnx.interface import make_endpoint
 from tflite2onnx.layout import make_channels_first, make_identity
-from tflite2onnx.writer import list_reads
 
 # Nodes that only quantize or dequantize. They are left out, because runtimes fuse them.
 _PAIRS = {"DequantizeLinear", "QuantizeLinear"}

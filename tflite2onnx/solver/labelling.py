@@ -38,7 +38,7 @@ _MOST_PARTIALS = 32  # the largest number of partial labellings that a search ke
 _MOST_STEPS = 200_000  # the largest number of steps of all searches together; each node adds 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Hyperedge:
     """A value that one node produces and other nodes consume.
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_PIECE_BYTES = 1 << 18
+_REGION_BYTES = 1 << 18  # of a mapped file, whose memory is released at once
+_PIECE_BYTES = 1 << 16
 _KEPT_BYTES = 1 << 16  # an array of fewer bytes stays in memory
 _READ_AHEAD = 1 << 20  # Linux maps up to this number of bytes around a page: large folios
 _SMALL_FILE = 1 << 22  # the pages of a smaller file may stay in memory
@@ -43,17 +44,31 @@ def read_elements(array: Array) -> Iterator[memoryview]:
     Pages of a mapped file count as memory of the process once they are read. The pages are released
     after each piece, so that a copy of a file of any size needs little memory.
     """
-    if array.nbytes > _PIECE_BYTES and not array.flags.c_contiguous:
+    if array.nbytes > _REGION_BYTES and not array.flags.c_contiguous:
         # A copy of a broadcast array needs memory, so only some rows are copied at a time.
-        rows = max(1, len(array) * _PIECE_BYTES // array.nbytes // _ROWS) * _ROWS
+        rows = max(1, len(array) * _REGION_BYTES // array.nbytes // _ROWS) * _ROWS
         for start in range(0, len(array), rows):
-            yield from read_elements(np.ascontiguousarray(array[start : start + rows]))
+            yield from read_elements(_copy_array(array[start : start + rows]))
     else:
-        yield from read_pieces(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    if not array.flags.c_contiguous:  # the branch above has copied the array
-        owner, source = _find_mapping(array), array.transpose(np.argsort(array.strides)[::-1])
-        if owner is not None and source.flags.c_contiguous:  # the mapped array has permuted axes
-            _release_pages(owner, source)
+        yield from read_pieces(_copy_array(array).reshape(-1).view(np.uint8))
+
+
+def _copy_array(array: Array) -> Array:
+    """Return an array without strides; the pages of a mapped array with permuted axes are released.
+
+    The part of the mapped file that is in memory at a time is small.
+    """
+    owner, strides = _find_mapping(array), np.abs(array.strides)
+    if array.flags.c_contiguous or owner is None or not array.size:
+        return np.ascontiguousarray(array)
+    copy, axis = np.empty(array.shape, array.dtype), int(strides.argmax())
+    source, target = np.moveaxis(array, axis, 0), np.moveaxis(copy, axis, 0)
+    rows = max(1, _REGION_BYTES // int(strides[axis]))
+    for start in range(0, len(source), rows):
+        part = source[start : start + rows]
+        target[start : start + rows] = part
+        _release_pages(owner, part)
+    return copy
 
 
 class _KeptFile(mmap.mmap):
@@ -113,7 +128,7 @@ def read_rows(array: Array) -> Iterator[Array]:
     """Yield an array in parts of its first axis; the memory of a part is released after use."""
     array = np.atleast_1d(array)
     owner = _find_mapping(array)
-    rows = max(1, len(array) * _PIECE_BYTES // max(1, array.nbytes))
+    rows = max(1, len(array) * _REGION_BYTES // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         part = array[start : start + rows]
         try:
@@ -127,11 +142,13 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
     """Yield bytes in pieces; the memory of a piece is released after use."""
     elements = np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data
     owner = _find_mapping(elements)
-    for start in range(0, elements.size, _PIECE_BYTES):
-        piece = elements[start : start + _PIECE_BYTES]
-        yield memoryview(piece)
+    for start in range(0, elements.size, _REGION_BYTES):
+        region = elements[start : start + _REGION_BYTES]
+        yield from (
+            memoryview(region[i : i + _PIECE_BYTES]) for i in range(0, region.size, _PIECE_BYTES)
+        )
         if owner is not None:
-            _release_pages(owner, piece)
+            _release_pages(owner, region)
 
 
 def release_memory(*parts: memoryview | Array) -> None:
@@ -166,9 +183,11 @@ def _find_owner(array: Array) -> object:
 
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:
     """Release the pages of a piece of a mapped file; the next access reads them again."""
+    spans = [(size - 1) * stride for size, stride in zip(piece.shape, piece.strides, strict=True)]
     start = find_address(piece) - find_address(np.frombuffer(owner, np.uint8))
-    first = max(0, start - _READ_AHEAD) // mmap.PAGESIZE * mmap.PAGESIZE
-    end = min(len(owner), start + piece.nbytes + _READ_AHEAD)
+    low, high = (sum(span for span in spans if (span > 0) is ahead) for ahead in (False, True))
+    first = max(0, start + low - _READ_AHEAD) // mmap.PAGESIZE * mmap.PAGESIZE
+    end = min(len(owner), start + high + piece.itemsize + _READ_AHEAD)
     owner.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 

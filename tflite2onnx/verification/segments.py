@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from tflite2onnx.builder.messages import list_reads
 from tflite2onnx.interface import CACHES
 from tflite2onnx.tensor import Array
-from tflite2onnx.writer import Skeleton, list_reads, nbytes
+from tflite2onnx.writer import Skeleton, nbytes
 
 MOST_BYTES = 1 << 27  # The largest number of bytes of the outputs of a piece.
 # The largest number of bytes of the weights of a piece, which must fit into a protobuf.

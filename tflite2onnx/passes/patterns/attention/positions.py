@@ -17,10 +17,12 @@ from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.utils.mapped_files import release_memory
 
 T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
+_RELEASED = 64  # the number of positions after which the memory of constants is released
 _HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
 # Operators whose classes do not compute: kernels may round sines otherwise than NumPy.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
@@ -86,7 +88,10 @@ class Positions:
         if not ops or not source:
             raise OperatorError(f"{tensor.name} must depend on a position only")
         steps = [(op, find_operator(op)) for op in ops]
+        constants = [t.values for op in ops for t in op.present if t.has_data]
         for position in range(self._first, self._length):
+            if position % _RELEASED == 0:  # a mask of all positions has several MB
+                release_memory(*constants)
             known = {source: np.full(source.shape, position, np.int32)}
             for op, operator in steps:
                 operands = [known.get(t, t.values) for t in op.present]
