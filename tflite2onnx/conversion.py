@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from tflite2onnx.errors import (
     OptionError,
     UnsupportedOperators,
 )
-from tflite2onnx.float16 import Float32Node, to_float16
 from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.interface import make_interface, name_axes, order_ends, pin_orders
 from tflite2onnx.layout import Plan, Site, plan
@@ -86,6 +85,9 @@ from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory
 from tflite2onnx.validity import check
+
+if TYPE_CHECKING:
+    from tflite2onnx.float16 import Float32Node
 
 Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
@@ -231,6 +233,8 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
     emitted = _emit_opened(opened, planner)
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
+        from tflite2onnx.float16 import to_float16  # noqa: PLC0415 - rare
+
         emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
         check(emitted, ends)
     if options.names == "signature":

@@ -191,14 +191,10 @@ class _Problem:
                     readers.setdefault(tensor, []).append(ends[i])
         # A tensor without a producer is a constant: moving it costs nothing, and it propagates no
         # order from one reader to another.
-        self._tensors = [_Edges(t, [end, *readers.get(t, ())]) for t, end in producers.items()]
-        self.uses: list[list[tuple[_Edges, Axes]]] = [[] for _ in self.frames]
-        for edges in self._tensors:
-            for frame, axes in dict.fromkeys(edges.ends):
-                self.uses[frame].append((edges, axes))
+        self.tensors = [_Edges(t, [end, *readers.get(t, ())]) for t, end in producers.items()]
         # Bytes count more than moves: a move costs 1, and a byte costs more than all moves
         # together.
-        self._byte_cost = 1 + sum(len(edges.ends) for edges in self._tensors)
+        self._byte_cost = 1 + sum(len(edges.ends) for edges in self.tensors)
 
     def _add(self, site: Site) -> dict[int, _End]:
         """Add the frames of a site; return the frame and the axis names of each operand."""
@@ -217,7 +213,7 @@ class _Problem:
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
     ) -> Plan:
         """Choose a label for each frame, and derive the orders."""
-        hyperedges = [self._make_hyperedge(edges, choices) for edges in self._tensors]
+        hyperedges = [self._make_hyperedge(edges, choices) for edges in self.tensors]
         labelling = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
         labels = [labels[number] for labels, number in zip(choices, labelling, strict=True)]
         orders = tuple(
@@ -246,7 +242,7 @@ def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[
     return [numbered.setdefault(order, len(numbered)) for order in orders]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Colour:
     """Labels of frames, which give each tensor between the frames one order."""
 
@@ -263,8 +259,12 @@ class _Flood:
     """
 
     def __init__(self, problem: _Problem) -> None:
-        self._frames, self._uses = problem.frames, problem.uses
-        self._known: list[set[Axes]] = [set() for _ in problem.frames]
+        self._frames = problem.frames
+        self._uses: list[list[tuple[_Edges, Axes]]] = [[] for _ in problem.frames]
+        for edges in problem.tensors:
+            for frame, axes in dict.fromkeys(edges.ends):
+                self._uses[frame].append((edges, axes))
+        self._known: list[tuple[Axes, ...]] = [()] * len(problem.frames)
         self._spread: set[tuple[_Edges, Order]] = set()
         self._colours: list[_Colour] = []
         requests = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
@@ -348,7 +348,7 @@ class _Flood:
                 return None
         colour.orders |= orders
         if self._frames[frame].label is None:
-            self._known[frame].add(label)
+            self._known[frame] = tuple(dict.fromkeys((*self._known[frame], label)))
             colour.labels[frame] = label
         new = [pair for pair in orders.items() if pair not in self._spread]
         self._spread.update(new)

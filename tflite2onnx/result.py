@@ -9,19 +9,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from tflite2onnx.builder.builder import Port, walk_nodes
 from tflite2onnx.emit import Emitted, find_shared_caches
-from tflite2onnx.float16 import Float32Node
 from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint, State, make_endpoint
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.stateful import STATES
 from tflite2onnx.utils.console import count
 from tflite2onnx.version import VERSION
 from tflite2onnx.writer import Skeleton, assemble, write
+
+if TYPE_CHECKING:
+    from tflite2onnx.float16 import Float32Node
 
 _WIDTH = 200  # the largest number of characters of a representation
 

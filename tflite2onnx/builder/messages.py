@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, shape_inference
 
 from tflite2onnx.builder.builder import WITH_GRAPHS
 
-_INFERRED_NODES = 200
+_INFERRED_NODES = 100
 
 
 def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

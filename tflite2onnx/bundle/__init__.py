@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tflite2onnx.bundle import genai
-from tflite2onnx.bundle.lengths import Joined, join_lengths
 from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import (
     BundleError,
@@ -34,6 +32,7 @@ from tflite2onnx.writer import write_folder
 
 __all__ = [
     "ALL_SIGNATURES",
+    "GENAI",
     "MANIFEST",
     "Bundle",
     "Part",
@@ -48,9 +47,14 @@ __all__ = [
     "write_models",
 ]
 
+if TYPE_CHECKING:
+    from tflite2onnx.bundle.genai import Decoder
+    from tflite2onnx.bundle.lengths import Joined
+
 _logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+GENAI = "genai"  # the target whose folder onnxruntime-genai loads
 ALL_SIGNATURES = "all"
 _FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 
@@ -61,7 +65,7 @@ class Part(NamedTuple):
     model: str
     signature: str | None
     file: str
-    decoder: genai.Decoder | None = None  # The decoder's form for onnxruntime-genai.
+    decoder: Decoder | None = None  # The decoder's form for onnxruntime-genai.
     # Several signatures in one graph; `signature` is the first of them.
     joined: Joined | None = None
 
@@ -219,10 +223,14 @@ def list_parts(
         BundleError: two parts would become one file, or there is no decoder.
     """
     parts: list[Part] = []
-    decoder = genai.find_decoder(bundle) if target == genai.TARGET else None
+    decoder = None
+    if target == GENAI:
+        from tflite2onnx.bundle import genai  # noqa: PLC0415 - slow to import
+
+        decoder = genai.find_decoder(bundle)
     for name, source in bundle.models.items():
         if name == decoder:
-            from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - slow to import
+            from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - likewise
 
             prepared = genai.prepare_decoder(name, read_model(source), bundle.description)
             prepared = take_prompts(prepared)
@@ -235,7 +243,11 @@ def list_parts(
         if name and len(keys) < 2:
             parts.append(Part(name, None, _make_file_path(name)))
             continue
-        joined = join_lengths(read_model(source)) if joins else []
+        joined: Sequence[Joined] = ()
+        if joins:
+            from tflite2onnx.bundle.lengths import join_lengths  # noqa: PLC0415 - likewise
+
+            joined = join_lengths(read_model(source))
         parts += _list_files(name, keys, joined)
     files = [part.file for part in parts]
     repeated = next((file for file in files if files.count(file) > 1), None)
@@ -289,8 +301,10 @@ def write_models(
         OutputError: the folder cannot be written to.
     """
     files = dict(bundle.files)
-    for part in parts:
-        files |= genai.list_files(part.decoder, bundle) if part.decoder is not None else {}
+    for decoder in (part.decoder for part in parts if part.decoder is not None):
+        from tflite2onnx.bundle.genai import list_files  # noqa: PLC0415 - likewise
+
+        files |= list_files(decoder, bundle)
     manifest = {
         **bundle.description,
         "models": [_describe_part(part, results[part.label]) for part in parts],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import (
     ALL_SIGNATURES,
+    GENAI,
     MANIFEST,
     convert_models,
     joins_lengths,
@@ -20,7 +21,6 @@ from tflite2onnx.bundle import (
     list_parts,
     write_models,
 )
-from tflite2onnx.bundle.genai import TARGET as GENAI
 from tflite2onnx.cli.arguments.conversion import add_arguments
 from tflite2onnx.cli.arguments.tensors import read_layouts, read_pairs, read_shapes, read_types
 from tflite2onnx.cli.arguments.verification import (

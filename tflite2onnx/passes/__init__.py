@@ -19,7 +19,6 @@ from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import OTHER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
-from tflite2onnx.passes.lower_complex import lower_complex
 from tflite2onnx.passes.normalise import (
     align_axes,
     densify_constants,
@@ -29,6 +28,7 @@ from tflite2onnx.passes.normalise import (
 from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
+from tflite2onnx.tensor import DType
 
 T = TypeVar("T", Model, Graph)
 ModelPass: TypeAlias = Callable[[Model], Model]
@@ -120,7 +120,7 @@ def list_entry_point_passes(
         partial(lift_variables, model=model, index=index),  # ONNX has no variables.
         # ONNX Runtime's operators for sequences do not cover the uses of lists.
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
-        lower_complex,  # ONNX Runtime does not compute with complex tensors.
+        _lower_complex,  # ONNX Runtime does not compute with complex tensors.
         # The slices have data-dependent shapes. The replacement has none.
         apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
@@ -129,6 +129,14 @@ def list_entry_point_passes(
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
     )
+
+
+def _lower_complex(graph: Graph) -> Graph:
+    operands = (t for op in graph.walk_ops() for t in (*op.present, *op.outputs))
+    tensors = (*graph.tensors, *graph.inputs, *graph.outputs, *operands)
+    if not any(t.dtype in (DType.COMPLEX64, DType.COMPLEX128) for t in tensors):
+        return graph
+    return find_pass("lower_complex")(graph)
 
 
 def _infer_shapes_around(

@@ -167,9 +167,7 @@ class _Reader(TableReader):
 
     def read_entry_point(self, key: str | None) -> Model:
         index = 0 if key is None else self.entry_points.get(key)
-        states = any(map(self._has_states, self.read_tables(self._root["subgraphs"])))
-        release_memory(self._data)  # the tables of all sub-graphs
-        if index is None or states:
+        if index is None or any(map(self._has_states, self.read_tables(self._root["subgraphs"]))):
             return self.read_whole_model()
         return self._read_parts([index])
 
@@ -226,7 +224,9 @@ class _Reader(TableReader):
 
     def _has_states(self, graph: Table) -> bool:
         tensors = self.read_tables(graph["tensors"])
-        return any(t["is_variable"] or _TYPES.get(t["type"]) == "RESOURCE" for t in tensors)
+        found = any(t["is_variable"] or _TYPES.get(t["type"]) == "RESOURCE" for t in tensors)
+        release_memory(self._data)  # the tables of all sub-graphs take several MB
+        return found
 
     def _read_graph(self, table: Table) -> Graph:
         inputs, outputs = self._read_numbers(table["inputs"]), self._read_numbers(table["outputs"])
@@ -243,6 +243,7 @@ class _Reader(TableReader):
             for i, name in enumerate(names)
         )
         # An input may have elements in the file. LiteRT overwrites them.
+        release_memory(self._data)  # pages with tables
         fed = {*inputs}
         tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))
         graph = Graph(

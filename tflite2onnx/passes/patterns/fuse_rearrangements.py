@@ -37,7 +37,6 @@ import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.op import find_convolved, find_operator, is_valid
-from tflite2onnx.op.vision.resize import find_indices
 from tflite2onnx.passes.operands import RESHAPES, find_images, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -159,6 +158,8 @@ def _repeat_pixels(found: Match) -> list[Op]:
 
 def _takes_same_pixels(size: int, new: int) -> bool:
     """Return whether the kernel takes the pixels that TILE repeats."""
+    from tflite2onnx.op.vision.resize import find_indices  # noqa: PLC0415 - few models resize
+
     taken = find_indices(size, new, align=False, half=False)
     return np.array_equal(taken, np.arange(new) // (new // size))
 

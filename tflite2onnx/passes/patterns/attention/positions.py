@@ -17,7 +17,7 @@ from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.tensor import Array, DType, Tensor
-from tflite2onnx.utils.mapped_files import release_memory
+from tflite2onnx.utils.mapped_files import keep_bytes, release_memory
 
 T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
@@ -120,7 +120,11 @@ class Positions:
 
 
 def _stack_rows(rows: Iterable[Array]) -> Array:
-    return np.stack([*rows])
+    table, row = bytearray(), np.empty(0, np.float32)
+    for row in rows:  # as arrays, rows would take twice the memory
+        table += row.tobytes()
+    kept = keep_bytes(len(table), lambda: [np.frombuffer(table, np.uint8)])
+    return kept.view(row.dtype).reshape(-1, row.size)
 
 
 def _find_window(masks: Iterable[Array]) -> int | None:
