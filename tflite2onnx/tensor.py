@@ -10,7 +10,6 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape that has names in place of dynamic sizes
 _NO_VALUES = np.empty(0, np.float32)
-_NO_SYMBOLS: Mapping[int, str] = MappingProxyType({})  # an object for all tensors saves memory
+_NO_SYMBOLS: Mapping[int, str] = {}  # one object for all tensors, which saves memory
 _LONGEST_NAME = 40  # the largest number of characters of the name of an axis
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
