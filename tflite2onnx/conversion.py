@@ -143,7 +143,7 @@ def _open_source(source: Model, origin: AnySource, options: ConversionOptions) -
         index, _ = find_signature(source, options.signature)
         shapes = name_tensors(options, source, index).shapes
         report_unknown_ranks([t for t in source.graphs[index].inputs if t.name not in shapes])
-    return _open(source, options, _read_metadata(source, origin, options))
+    return _open_model(source, options, _read_metadata(source, origin, options))
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
@@ -171,7 +171,7 @@ def convert_model(
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
     """
-    return _convert_opened(_open(model, options, notes), planner)
+    return _convert_opened(_open_model(model, options, notes), planner)
 
 
 @dataclass
@@ -195,7 +195,9 @@ class _Opened:
         return graph
 
 
-def _open(model: Model, options: ConversionOptions, notes: Mapping[str, object] | None) -> _Opened:
+def _open_model(
+    model: Model, options: ConversionOptions, notes: Mapping[str, object] | None
+) -> _Opened:
     """Return the graph of the entry point, with the wanted sizes and types of inputs."""
     options = options.with_target()
     if options.lengths == "joined":

@@ -162,12 +162,12 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         given[name] = {} if given[name] is None else given[name]
     options = ConversionOptions(**given)
 
-    def read() -> Model:
+    def read_source() -> Model:
         source = read_model(model)
         warn_unconverted(source, options.signature)
         return source
 
-    result = convert_read_model(read, model, options)
+    result = convert_read_model(read_source, model, options)
     if output is not None:
         result.save(output, external_data)
     return result

@@ -158,18 +158,20 @@ class Skeleton:
 
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
-        initializers = (*self._read("initializer"), *(header for header, _ in self.weights))
-        constants = {each.name for each in initializers} - {x.name for x in self._read("input")}
-        infos = chain(self._read("value_info"), self._read("output"))
-        found = [find_transposes(self._read("node"), infos, constants)]
-        for node in self._read("node"):
+        initializers = (*self._read_field("initializer"), *(header for header, _ in self.weights))
+        constants = {each.name for each in initializers} - {
+            x.name for x in self._read_field("input")
+        }
+        infos = chain(self._read_field("value_info"), self._read_field("output"))
+        found = [find_transposes(self._read_field("node"), infos, constants)]
+        for node in self._read_field("node"):
             for graph in walk_nested(node):
                 infos = chain(graph.value_info, graph.output)
                 found.append(find_transposes(graph.node, infos, constants))
         kinds = [info.type.tensor_type for _, known in found for info in known]
         return sum(n for n, _ in found), sum(nbytes(each, self.dynamic_sizes) for each in kinds)
 
-    def _read(self, field: str) -> Iterable[Any]:
+    def _read_field(self, field: str) -> Iterable[Any]:
         """Return the messages of a field of the graph, of which few are in memory at a time."""
         if isinstance(self.source, onnx.ModelProto):
             return cast("Iterable[Any]", getattr(self.source.graph, field))

@@ -89,7 +89,7 @@ def read_model(source: AnySource) -> Model:
     Raises:
         ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
     """
-    return _read(source, _Reader.read_whole_model)
+    return _read_file(source, _Reader.read_whole_model)
 
 
 def read_entry_point(source: AnySource, key: str | None) -> Model:
@@ -101,7 +101,7 @@ def read_entry_point(source: AnySource, key: str | None) -> Model:
     Raises:
         ModelFileError: as above.
     """
-    return _read(source, lambda reader: reader.read_entry_point(key))
+    return _read_file(source, lambda reader: reader.read_entry_point(key))
 
 
 def list_entry_points(source: AnySource) -> dict[str, int]:
@@ -110,10 +110,10 @@ def list_entry_points(source: AnySource) -> dict[str, int]:
     Raises:
         ModelFileError: as above.
     """
-    return _read(source, lambda reader: reader.entry_points)
+    return _read_file(source, lambda reader: reader.entry_points)
 
 
-def _read(source: AnySource, read: Callable[[_Reader], T]) -> T:
+def _read_file(source: AnySource, read: Callable[[_Reader], T]) -> T:
     opened = open_source(source)
     check_identifier(opened.data)
     try:
