@@ -127,6 +127,18 @@ def test_each_signature_becomes_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no metadata" in capsys.readouterr().out
 
 
+def test_model_without_a_role_is_the_language_model() -> None:
+    """The key of the role may be in capitals; a section at the end may be empty."""
+    role = {"Model_Type": ("StringValue", "TF_LITE_AUX")}
+    parts = [Part("TFLiteModel", chain("ABS")), Part("TFLiteModel", chain("NEG"), role)]
+    last = Part("GenericBinaryData", b"")
+    place = 1 << 20
+    data = pack_litertlm([*parts, last], move=lambda i, b, e: (place, place) if i == 2 else (b, e))
+    bundle = read_bundle(data)
+    assert list(bundle.models) == ["prefill_decode", "aux"]
+    assert bytes(bundle.files["data.bin"]) == b""
+
+
 def test_refuses_a_container_given_as_a_model() -> None:
     with pytest.raises(ModelFileError, match=r"\.litertlm file, which is a bundle"):
         convert(pack_litertlm(PARTS))
@@ -275,6 +287,16 @@ def test_external_weights_are_read_from_their_section(tmp_path: Path) -> None:
     assert verify(bundle.models["aux"], results["aux"]).ok
     with pytest.raises(BundleError, match="must have at least 16 bytes, got 0"):
         convert_bundle(pack_litertlm(parts[1:2]), tmp_path / "none")
+
+
+def test_models_of_one_role_have_weights_in_the_same_sequence() -> None:
+    data, weights = build_external("any", VALUES)
+    parts = [model_part(weights, kind="TFLiteWeights"), model_part(b"2", kind="TFLiteWeights")]
+    bundle = read_bundle(pack_litertlm([model_part(data), *parts, model_part(data)]))
+    found = [bytes(source.weights or b"") for source in bundle.models.values()]
+    assert found == [weights, b"2"]
+    bundle = read_bundle(pack_litertlm([model_part(data), parts[0], model_part(data)]))
+    assert {bytes(source.weights or b"") for source in bundle.models.values()} == {weights}
 
 
 def test_refuses_wrong_references_to_external_weights(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ _LIMIT = SizeLimit(times=16, more=1 << 26)  # Limits the unpacked bytes: models 
 # The names of tokenizers and of metadata in archives of language models, which are passed on.
 _METADATA_FILE = "METADATA"
 _PASSED_ON = ("TOKENIZER_MODEL", _METADATA_FILE)
+_MAIN_ROLE = "prefill_decode"  # also of a model that names no role
 _METADATA = ("LlmMetadataProto", "ExecutorMetadataProto")
 _FILE_NAMES = {
     "GenericBinaryData": "data.bin",
@@ -163,7 +164,10 @@ def _check_member_name(name: str) -> str:
 def _read_litertlm(data: memoryview) -> Bundle:
     """Read a `.litertlm` file; a model has the name of its role."""
     container = litertlm.read_container(data)
-    weights = {s.role: s.data for s in container.sections if s.kind == "TFLiteWeights"}
+    weights: dict[str, list[memoryview]] = {}
+    for section in container.sections:
+        if section.kind == "TFLiteWeights":
+            weights.setdefault(section.role, []).append(section.data)
     models: dict[str, ModelSource] = {}
     files: dict[str, memoryview] = {}
     sections: list[dict[str, Any]] = []
@@ -174,10 +178,11 @@ def _read_litertlm(data: memoryview) -> Bundle:
         described |= {"items": section.items} if section.items else {}
         try:
             if section.kind == "TFLiteModel":
-                described["name"] = make_unique(_clean_role(section.role) or "model")
-                models[described["name"]] = ModelSource(
-                    section.data, weights=weights.get(section.role, section.data[:0])
-                )
+                described["name"] = make_unique(_clean_role(section.role) or _MAIN_ROLE)
+                # several models of a role have their weights in the same sequence
+                found = weights.get(section.role, [section.data[:0]])
+                part = found.pop(0) if len(found) > 1 else found[0]
+                models[described["name"]] = ModelSource(section.data, weights=part)
             elif section.kind in _FILE_NAMES:
                 described["name"] = make_unique(_make_file_name(section))
                 files[described["name"]] = _read_content(section)
@@ -208,7 +213,7 @@ def _read_content(section: litertlm.Section) -> memoryview:
 def _make_file_name(section: litertlm.Section) -> str:
     """Return the name of a file; a tokenizer of another model than the language model names it."""
     role = _clean_role(section.role)
-    start = "" if role in ("", "prefill_decode") else f"{role}_"
+    start = "" if role in ("", _MAIN_ROLE) else f"{role}_"
     return start + _FILE_NAMES[section.kind]
 
 

@@ -42,7 +42,8 @@ class Section:
     @property
     def role(self) -> str:
         """The role of a model or tokenizer, such as "prefill_decode"; "" if the file names none."""
-        return str(self.items.get("model_type", "")).lower().removeprefix("tf_lite_")
+        named = (value for key, value in self.items.items() if key.lower() == "model_type")
+        return str(next(named, "")).lower().removeprefix("tf_lite_")
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class _Reader(TableReader):
 
 def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) -> Section:
     begin, end, number = table["begin_offset"], table["end_offset"], table["data_type"]
-    if not header <= begin <= end <= len(data):
+    # The builder places an empty section at the end behind the end of the file.
+    if begin != end and not header <= begin <= end <= len(data):
         raise ValueError(
             f"a section must be at {header:,} to {len(data):,}, got {begin:,} to {end:,}"
         )
@@ -155,7 +157,8 @@ def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) 
 def _check_places(sections: tuple[Section, ...]) -> None:
     """Raise ValueError if sections overlap: a few bytes could then be many models."""
     end = 0
-    for section in sorted(sections, key=lambda section: (section.begin, section.end)):
+    places = [section for section in sections if section.begin < section.end]
+    for section in sorted(places, key=lambda section: (section.begin, section.end)):
         if section.begin < end:
             raise ValueError(f"sections must not overlap, got one that begins at {section.begin:,}")
         end = section.end
