@@ -167,6 +167,18 @@ def test_parameters_of_another_form_are_refused() -> None:
         convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 
 
+def test_signature_lists_outputs_of_its_graph() -> None:
+    """A signature may list a tensor that is not an output of the sub-graph."""
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    caches = {f"kv_cache_{kind}_0": m.input([1, 8, 2, 16]) for kind in "kv"}
+    (scores,) = m.op("ABS", [m.input([1, 1, 4])], [[1, 1, 4]])
+    m.output(*caches.values())
+    m.signature("decode", {**inputs, **caches}, {**caches, "logits": scores})
+    with pytest.raises(BundleError, match="of its sub-graph, got tensor_"):
+        convert_bundle(make_bundle(m.bytes()), "out", target="genai")
+
+
 def test_metadata_become_genai_and_tokenizer_configurations() -> None:
     """The metadata of a container become genai_config.json and tokenizer_config.json."""
     data = build_language_model(build_decoder(), model_part(chain("ABS"), "vision_encoder"))

@@ -112,10 +112,18 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f"onnxruntime-genai gives a decoder tokens, positions and caches, but {_SIGNATURE}"
             f" reads {', '.join(signature.inputs)} and returns {', '.join(signature.outputs)}"
         )
+    place = signature.subgraph
+    old = model.graphs[place]
+    strangers = {*signature.inputs.values()}.difference(old.inputs)
+    strangers |= {*signature.outputs.values()}.difference(old.outputs)
+    if strangers:
+        raise BundleError(
+            f"the signature {_SIGNATURE} must list inputs and outputs of its sub-graph,"
+            f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
+        )
     length = None if mask is None else (0, *mask.shape)[-1]
     caches = _find_caches(signature, description, length)
-    place = signature.subgraph
-    graph, positions_input = _compute_inputs(model.graphs[place], positions, mask, parameters)
+    graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
     inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask, parameters)}
     inputs[_NAMES["positions"]] = positions_input

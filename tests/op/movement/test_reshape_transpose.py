@@ -282,6 +282,18 @@ def test_reshapes_to_another_type_are_refused() -> None:
     refuse(m, r"6 elements of float32, as tensor_0 is float32\[2, 3\], got int32\[6\]")
 
 
+@pytest.mark.parametrize("rows", [8, 5])
+def test_single_computed_size_is_the_number_of_elements(rows: int) -> None:
+    """Whatever the computed size is, LiteRT makes all elements or refuses."""
+    m = Build()
+    (y,) = m.op("RESHAPE", [m.input([4, 2]), m.input([1], dtype="int32")], [[1, 1]])
+    m.output(*m.op("ADD", [y, m.constant(np.ones(rows, np.float32))], [[1, rows]]))
+    if rows == 5:
+        refuse(m, r"broadcast to each other, got \[8\] and \[5\]")
+    else:
+        assert convert(m.bytes()).outputs[0].tflite_shape == (8,)
+
+
 @pytest.mark.parametrize(
     ("permutation", "made", "reason"),
     [

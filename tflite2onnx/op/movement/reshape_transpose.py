@@ -253,8 +253,13 @@ class Reshape(Movement, Foldable):
         return [resolved]
 
     def _infer_computed_shape(self) -> OutputShape:
-        """Return unknown sizes: `Unknown` if the declared sizes fit the number of elements."""
+        """Return unknown sizes: `Unknown` if the declared sizes fit the number of elements.
+
+        A single size is the number of elements.
+        """
         y, elements = self.output, self.input(0).elements
+        if self._dynamic_rank == 1 and not self._adds_axis:
+            return [elements]
         product = prod(size for axis, size in enumerate(y.shape) if axis not in y.dynamic_axes)
         fits = is_known(elements) and y.dynamic_axes and product and elements % product == 0
         kind = Unknown if fits or not is_known(elements) else DataDependentSize
