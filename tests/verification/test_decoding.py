@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,11 @@ from tests.test_bundle import archive
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.verification.language import decoding
 from tflite2onnx.verification.language.decoding import (
     Decoding,
     _compare_logits,
+    _make_feeds,
     verify_decoders,
     verify_decoding,
 )
@@ -47,6 +49,25 @@ def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
     assert str(found).startswith("prefill_3 and decode: 5 of 5 tokens equal LiteRT's; logits")
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 7, 8])
+def test_prompts_may_be_longer_than_prefill(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole parts of a prompt go through prefill, the rest through decode."""
+    data, places = build_decoder(), []
+
+    def note(signature: Any, tokens: Any, place: int, state: Any) -> Any:
+        places.append((len(tokens), place))
+        return _make_feeds(signature, tokens, place, state)
+
+    monkeypatch.setattr(decoding, "_make_feeds", note)
+    prompt = [3, 9, 7, 1, 12, 5, 2, 14][:count]
+    found = verify_decoding(data, convert_signatures(data), steps=1, prompt=prompt)
+    assert (found.ok, found.equal, found.prompt) == (True, 1, tuple(prompt))
+    whole = max(count - 1, 3) // 3 * 3
+    parts = [(3, place) for place in range(0, whole, 3)]
+    rest = [(1, place) for place in range(min(whole, count - 1), count)]
+    assert places[1:] == 3 * [*parts, *rest[:-1]] + 3 * rest[-1:]
+
+
 def test_wrong_model_chooses_other_tokens_than_litert() -> None:
     """A model with other weights chooses other tokens than LiteRT."""
     other = convert_signatures(build_decoder(seed=2))
@@ -72,8 +93,8 @@ def test_models_without_language_model_signatures_are_refused() -> None:
         verify_decoding(data, convert_signatures(data))
     with pytest.raises(VerifyError, match="must have the signatures prefill and decode, got none"):
         verify_decoding(data, {"none": convert(data)})
-    with pytest.raises(VerifyError, match="must have at most 4 tokens from 0 to 15, got 3, 16"):
-        verify_decoding(build_decoder(), convert_signatures(build_decoder()), prompt=[3, 16])
+    with pytest.raises(VerifyError, match="must have tokens from 0 to 15, got 16, -1"):
+        verify_decoding(build_decoder(), convert_signatures(build_decoder()), prompt=[3, 16, -1])
     with pytest.raises(VerifyError, match="must be of the signature prefill_3"):
         verify_decoding(build_decoder(), {key: convert(chain("ABS")) for key in KEYS})
     named: dict[tuple[str, str | None], ConvertedModel] = {
