@@ -167,6 +167,26 @@ def test_parameters_of_another_form_are_refused() -> None:
         convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 
 
+def test_decoder_of_the_largest_caches_is_chosen() -> None:
+    """A model may have a signature for each length of the caches."""
+    m = Build()
+    for length in (8, 32, 16):
+        g = m if length == 8 else m.subgraph(f"decode_{length}")
+        inputs = {
+            "tokens": g.input([1, 1], dtype="int32"),
+            "input_pos": g.input([1], dtype="int32"),
+        }
+        caches = {f"kv_cache_{kind}_0": g.input([1, length, 2, 16]) for kind in "kv"}
+        logits = g.input([1, 1, 4])
+        g.output(*caches.values(), logits)
+        key = f"decode_cache_{length}"
+        m.signature(key, {**inputs, **caches}, {**caches, "logits": logits})
+    results = convert_bundle(make_bundle(m.bytes()), "out", target="genai")
+    assert "decode_cache_32" in results
+    config = json.loads(Path("out/genai_config.json").read_text())
+    assert config["model"]["context_length"] == 32
+
+
 def test_signature_lists_outputs_of_its_graph() -> None:
     """A signature may list a tensor that is not an output of the sub-graph."""
     m = Build()

@@ -96,10 +96,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     Raises:
         BundleError: onnxruntime-genai cannot run the decoder.
     """
-    signature = next((s for s in model.signatures if s.key == _SIGNATURE), None)
-    if signature is None:
-        keys = ", ".join(s.key for s in model.signatures) or "none"
-        raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
+    signature = _choose_signature(model)
     roles = (*_TOKENS, *_POSITIONS, *_MASKS, *_PARAMETERS)
     others = [n for n in signature.inputs if n not in roles and not CACHE.fullmatch(n)]
     tokens, positions, mask, parameters = (
@@ -109,7 +106,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     logits = signature.outputs.get("logits")
     if others or tokens is None or positions is None or logits is None or not logits.rank:
         raise BundleError(
-            f"onnxruntime-genai gives a decoder tokens, positions and caches, but {_SIGNATURE}"
+            f"onnxruntime-genai gives a decoder tokens, positions and caches, but {signature.key}"
             f" reads {', '.join(signature.inputs)} and returns {', '.join(signature.outputs)}"
         )
     place = signature.subgraph
@@ -118,7 +115,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     strangers |= {*signature.outputs.values()}.difference(old.outputs)
     if strangers:
         raise BundleError(
-            f"the signature {_SIGNATURE} must list inputs and outputs of its sub-graph,"
+            f"the signature {signature.key} must list inputs and outputs of its sub-graph,"
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
     length = None if mask is None else (0, *mask.shape)[-1]
@@ -139,8 +136,18 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             rename[tensor.name] = f"{form}.{cache.layer}.{_KINDS[cache.kind]}"
             layouts[tensor.name] = cache.layout
     adapted = model._replace(graphs=graphs, signatures=signatures)
-    options = {"rename": rename, "layouts": layouts, "signature": _SIGNATURE}
-    return Decoder(name, adapted, _SIGNATURE, caches, logits, options)
+    options = {"rename": rename, "layouts": layouts, "signature": signature.key}
+    return Decoder(name, adapted, signature.key, caches, logits, options)
+
+
+def _choose_signature(model: Model) -> Signature:
+    """Return the signature `decode`, or the one with the largest caches (`decode_cache_1024`)."""
+    found = [s for s in model.signatures if s.key.startswith(_SIGNATURE)]
+    if not found:
+        keys = ", ".join(s.key for s in model.signatures) or "none"
+        raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
+    largest = max(found, key=lambda s: sum(tensor.elements for tensor in s.inputs.values()))
+    return next((s for s in found if s.key == _SIGNATURE), largest)
 
 
 def _find_caches(
