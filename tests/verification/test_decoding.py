@@ -19,6 +19,7 @@ from tflite2onnx.verification.language import decoding
 from tflite2onnx.verification.language.decoding import (
     Decoding,
     _compare_logits,
+    _list_pairs,
     _make_feeds,
     verify_decoders,
     verify_decoding,
@@ -66,6 +67,13 @@ def test_prompts_may_be_longer_than_prefill(count: int, monkeypatch: pytest.Monk
     parts = [(3, place) for place in range(0, whole, 3)]
     rest = [(1, place) for place in range(min(whole, count - 1), count)]
     assert places[1:] == 3 * [*parts, *rest[:-1]] + 3 * rest[-1:]
+
+
+def test_signatures_of_one_length_of_caches_are_compared() -> None:
+    """Signatures for several lengths of caches end with the length."""
+    keys = ["prefill_8_cache_64", "prefill_8_cache_16", "decode_cache_16", "decode_cache_64"]
+    assert [*_list_pairs([*keys, "decode_cache_4"])] == [(keys[1], keys[2]), (keys[0], keys[3])]
+    assert [*_list_pairs([*KEYS, "prefill_9"])] == [KEYS]
 
 
 def test_wrong_model_chooses_other_tokens_than_litert() -> None:

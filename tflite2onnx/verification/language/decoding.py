@@ -6,7 +6,7 @@ with the largest logits, so that a different choice does not change all later to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -102,23 +102,38 @@ def verify_decoders(
     for (model, key), item in converted.items():
         if key is not None and key.startswith((DECODE, PREFILL)):
             signatures.setdefault(model, {})[key] = item
-    return {
-        model: verify_decoding(models[model], item, prompt=prompt)
-        for model, item in signatures.items()
-        if _reads_tokens(models[model], item)
-    }
+    found = {}
+    for model, items in signatures.items():
+        for pair in _list_pairs(items):
+            if _reads_tokens(models[model], pair):
+                key = pair[1]
+                name = model if key == DECODE else f"{model} ({key})".strip()
+                chosen = {key: items[key] for key in pair}
+                found[name] = verify_decoding(models[model], chosen, prompt=prompt)
+    return found
 
 
-def _reads_tokens(model: AnySource, converted: Mapping[str, ConvertedModel]) -> bool:
+def _list_pairs(keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield signatures for a prompt and for tokens after it, of the same caches.
+
+    The signatures of a model with several lengths of caches have the length in their names, such as
+    prefill_8_cache_64 and decode_cache_64.
+    """
+    for key in keys:
+        suffix = key.removeprefix(DECODE)
+        prompts = (each for each in keys if each.startswith(PREFILL) and each.endswith(suffix))
+        first = next(prompts, None) if suffix != key else None
+        if first is not None:
+            yield first, key
+
+
+def _reads_tokens(model: AnySource, keys: tuple[str, str]) -> bool:
     """Return whether the signatures are those of a language model with caches."""
-    prefill = next((key for key in converted if key.startswith(PREFILL)), None)
     by_name = {signature.key: signature for signature in read_model(model).signatures}
-    if prefill is None or DECODE not in converted:
-        return False
     names = (*_TOKENS, *_POSITIONS, _MASK)
-    return LOGITS in by_name[DECODE].outputs and all(
+    return LOGITS in by_name[keys[1]].outputs and all(
         name in names or (_CACHE in name and name in by_name[key].outputs)
-        for key in (prefill, DECODE)
+        for key in keys
         for name in by_name[key].inputs
     )
 
@@ -134,7 +149,8 @@ def verify_decoding(
 
     Args:
         model: the TFLite model.
-        signatures: the converted signatures: "decode", and one whose name begins with "prefill".
+        signatures: the converted signatures: one whose name begins with "prefill", and one whose
+            name begins with "decode".
         steps: the number of tokens, by default 20.
         prompt: the token ids of the prompt, by default random numbers.
 
@@ -142,13 +158,13 @@ def verify_decoding(
         VerifyError: a signature is missing, has other inputs than tokens, positions, a mask and
             caches, or cannot be run; the prompt is too long, or has an invalid token.
     """
-    prefill = next((key for key in signatures if key.startswith(PREFILL)), None)
-    if prefill is None or DECODE not in signatures:
+    keys = next(_list_pairs(signatures), None)
+    if keys is None:
         raise VerifyError(
             f"a language model must have the signatures {PREFILL} and {DECODE},"
             f" got {', '.join(signatures)}"
         )
-    file, keys = embed_external_weights(model), (prefill, DECODE)
+    file = embed_external_weights(model)
     litert = _open_litert(file, keys, FASTEST_KERNELS)
     kernels = _open_litert(file, keys, PLAIN_KERNELS)
     converted = [_Onnx(signatures[key], key) for key in keys]
