@@ -13,8 +13,8 @@ import pytest
 import sentencepiece
 import tokenizers
 
-from tests.support.decoder import build_decoder
-from tests.support.litertlm import Part, compress, message, model_part, pack_litertlm
+from tests.support.decoder import TOKENIZER, build_decoder
+from tests.support.litertlm import Part, compress, message, model_part, pack_litertlm, varint
 from tests.support.project import ROOT
 from tests.support.task import METADATA, pack_task
 from tflite2onnx import convert_bundle
@@ -33,9 +33,12 @@ GEMMA = {
 LLAMA = {**GEMMA, "add_dummy_prefix": True}
 T5: dict[str, Any] = {}  # the default settings
 TURNS = ["<turn>", "</turn>"]
+# Gemma's tokenizer has pieces of spaces that are found before other pieces.
+SPACES = {**GEMMA, "user_defined_symbols": [*TURNS, "▁▁", "▁▁▁", "\n\n"]}
 # What the settings do that onnxruntime-genai does not.
 DIFFERENCES = {
     ("bpe", "GEMMA"): "",
+    ("bpe", "SPACES"): "",
     ("bpe", "LLAMA"): "adds a space behind each special token",
     ("bpe", "T5"): "does not normalize the text",
     ("unigram", "GEMMA"): "removes repeated spaces and adds a space in front of the text",
@@ -71,9 +74,8 @@ def train(kind: str, settings: str) -> bytes:
         eos_id=1,
         bos_id=2,
         unk_id=3,
-        user_defined_symbols=TURNS,
         minloglevel=2,
-        **globals()[settings],
+        **{"user_defined_symbols": TURNS, **globals()[settings]},
     )
     return made.getvalue()
 
@@ -97,7 +99,9 @@ def test_converted_tokenizers_find_the_tokens_of_sentencepiece(kind: str, settin
     theirs = sentencepiece.SentencePieceProcessor(model_proto=data)
     # A space in front of the text is added behind each special token, too.
     special = [] if theirs.encode("<turn>")[1:] else ["<turn>user\nHi  you</turn>"]
-    for line in [*list_lines(), *special]:
+    # A piece of spaces is not found if the text has the character that stands for a space.
+    lines = [line for line in list_lines() if settings != "SPACES" or "▁" not in line]
+    for line in [*lines, *special]:
         tokens = theirs.encode(line)
         assert ours.encode(line, add_special_tokens=False).ids == tokens, line
         if theirs.unk_id() not in tokens:
@@ -223,6 +227,11 @@ def test_tokenizers_that_cannot_be_converted_are_named(
     [
         (METADATA + message((7, 1)), train("bpe", "GEMMA"), "maps bytes to characters"),
         (METADATA, train("bpe", "T5"), "it does not normalize the text"),
+        (
+            METADATA,
+            train("bpe", "GEMMA") + message((2, message((3, 2), (35, 0), (40, 3)))),
+            "it has no token for characters without a piece",
+        ),
     ],
 )
 def test_differences_of_onnxruntime_genai_are_named(
@@ -231,6 +240,30 @@ def test_differences_of_onnxruntime_genai_are_named(
     with caplog.at_level(logging.WARNING):
         convert_bundle(build_task(metadata, tokenizer), "out", target="genai")
     assert reason in caplog.text
+
+
+def test_words_without_parts_are_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    text = b'{"model": {"type": "WordLevel", "vocab": {"a": 0, "b": [], "c": null}}}'
+    parts = [Part("HF_Tokenizer_Zlib", compress(text)), model_part(build_decoder())]
+    with caplog.at_level(logging.WARNING):
+        convert_bundle(pack_litertlm(parts), "out", target="genai")
+    assert "the type of the tokenizer must be BPE or Unigram, got WordLevel" in caplog.text
+    assert read_json("genai_config.json")["model"]["eos_token_id"] == []
+
+
+def test_stop_tokens_are_single_tokens_of_the_vocabulary(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Stop tokens are listed once; others than single tokens of the model are in a warning."""
+    numbers = (message((1, message((1, varint(n))))) for n in (2, 16))
+    several = message((1, message((1, varint(3) + varint(4)))))
+    texts = (message((2, text)) for text in ("</s>", "no token"))
+    metadata = message(*((2, token) for token in (*numbers, several, *texts)))
+    parts = [Part("LlmMetadataProto", metadata), Part("HF_Tokenizer_Zlib", compress(TOKENIZER))]
+    with caplog.at_level(logging.WARNING):
+        convert_bundle(pack_litertlm([*parts, model_part(build_decoder())]), "out", target="genai")
+    assert read_json("genai_config.json")["model"]["eos_token_id"] == [2]
+    assert 'not at {"ids": [16]}, {"ids": [3, 4]}, "no token"' in caplog.text
 
 
 def test_damaged_tokenizer_of_hugging_face_is_refused() -> None:

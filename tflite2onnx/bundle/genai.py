@@ -9,6 +9,7 @@ takes one token in each run, so a prompt is run token by token (`chunk_size`).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,8 @@ from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE
 from tflite2onnx.tensor import DType, Tensor
+
+_logger = logging.getLogger(__name__)
 
 TARGET: Final = "genai"
 FILE = "model.onnx"
@@ -261,10 +264,19 @@ def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:
     """Return the files beside the decoder: its configuration, and the tokenizer's."""
     tokenizer = read_tokenizer(bundle)
     metadata = bundle.description.get("metadata", {})
+    known = range(decoder.logits.shape[-1])
+    listed = metadata.get("stop_tokens", ())
+    stops = [tokenizer.find_token(token, known) for token in listed]
+    others = [token for token, number in zip(listed, stops, strict=True) if not number]
+    if others:
+        _logger.warning(
+            "onnxruntime-genai stops at tokens of the vocabulary only, not at %s",
+            ", ".join(json.dumps(next(iter(token.values()), "")) for token in others),
+        )
     tokens = {
-        "eos": [n for each in metadata.get("stop_tokens", ()) for n in tokenizer.find_token(each)],
-        "bos": tokenizer.find_token(metadata.get("start_token", {})),
-        "pad": tokenizer.find_token(metadata.get("pad_token", {})),
+        "eos": list(dict.fromkeys(number for numbers in stops for number in numbers)),
+        "bos": tokenizer.find_token(metadata.get("start_token", {}), known),
+        "pad": tokenizer.find_token(metadata.get("pad_token", {}), known),
     }
     text = json.dumps(_describe_decoder(decoder, metadata, tokens), indent=2) + "\n"
     return {CONFIG: memoryview(text.encode()), **tokenizer.list_files(metadata, tokens)}
@@ -276,13 +288,12 @@ def _describe_decoder(
     """Return the content of genai_config.json."""
     heads, length, depth = decoder.caches[0].sizes
     context = min(length, metadata.get("max_num_tokens") or length)
-    stops = tokens["eos"] or [0]
     described = {
         "type": "llama",  # onnxruntime-genai runs all decoders of this form in the same way
         "vocab_size": decoder.logits.shape[-1],
         "context_length": context,
-        "eos_token_id": stops,
-        "bos_token_id": (*tokens["bos"], *stops)[0],
+        "eos_token_id": tokens["eos"],
+        "bos_token_id": (*tokens["bos"], *tokens["eos"], 0)[0],
         "pad_token_id": (*tokens["pad"], 0)[0],
         "decoder": {
             "session_options": {},

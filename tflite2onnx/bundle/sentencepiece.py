@@ -26,6 +26,14 @@ class Piece(NamedTuple):
     score: float
     kind: int
 
+    @property
+    def content(self) -> str:
+        """The text that tokenizers of Hugging Face find; some pieces are found before others.
+
+        They are found before spaces are replaced.
+        """
+        return self.text.replace(SPACE, " ") if self.kind == _USER_DEFINED else self.text
+
 
 class Settings(NamedTuple):
     """How a model prepares text and finds pieces: fields of NormalizerSpec and TrainerSpec.
@@ -62,7 +70,7 @@ def convert_sentencepiece(data: bytes) -> tuple[dict[str, Any], str]:
     tokens = [
         {
             "id": number,
-            "content": piece.text,
+            "content": piece.content,
             "single_word": False,
             "lstrip": False,
             "rstrip": False,
@@ -97,6 +105,8 @@ def _find_difference(pieces: Sequence[Piece], settings: Settings) -> str:
         return "has no tokens for bytes" if settings.byte_fallback else ""
     if settings.precompiled_charsmap or settings.remove_extra_whitespaces:
         return "does not normalize the text"
+    if not settings.byte_fallback:
+        return "has no token for characters without a piece"
     splits = settings.add_dummy_prefix and any(piece.kind == _USER_DEFINED for piece in pieces)
     return "adds a space behind each special token" if splits else ""
 
@@ -146,7 +156,7 @@ def _describe_model(pieces: Sequence[Piece], settings: Settings) -> dict[str, An
     """Return the pieces, and how they are found in a text."""
     fallback = bool(settings.byte_fallback)
     if settings.model_type == _UNIGRAM:
-        vocabulary = [[piece.text, piece.score] for piece in pieces]
+        vocabulary = [[piece.content, piece.score] for piece in pieces]
         unknown = settings.unk_id
         return {
             "type": "Unigram", "unk_id": unknown, "vocab": vocabulary, "byte_fallback": fallback,
@@ -159,7 +169,7 @@ def _describe_model(pieces: Sequence[Piece], settings: Settings) -> dict[str, An
         "end_of_word_suffix": None,
         "fuse_unk": True,
         "byte_fallback": fallback,
-        "vocab": {piece.text: number for number, piece in enumerate(pieces)},
+        "vocab": {piece.content: number for number, piece in enumerate(pieces)},
         "merges": _list_merges(pieces),
     }
 
@@ -170,7 +180,7 @@ def _list_merges(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
     SentencePiece joins two neighbours if a normal piece has the text of both; pieces of a higher
     score are joined first.
     """
-    numbers = {piece.text: number for number, piece in enumerate(pieces)}
+    numbers = {p.text: i for i, p in enumerate(pieces) if p.kind != _USER_DEFINED}
     merges = []
     for text, score, kind in pieces:
         for i in range(1, len(text) if kind == _NORMAL else 0):

@@ -26,6 +26,7 @@ _UNIGRAM, _BPE_OF_PIECES, _BPE_OF_BYTES = (
     "GemmaTokenizer",
     "PreTrainedTokenizerFast",
 )
+_READ = ("BPE", "Unigram")
 
 # For each message of a chat: the condition, the role, and the role's template in the metadata.
 _TURNS = (("if", "system", "system"), ("elif", "user", "user"), ("elif", "assistant", "model"))
@@ -41,13 +42,16 @@ class Tokenizer(NamedTuple):
     vocabulary: Mapping[str, int] = {}
     converted: str = ""
 
-    def find_token(self, token: Mapping[str, Any]) -> list[int]:
-        """Return the number of a token that is given as a number, or as a text."""
+    def find_token(self, token: Mapping[str, Any], known: range) -> list[int]:
+        """Return the number of a token that is given as a number, or as a text.
+
+        `known` are the numbers of the model's tokens.
+        """
         numbers = token.get("token_ids", {}).get("ids", [])
-        if len(numbers) == 1:
-            return [numbers[0]]
-        number = self.vocabulary.get(token.get("token_str", ""))
-        return [] if number is None else [number]
+        number = (
+            numbers[0] if len(numbers) == 1 else self.vocabulary.get(token.get("token_str", ""))
+        )
+        return [number] if number is not None and number in known else []
 
     def list_files(
         self, metadata: Mapping[str, Any], tokens: Mapping[str, Sequence[int]]
@@ -119,7 +123,14 @@ def _describe_tokenizer(content: Mapping[str, Any]) -> Tokenizer:
         words = {word: number for number, (word, _) in enumerate(words)}
         kind = _UNIGRAM
     added = {token["content"]: token["id"] for token in content.get("added_tokens", ())}
-    return Tokenizer(kind or _BPE_OF_BYTES, {**words, **added})
+    named = content.get("model", {}).get("type", _READ[0])
+    if named not in _READ:
+        _logger.warning(
+            "onnxruntime-genai cannot read %s: the type of the tokenizer must be %s, got %s",
+            TOKENIZER, " or ".join(_READ), named,
+        )  # fmt: skip
+    numbers = {t: number for t, number in {**words, **added}.items() if isinstance(number, int)}
+    return Tokenizer(kind or _BPE_OF_BYTES, numbers)
 
 
 def _make_chat_template(metadata: Mapping[str, Any], start: str) -> str:
