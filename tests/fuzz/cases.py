@@ -58,6 +58,8 @@ def make_case(campaign: str, number: int) -> FuzzCase:
     set_name, seed = choose_seed(f"seed {campaign} {number // _CASES_PER_SEED}", only)
     generator = random.Random(f"{campaign} {number}")
     options = generator.choice(_OPTIONS) if generator.random() < 0.5 else {}
+    if set_name == "containers" and generator.random() < 0.5:
+        options = {"target": "genai"}
     change = mutate_bytes
     if generator.random() < 0.95:
         change = _CHANGES.get(set_name, mutate if seed.data[4:8] == b"TFL3" else mutate_bytes)

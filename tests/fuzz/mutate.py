@@ -5,8 +5,10 @@ The same model and seed give the same damage.
 
 from __future__ import annotations
 
+import io
 import random
 import struct
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from tests.fuzz.numbers import FLOATS, INTEGERS
 from tests.fuzz.structure import CHANGES
 from tests.support import pack
 from tests.support.litertlm import BLOCK
+from tests.support.task import pack_files
+from tflite2onnx.reader.containers.litertlm import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,10 +50,12 @@ def mutate_container(data: bytes, seed: int) -> bytes:
     """Return a `.litertlm` file with changes to its header, a section, or any bytes.
 
     A file with seed 0 has no changes. Most bytes of a file are padding, so that changes anywhere
-    would rarely change what is read.
+    would rarely change what is read. An archive has changes to one of its files.
     """
     if not seed:
         return data
+    if not data.startswith(MAGIC):
+        return _mutate_archive(data, seed)
     generator = random.Random(seed)
     (end,) = struct.unpack_from("<Q", data, 24)
     section = generator.randrange(BLOCK, len(data), BLOCK)
@@ -57,6 +63,14 @@ def mutate_container(data: bytes, seed: int) -> bytes:
         (range(end), range(end), range(section, min(section + 1024, len(data))), range(len(data)))
     )
     return _mutate_bytes(data, generator, generator.choice((1, 1, 1, 2, 3)), places)
+
+
+def _mutate_archive(data: bytes, seed: int) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    name = sorted(files)[seed % len(files)]
+    change = mutate if files[name][4:8] == b"TFL3" else mutate_bytes
+    return pack_files({**files, name: change(files[name], seed)})
 
 
 def _mutate_bytes(

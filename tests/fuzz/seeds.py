@@ -20,12 +20,13 @@ import numpy as np
 from tests.conformance.rows import ROWS
 from tests.conformance.table import Bound, Case
 from tests.fuzz.models import MODELS
+from tests.fuzz.mutate import mutate_bytes
 from tests.fuzz.patterns import PATTERNS
 from tests.golden.records import ASSETS
-from tests.support.decoder import build_decoder, build_language_model
-from tests.support.litertlm import build_external, model_part
+from tests.support.decoder import METADATA, TOKENIZER, build_decoder
+from tests.support.litertlm import Part, build_external, compress, model_part, pack_litertlm
 from tests.support.runtimes import Array
-from tests.support.task import pack_task
+from tests.support.task import METADATA as PARAMETERS, PIECES, pack_task
 
 # Larger files take seconds each, and have no features that smaller files lack.
 _LARGEST_FILE = 1 << 22
@@ -139,17 +140,29 @@ def _choose_bundle(generator: random.Random) -> Seed:
 
 
 def _choose_container(generator: random.Random) -> Seed:
-    """Return a `.litertlm` file of models, external weights, a tokenizer and metadata."""
+    """Return a language model, as a `.litertlm` file or a `.task`.
+
+    A `.litertlm` file also has other models and external weights. Half of the tokenizers of Hugging
+    Face are damaged here, because they are compressed in the file.
+    """
+    mask = generator.choice(("", "bool", "float32"))
+    decoder = build_decoder(mask=mask, tokens_first=not mask)
+    if generator.random() < 0.25:
+        return Seed("task", pack_task(decoder, metadata=generator.choice((METADATA, PARAMETERS))))
     parts = [
         model_part(_choose_case(generator).data, generator.choice(_ROLES))
-        for _ in range(generator.randrange(1, 3))
+        for _ in range(generator.randrange(3))
     ]
     if generator.random() < 0.5:
         model, weights = build_external("weights", np.ones(3, np.float32))
         role = generator.choice(_ROLES)
         parts += [model_part(model, role), model_part(weights, role, "TFLiteWeights")]
-    decoder = build_decoder(mask=generator.choice(("", "bool", "float32")))
-    return Seed("container", build_language_model(decoder, *parts))
+    tokenizer = Part("SP_Tokenizer", PIECES)
+    if generator.random() < 0.5:
+        damage = generator.getrandbits(32) * generator.randrange(2)
+        tokenizer = Part("HF_Tokenizer_Zlib", compress(mutate_bytes(TOKENIZER, damage)))
+    shared = [Part("LlmMetadataProto", METADATA), tokenizer, *parts]
+    return Seed("container", pack_litertlm([model_part(decoder), *shared]))
 
 
 SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {

@@ -34,6 +34,17 @@ TOKENIZER = json.dumps(
     }
 ).encode()
 
+METADATA = message(
+    (1, message((2, "<s>"))),
+    (2, message((1, message((1, varint(15)))))),
+    (2, message((2, "</s>"))),
+    (2, message((2, "unknown"))),
+    (4, message((1, 2), (2, 5), (3, 0.5), (4, 0.75))),
+    (5, 6),
+    (7, "{{ messages }}"),
+    (13, message((2, "<pad>"))),
+)
+
 
 def build_decoder(
     *,
@@ -187,17 +198,7 @@ def _build_signature(
 
 def build_language_model(data: bytes, *others: Part) -> bytes:
     """Return a decoder with a tokenizer and metadata as a `.litertlm` file."""
-    metadata = message(
-        (1, message((2, "<s>"))),
-        (2, message((1, message((1, varint(15)))))),
-        (2, message((2, "</s>"))),
-        (2, message((2, "unknown"))),
-        (4, message((1, 2), (2, 5), (3, 0.5), (4, 0.75))),
-        (5, 6),
-        (7, "{{ messages }}"),
-        (13, message((2, "<pad>"))),
-    )
-    parts = [Part("LlmMetadataProto", metadata), Part("HF_Tokenizer_Zlib", compress(TOKENIZER))]
+    parts = [Part("LlmMetadataProto", METADATA), Part("HF_Tokenizer_Zlib", compress(TOKENIZER))]
     return pack_litertlm([*parts, *others, model_part(data)])
 
 

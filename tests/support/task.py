@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import zipfile
+from typing import TYPE_CHECKING
 
 from tests.support.litertlm import message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # LlmParameters: a start token, stop tokens, and the texts around a message.
 METADATA = message(
@@ -29,11 +33,13 @@ PIECES = b"".join(
 
 def pack_task(model: bytes, tokenizer: bytes = PIECES, metadata: bytes = METADATA) -> bytes:
     """Return a `.task` file of a decoder, a SentencePiece model and metadata."""
-    files = {
-        "TF_LITE_PREFILL_DECODE": model,
-        "TOKENIZER_MODEL": tokenizer,
-        "METADATA": metadata,
-    }
+    return pack_files(
+        {"TF_LITE_PREFILL_DECODE": model, "TOKENIZER_MODEL": tokenizer, "METADATA": metadata}
+    )
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Return files as an archive, without compression."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, data in files.items():
