@@ -141,6 +141,18 @@ def test_verification_compares_each_signature_at_its_length() -> None:
     assert not report.ok
 
 
+def test_verification_of_joined_signatures_converts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No options give the nodes of joined signatures, so that none are tried."""
+    data = build_decoder(prefills=PREFILLS)
+    model = convert_bundle(make_bundle(data), "out", lengths="joined")["prefill"].model
+    monkeypatch.setattr("tflite2onnx.verification.onnx_model.convert", lambda *_, **__: 1 / 0)
+    report = verify(data, model)
+    assert report.ok
+    assert not report.tensors
+
+
 def test_inputs_have_the_name_of_no_single_signature() -> None:
     """Inputs and outputs have the name of no single signature."""
     data = build_decoder(prefills=PREFILLS)

@@ -48,7 +48,8 @@ class OpenedModel(NamedTuple):
     `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
     outputs are float16 too. `io_type` are the types of inputs and outputs that the user has chosen.
     `quantization` is "symmetric" if scales differ from those of the file. `batch` is the size of a
-    batch of independent samples, or its name.
+    batch of independent samples, or its name. `joined` is whether the graph is that of several
+    signatures.
     """
 
     inputs: Sequence[Endpoint]
@@ -61,6 +62,7 @@ class OpenedModel(NamedTuple):
     io_type: IoType | Mapping[str, IoType] = MappingProxyType({})
     quantization: str | Mapping[str, str] = MappingProxyType({})
     batch: int | str | None = None
+    joined: bool = False
 
     @property
     def samples(self) -> int:
@@ -174,14 +176,14 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
     An ONNX file does not contain the mapping from values to tensors and axis orders. A second
     conversion gives the mapping, if the same nodes compute values of the same names and element
     types. Attributes and weights may differ: verification looks for these differences. If no second
-    conversion matches, no tensors are returned.
+    conversion matches, no tensors are returned. None can match the graph of joined signatures.
     """
     converted = find_network(converted)
     if isinstance(converted, Result):
         return converted.skeleton
     with as_verify_error("ONNX Runtime"):
         proto = _load_model(converted)
-    for result in _try_conversions(model, proto, ends):
+    for result in () if ends.joined else _try_conversions(model, proto, ends):
         other = result.skeleton.proto
         if (
             _list_nodes(other) == _list_nodes(proto)
