@@ -10,6 +10,7 @@ from tflite2onnx.utils.console import align_rows, count, print_error
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.language.decoding import Decoding
+from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # the largest number of tensors that are listed
@@ -63,8 +64,10 @@ def list_outputs(report: Report) -> list[str]:
     ]
     worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
     samples = count(report.samples, "sample")
+    is_plain = report.kernels == PLAIN_KERNELS
+    kernels = "plain kernels, no delegate" if is_plain else "default delegate"
     return [
-        f"LiteRT (plain kernels, no delegate) and ONNX Runtime on {samples}{worst}:",
+        f"LiteRT ({kernels}) and ONNX Runtime on {samples}{worst}:",
         *align_rows(rows),
         *bounds,
         *_describe_sizes(report),
@@ -84,9 +87,12 @@ def list_tensors(report: Report) -> list[str]:
     """Return the findings for the tensors between the operators, and the latency if measured."""
     lines = _describe_tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
-        lines.append(
-            "only the outputs are compared, because the inner tensors of the ONNX model are unknown"
+        reason = (
+            "the inner tensors of the ONNX model are unknown"
+            if report.kernels == PLAIN_KERNELS
+            else "LiteRT's delegate does not keep inner tensors"
         )
+        lines.append(f"only the outputs are compared, because {reason}")
     if report.closed:
         codes = ", ".join(f"{number} {code}" for code, number in Counter(report.closed).items())
         lines.append(f"tensors inside sub-graphs are not compared, only the results of {codes}")

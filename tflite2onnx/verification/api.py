@@ -47,6 +47,8 @@ from tflite2onnx.verification.onnx_model import (
 from tflite2onnx.verification.results import Report, SizeComparison
 from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
 from tflite2onnx.verification.runtimes import (
+    FASTEST_KERNELS,
+    MISSING_KERNEL,
     PLAIN_KERNELS,
     BatchInterpreter,
     LiteRTError,
@@ -147,7 +149,7 @@ def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
                 replace(end, tflite_shape=tensor.shape)
                 for end, tensor in zip(ends.inputs, tensors, strict=True)
             ]
-            parts.append(ends._replace(signatures={key: names}, inputs=inputs))
+            parts.append(ends._replace(signatures={key: names}, inputs=inputs, joined=True))
     return parts if len(parts) > 1 else [ends]
 
 
@@ -204,13 +206,21 @@ class _ModelPair:
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
         self._converted, self._ends = converted, ends
+        self._kernels = PLAIN_KERNELS
         # This interpreter describes the inputs and outputs. It never runs.
-        self._interpreter = self._open()
+        try:
+            self._interpreter = self._open()
+        except LiteRTError as error:
+            if MISSING_KERNEL not in str(error):
+                raise
+            self._kernels = FASTEST_KERNELS
+            self._interpreter = self._open()
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
 
-    def _open(self, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
+    def _open(self, kernels: str = "", *, inner: bool = False) -> Any:
         """Return a LiteRT interpreter, for the batch if the model is converted for a batch."""
+        kernels, inner = kernels or self._kernels, inner and self._kernels == PLAIN_KERNELS
         if self._ends.batch is None:
             return open_interpreter(self._model, kernels, inner=inner)
         ends = self._ends.inputs, self._ends.outputs
@@ -331,6 +341,7 @@ class _ModelPair:
             tuple(op.code for op in graph.ops if runs_graphs(op)),
             tuple(tensor.name for tensor in graph.outputs),
             storage=storage,
+            kernels=self._kernels,
         )
 
     def is_right_unoptimized(self, arrays: Samples, report: Report) -> bool:
@@ -377,6 +388,8 @@ class _ModelPair:
 
     @cached_property
     def _places(self) -> list[Place]:
+        if self._kernels != PLAIN_KERNELS:  # The delegate keeps no tensors between its operators.
+            return []
         places, batch = match_places(self._graph, self._skeleton), self._ends.batch
         if batch is None:
             return places

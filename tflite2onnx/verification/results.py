@@ -12,6 +12,7 @@ from typing import Any
 from tflite2onnx.utils.processor import list_instructions
 from tflite2onnx.verification.inner_tensors import TensorComparison
 from tflite2onnx.verification.latency import Latency
+from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 from tflite2onnx.verification.tolerance import Difference
 
 _KERNELS = (
@@ -75,7 +76,8 @@ class Report:
     them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
     random numbers. `latency` is the time of an inference; the command line measures it.
     `other_sizes` are the comparisons at sizes of dynamic axes that differ from those of the file;
-    None if the model has no dynamic axes or its inputs are given.
+    None if the model has no dynamic axes or its inputs are given. `kernels` are the kernels of
+    LiteRT that ran.
     """
 
     outputs: tuple[Difference, ...]
@@ -91,6 +93,7 @@ class Report:
     sample_names: tuple[str, ...] = ()
     latency: Latency | None = None
     other_sizes: tuple[SizeComparison, ...] | None = None
+    kernels: str = PLAIN_KERNELS
 
     @property
     def ok(self) -> bool:
