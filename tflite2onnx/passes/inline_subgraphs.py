@@ -25,6 +25,7 @@ from typing import NamedTuple
 from tflite2onnx.errors import OperatorError, as_unsupported
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op.control_flow.lowered import CALLS
+from tflite2onnx.passes.patterns.attention.repair_attention import ATTENTION, repair_attention
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
@@ -204,6 +205,8 @@ class _Inliner:
         because the kernels release their memory.
         """
         callee = self._find_callee(index, inputs, outputs, place)
+        if op.options.get("name") == ATTENTION:
+            callee = repair_attention(callee)
         rw = Rewriter(op)
         known: dict[Tensor, Tensor] = {}
         for outer, inner in zip(inputs, callee.inputs, strict=True):

@@ -22,6 +22,7 @@ from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
+from tflite2onnx.passes.patterns.attention.repair_attention import has_wrong_attention
 from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
@@ -197,7 +198,8 @@ class _ModelPair:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
         # LiteRT may be unable to allocate tensors of the sizes in the file.
-        declared_shapes = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
+        source = read_model(self._model)
+        declared_shapes = [tensor.shape for tensor in source.graphs[0].inputs]
         shapes = [end.tflite_shape for end in ends.inputs]
         if ends.batch is not None:
             shapes = list_sample_shapes(ends.inputs, [*map(len, declared_shapes)])
@@ -206,7 +208,9 @@ class _ModelPair:
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
         self._converted, self._ends = converted, ends
-        self._kernels = PLAIN_KERNELS
+        # The default delegate alone computes attention as it is meant (`repair_attention`).
+        is_wrong = has_wrong_attention(source)
+        self._kernels = FASTEST_KERNELS if is_wrong else PLAIN_KERNELS
         # This interpreter describes the inputs and outputs. It never runs.
         try:
             self._interpreter = self._open()
