@@ -25,7 +25,12 @@ BEFORE = """
     y: float32[2,1,5] = BATCH_MATMUL(rows, matrices)
     return y
 """
-AFTER = BEFORE.replace("RESHAPE(scaled, [1, 1, 4, 5])", "TRANSPOSE(scaled, [0, 2, 3, 1])")
+AFTER = BEFORE.replace(
+    """scaled: float32[1,5,1,4] = MUL(k, 0.5)
+    turned: float32[1,1,4,5] = RESHAPE(scaled, [1, 1, 4, 5])""",
+    """moved: float32[1,1,4,5] = TRANSPOSE(k, [0, 2, 3, 1])
+    turned: float32[1,1,4,5] = MUL(moved, 0.5)""",
+)
 
 
 def test_keys_are_transposed() -> None:

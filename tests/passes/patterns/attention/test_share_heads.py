@@ -69,6 +69,29 @@ def test_only_products_run_over_the_cache() -> None:
     assert not {"Expand", "Transpose"} & nodes.keys()
 
 
+def test_keys_may_be_scaled_before_they_are_repeated() -> None:
+    assert_rewritten(
+        share_heads,
+        """
+        inputs q: float32[6,1,4], k: float32[1,1,4,9]
+        scaled: float32[1,1,4,9] = MUL(k, 0.25)
+        repeated: float32[1,6,4,9] = BROADCAST_TO(scaled, [1, 6, 4, 9])
+        keys: float32[6,4,9] = RESHAPE(repeated, [6, 4, 9])
+        y: float32[6,1,9] = BATCH_MATMUL(q, keys, adj_x=False, adj_y=False)
+        return y
+        """,
+        """
+        inputs q: float32[6,1,4], k: float32[1,1,4,9]
+        less: float32[6,1,4] = MUL(q, 0.25)
+        queries: float32[1,6,4] = RESHAPE(less)
+        heads: float32[1,4,9] = RESHAPE(k)
+        product: float32[1,6,9] = BATCH_MATMUL(queries, heads, adj_x=False, adj_y=False)
+        y: float32[6,1,9] = RESHAPE(product)
+        return y
+        """,
+    )
+
+
 def test_reshape_may_move_heads_but_not_last_axis() -> None:
     """The RESHAPE of a cache may move its heads; the TRANSPOSE behind it moves its last axis."""
     graph = share_heads(parse_graph(STEP))

@@ -6,8 +6,8 @@ delegate is not affected, because it runs the composite itself, and not its sub-
 are those of the PyTorch model.
 
 1. A RESHAPE of the keys to [1, 1, depth, tokens], whose result is the second matrix of a
-   BATCH_MATMUL, becomes a TRANSPOSE. Between them may be products with constants, BROADCAST_TO and
-   RESHAPE.
+   BATCH_MATMUL, becomes a TRANSPOSE. Between them may be products by a number, BROADCAST_TO and
+   RESHAPE. A product by a number before the RESHAPE follows the TRANSPOSE.
 2. Any other sub-graph is not changed.
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.graph import NO_OP, Graph, Model, Op
+from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.tensor import Tensor
 
 ATTENTION = "odml.scaled_dot_product_attention"
@@ -29,24 +29,25 @@ def repair_attention(graph: Graph) -> Graph:
     keys = graph.inputs[_KEYS] if len(graph.inputs) > _KEYS else None
     if keys is None or not _has_one_head(keys):
         return graph
+    scaled = next((op for op in graph.ops if keys in op.inputs and _scales(op)), NO_OP)
+    sources = (keys, *scaled.outputs)
     _, tokens, _, depth = keys.shape
-    reshaped: Op | None = None
-    values = {keys}
     for op in graph.ops:
-        x = op.inputs[0] if op.inputs else None
-        if op.is_builtin("BATCH_MATMUL") and op.inputs[1] in values:
-            is_swapped = bool(op.options.get("adj_y", False))
-            return graph if reshaped is None or is_swapped else _transpose(graph, reshaped)
-        if x not in values:
-            continue
-        if op.is_builtin("RESHAPE") and reshaped is None:
-            if op.outputs[0].shape != (1, 1, depth, tokens):
-                return graph
-            reshaped = op
-        elif not op.is_builtin("RESHAPE", "BROADCAST_TO") and not _multiplies_by_constant(op):
-            return graph
-        values.add(op.outputs[0])
+        is_moved = op.is_builtin("RESHAPE") and op.outputs[0].shape == (1, 1, depth, tokens)
+        if is_moved and op.inputs[0] in sources and _are_right_matrices(op.outputs[0], graph):
+            return _transpose(graph, op, scaled if op.inputs[0] is not keys else NO_OP)
     return graph
+
+
+def _are_right_matrices(tensor: Tensor, graph: Graph) -> bool:
+    """Return whether a BATCH_MATMUL multiplies by the rows of a tensor, which may be repeated."""
+    values = {tensor}
+    for op in graph.ops:
+        if op.is_builtin("BATCH_MATMUL") and op.inputs[1] in values:
+            return not op.options.get("adj_y", False)
+        if (op.is_builtin("RESHAPE", "BROADCAST_TO") or _scales(op)) and op.inputs[0] in values:
+            values.add(op.outputs[0])
+    return False
 
 
 def has_wrong_attention(model: Model) -> bool:
@@ -65,13 +66,17 @@ def _has_one_head(keys: Tensor) -> bool:
     return keys.rank == len(_TRANSPOSED) and keys.shape[0] == keys.shape[2] == 1
 
 
-def _multiplies_by_constant(op: Op) -> bool:
-    return op.is_builtin("MUL") and op.operand(1).is_constant
+def _scales(op: Op) -> bool:
+    return op.is_builtin("MUL") and op.operand(1).is_constant and op.operand(1).elements == 1
 
 
-def _transpose(graph: Graph, reshape: Op) -> Graph:
-    rw = Rewriter(reshape)
-    order = make_int32(f"{reshape.outputs[0].name}/order", _TRANSPOSED)
-    rw.op("TRANSPOSE", reshape.operand(0), order, output=reshape.outputs[0])
+def _transpose(graph: Graph, reshape: Op, scaled: Op) -> Graph:
+    """Return the graph with a TRANSPOSE of the keys; the product by a number follows it."""
+    rw, y = Rewriter(reshape), reshape.outputs[0]
+    order = make_int32(f"{y.name}/order", _TRANSPOSED)
+    keys = make_like(y, "keys") if scaled is not NO_OP else y
+    rw.op("TRANSPOSE", graph.inputs[_KEYS], order, output=keys)
+    if keys is not y:
+        rw.op("MUL", keys, scaled.operand(1), output=y)
     ops = (each for op in graph.ops for each in (rw.ops if op is reshape else [op]))
-    return replace(graph, ops=tuple(ops))
+    return replace(graph, ops=tuple(ops), tensors=(*graph.tensors, keys))

@@ -13,7 +13,7 @@ A BATCH_MATMUL is replaced if
 
 1. its second operand is a BROADCAST_TO that repeats each matrix some times in succession. RESHAPE
    may join and split the axes before the matrices, TRANSPOSE may swap the last two axes, and MUL
-   and DIV may scale by a number;
+   and DIV may scale by a number, also before the BROADCAST_TO;
 2. both operands have as many matrices, and the first operand is not transposed;
 3. all tensors are float32 and have fixed sizes.
 
@@ -31,6 +31,7 @@ from tflite2onnx.passes.operands import are_fixed_floats, squeeze_order, squeeze
 from tflite2onnx.passes.patterns.attention.fuse_attention import (
     Matrices,
     count_shares,
+    scale_matrices,
     trace_matrices,
 )
 from tflite2onnx.passes.patterns.matching import Match
@@ -45,7 +46,8 @@ def _multiply_once(found: Match) -> list[Op]:
     op, x, y, output = found.last, found.x, found.tensors["y"], found.output
     matrices = trace_matrices(Matrices(y, op.options.adj_y), found.graph)
     repeat = found.graph.producers.find(matrices.tensor)
-    heads = repeat.operand(0)
+    heads, _, factor = scale_matrices(Matrices(repeat.operand(0)), found.graph)
+    factor *= matrices.factor
     if not repeat.is_builtin("BROADCAST_TO") or op.options.adj_x:
         return []
     count = count_shares(heads.shape, matrices.tensor.shape)
@@ -55,8 +57,8 @@ def _multiply_once(found: Match) -> list[Op]:
         return []
     groups, (rows, depth) = prod(heads.shape[:-_MATRIX]), x.shape[-_MATRIX:]
     rw = Rewriter(op)
-    if matrices.factor != 1:
-        x = rw.op("MUL", x, matrices.factor, like=x, name="scaled")
+    if factor != 1:
+        x = rw.op("MUL", x, factor, like=x, name="scaled")
     queries = rw.reshape(x, (groups, count * rows, depth), like=output, name="queries")
     product = rw.op(
         "BATCH_MATMUL",
