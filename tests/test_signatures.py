@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import Build, Subgraph, run_onnx, run_signature
+from tests.support import Build, Subgraph, check, run_onnx, run_signature
 from tests.support.runtimes import runners, session
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert, verify
@@ -249,3 +249,18 @@ def test_command_line_lists_signatures_left_out(
     assert complaint in err
     assert err.count("\n") == bool(complaint)
     assert onnx.load(out).graph.input[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "order"), [("kv_cache_v_0", (0, 1, 2, 3)), ("image", (0, 3, 1, 2))]
+)
+def test_caches_keep_layout_of_file(name: str, order: tuple[int, ...]) -> None:
+    """Signatures pass caches to each other, so a cache has one layout in all of them."""
+    m = Build()
+    x, filters = m.input((1, 4, 5, 3)), m.constant(np.ones((3, 1, 1, 3), np.float32))
+    operands = [x, filters, m.constant(np.ones(3, np.float32))]
+    (y,) = m.op("CONV_2D", operands, [(1, 4, 5, 3)], stride_h=1, stride_w=1)
+    m.output(y)
+    m.signature("decode", {name: x}, {name: y})
+    result = check(m.bytes())
+    assert [end.order for end in (*result.inputs, *result.outputs)] == [order, order]

@@ -73,9 +73,9 @@ from tflite2onnx.reader.metadata import describe_face_detector, describe_model, 
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, make_result
 from tflite2onnx.signatures import (
+    choose_cache_layouts,
     find_signature,
     list_signature_io,
-    move_heads_first,
     name_tensors,
     rename_as_requested,
     rename_endpoints,
@@ -204,8 +204,7 @@ def _open_model(
         raise OptionError("lengths must be auto or each for one signature, got joined")
     index, signature = find_signature(model, options.signature)
     options = name_tensors(options, model, index)
-    if options.caches == "shared":
-        options = move_heads_first(options, signature)
+    options = choose_cache_layouts(options, signature)
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = inline_subgraphs(model, index)

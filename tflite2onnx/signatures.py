@@ -12,6 +12,7 @@ from tflite2onnx.builder.builder import Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import ABSENT, Graph, Model, Signature
+from tflite2onnx.layout import axis_names
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
@@ -22,6 +23,7 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # the cache of the keys or of the values of a layer
+_ANY_CACHE = re.compile(r"kv_cache_[a-z]+_\d+")  # c and r are states of other layers
 _CACHE_AXES = 4
 # The order of caches that have no mask, [batch, tokens, heads, depth]
 # (litert_torch/generative/layers/kv_cache.py).
@@ -85,6 +87,29 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
         inputs=options.inputs and [inputs.get(name, name) for name in options.inputs],
         outputs=options.outputs and [ends.get(name, name) for name in options.outputs],
     )
+
+
+def choose_cache_layouts(
+    options: ConversionOptions, signature: Signature | None
+) -> ConversionOptions:
+    """Return the options with layouts of caches; layouts that the user gives are kept.
+
+    A program gives the caches that one signature returns to another, so all signatures must have
+    the same layouts: those of the file, or of `move_heads_first`.
+    """
+    if options.caches == "shared":
+        options = move_heads_first(options, signature)
+    if options.io_layout != "auto" or options.inputs is not None or signature is None:
+        return options
+    layouts: dict[str, Sequence[str]] = {}
+    for name, cache in signature.inputs.items():
+        after = signature.outputs.get(name, ABSENT)
+        if _ANY_CACHE.fullmatch(name) and after.shape == cache.shape:
+            axes = "".join(axis_names(cache.rank))
+            layouts |= dict.fromkeys((cache.name, after.name), (axes, axes))
+    if not layouts or layouts.keys() & options.layouts.keys():
+        return options
+    return replace(options, layouts={**layouts, **options.layouts})
 
 
 def move_heads_first(options: ConversionOptions, signature: Signature | None) -> ConversionOptions:
