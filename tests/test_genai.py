@@ -248,7 +248,7 @@ def executor(axis: int) -> Part:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (build_language_model(build_decoder(extra=True)), "decode reads .*extra"),
+        (build_language_model(build_decoder(extra="extra")), "decode reads .*extra"),
         (pack_litertlm([model_part(chain("ABS"))]), "needs the signature decode, got none"),
         (pack_litertlm([model_part(chain("ABS"), "aux")]), r"\(prefill_decode\), got aux"),
         (archive({"a": chain("ABS")}), r"\(prefill_decode\), got a"),

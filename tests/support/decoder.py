@@ -50,7 +50,7 @@ def build_decoder(
     *,
     mask: str = "float32",
     tokens_first: bool = False,
-    extra: bool = False,
+    extra: str = "",
     seed: int = 1,
     depth: int = DEPTH,
     normalized: bool = False,
@@ -62,8 +62,8 @@ def build_decoder(
     `mask` is the type of the mask, "" for none. With "replaced" it is bool and scores are replaced,
     and further parameters have the place in the caches. `tokens_first` chooses caches [batch,
     tokens, heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads,
-    depth, tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of
-    a head. The rows before the last product may be `normalized`, and scores may have a cap.
+    depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know. `depth` is
+    that of a head. The rows before the last product may be `normalized`, and scores may have a cap.
     `prefills` are numbers of tokens.
     """
     m = Build()
@@ -186,7 +186,7 @@ def _build_signature(
     mixed = s.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, depth])
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"]:
-        mixed = s.op("ADD", [mixed, s.input("extra", [1])], [count, width])
+        mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)
     if count == 1:

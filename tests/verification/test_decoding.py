@@ -96,7 +96,7 @@ def test_another_token_is_right_if_logits_of_litert_tie() -> None:
 
 
 def test_models_without_language_model_signatures_are_refused() -> None:
-    data = build_decoder(extra=True)
+    data = build_decoder(extra="extra")
     with pytest.raises(VerifyError, match="the input extra of a language model is not known"):
         verify_decoding(data, convert_signatures(data))
     with pytest.raises(VerifyError, match="must have the signatures prefill and decode, got none"):
@@ -110,6 +110,17 @@ def test_models_without_language_model_signatures_are_refused() -> None:
     }
     assert verify_decoders({"": data}, named) == {}
     assert verify_decoders({"": data}, {("", "decode"): convert(data)}) == {}
+
+
+def test_models_for_gpus_read_the_range_of_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tflite2onnx.verification.language.decoding.STEPS", STEPS)
+    data = build_decoder(extra="param_tensor", prefills=(3, 5))
+    named: dict[tuple[str, str | None], ConvertedModel] = {
+        ("", key): convert(data, signature=key) for key in (*KEYS, "prefill_5")
+    }
+    (found,) = verify_decoders({"": data}, named).values()
+    assert found.ok
+    assert found.equal == STEPS
 
 
 def test_verify_command_compares_tokens(

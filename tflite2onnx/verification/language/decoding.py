@@ -35,6 +35,8 @@ STEPS = 20
 LOGITS = "logits"
 _TOKENS, _POSITIONS, _MASK = ("tokens", "token_ids"), ("input_pos", "positions"), "mask"
 _CACHE = "cache"
+# The input of models for GPUs that has the first token, and the numbers of tokens behind the last.
+_RANGE = "param_tensor"
 _MOST_PROMPT = 7  # the largest number of tokens of a prompt
 _HIDDEN = -1e9  # The score of a token that is hidden from another token.
 # The runtimes add numbers in different sequences, while LiteRT's own kernels may agree exactly.
@@ -107,12 +109,11 @@ def verify_decoders(
             signatures.setdefault(model, {})[key] = item
     found = {}
     for model, items in signatures.items():
-        for pair in _list_pairs(items):
-            if _reads_tokens(models[model], pair):
-                key = pair[1]
-                name = model if key == DECODE else f"{model} ({key})".strip()
-                chosen = {key: items[key] for key in pair}
-                found[name] = verify_decoding(models[model], chosen, prompt=prompt)
+        for pair in _list_pairs(_choose_signatures(models[model], items)):
+            key = pair[1]
+            name = model if key == DECODE else f"{model} ({key})".strip()
+            chosen = {key: items[key] for key in pair}
+            found[name] = verify_decoding(models[model], chosen, prompt=prompt)
     return found
 
 
@@ -130,15 +131,19 @@ def _list_pairs(keys: Collection[str]) -> Iterator[tuple[str, str]]:
             yield first, key
 
 
-def _reads_tokens(model: AnySource, keys: tuple[str, str]) -> bool:
-    """Return whether the signatures are those of a language model with caches."""
-    by_name = {signature.key: signature for signature in read_model(model).signatures}
-    names = (*_TOKENS, *_POSITIONS, _MASK)
-    return LOGITS in by_name[keys[1]].outputs and all(
-        name in names or (_CACHE in name and name in by_name[key].outputs)
-        for key in keys
-        for name in by_name[key].inputs
-    )
+def _choose_signatures(model: AnySource, converted: Mapping[str, ConvertedModel]) -> list[str]:
+    """Return the signatures of a language model that read only what `_make_feeds` makes.
+
+    They have caches. Signatures that read pictures, for example, are left out.
+    """
+    names = {*_TOKENS, *_POSITIONS, _MASK, _RANGE}
+    return [
+        each.key
+        for each in read_model(model).signatures
+        if each.key in converted
+        and (each.key.startswith(PREFILL) or LOGITS in each.outputs)
+        and all(n in names or (_CACHE in n and n in each.outputs) for n in each.inputs)
+    ]
 
 
 def verify_decoding(
@@ -275,6 +280,10 @@ def _make_feeds(
             seen = np.arange(shape[-1])[None] <= positions[:, None]
             mask = seen if dtype == np.bool_ else np.where(seen, 0, _HIDDEN)
             feeds[name] = mask.reshape(shape).astype(dtype)
+        elif name == _RANGE:
+            numbers = np.zeros(shape, dtype)
+            numbers.flat[:3] = place, place + len(tokens), place + len(tokens)
+            feeds[name] = numbers
         elif name in given:
             feeds[name] = given[name].reshape(shape).astype(dtype)
         elif _CACHE in name:
