@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 
+from tflite2onnx.builder.builder import Body
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect_input_count, expect_type
+from tflite2onnx.op.recurrent.base import Shaped, scan
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
@@ -17,47 +19,14 @@ from tflite2onnx.tensor import Array, DType
 _WEIGHTS = {"fp32": (DType.FLOAT32,), "int8": (DType.INT8,), "int4": (DType.INT4, DType.INT8)}
 _APPROXIMATE = {"gelu": False, "gelu_tanh": True}
 _ROUTING = 3  # inputs before the weights: data, shares and numbers of the experts
-# A product with gathered weights reads, writes and reads them.
-_COPIES = 3
-
-
-class _Matrices(NamedTuple):
-    """The matrices of all experts: [out, experts, in], or [experts, out, in] after `swap`.
-
-    There is one scale for each group of numbers along the last axis, or none.
-    """
-
-    numbers: Array
-    scales: Array | None
-
-    def swap(self) -> _Matrices:
-        """Return the same matrices with the first two axes in the other order."""
-        scales = None if self.scales is None else self.scales.swapaxes(0, 1)
-        return _Matrices(self.numbers.swapaxes(0, 1), scales)
-
-    def emit(self, g: Builder, places: Value | None = None) -> Value:
-        """Return the real numbers, or those of some indices of the first axis."""
-        values = [g.constant(np.ascontiguousarray(a)) for a in self if a is not None]
-        if places is not None:
-            values = [g.Gather(value, places, axis=0) for value in values]
-        if self.scales is None:
-            return values[0]
-        _, rows, columns = self.numbers.shape
-        groups = self.scales.shape[-1]
-        numbers, factors = g.cast(values[0], DType.FLOAT32), values[1]
-        if groups == 1:
-            return g.Mul(numbers, factors)
-        numbers = g.reshape(numbers, (-1, rows, groups, columns // groups))
-        product = g.Mul(numbers, g.Unsqueeze(factors, g.ints([3])))
-        return g.reshape(product, (-1, rows, columns))
 
 
 class Experts(DynamicShape):
     """moe: for each token the weighted sum of the outputs of some experts, gated dense layers.
 
-    An expert computes down(gelu(gate(x)) * up(x)) times its scale. If few experts compute few
-    tokens, their weights are gathered. Otherwise all experts compute all tokens, and the outputs of
-    those that were not chosen are multiplied by 0: these are matrix products of many rows.
+    An expert computes down(gelu(gate(x)) * up(x)) times its scale. A Scan computes expert by
+    expert, as the kernel does, because a Scan reads the matrices of an expert without a copy. An If
+    leaves out experts that no token has, and the others compute their tokens only.
     """
 
     codes = ("moe",)
@@ -137,66 +106,80 @@ class Experts(DynamicShape):
     def emit(self, g: Builder, y: View, *inputs: View) -> Value:
         experts, active, depth, _ = self._sizes
         x, shares, places, *_, last = inputs
-        gate, up, down = self._read_matrices(inputs)
-        scales = g.constant(last.constant.reshape(experts))
-        parts, chosen = g.reshape(shares, (-1, active)), g.reshape(places, (-1, active))
-        if not x.tensor.symbols and _COPIES * places.tensor.elements <= experts:
-            flat = g.reshape(places, (-1,))
-            matrices = [each.swap().emit(g, flat) for each in (gate, up, down)]
-            factors = g.Mul(parts, g.Gather(scales, chosen, axis=0))
-            value = self._compute_chosen(g, g.reshape(x, (-1, 1, depth, 1)), factors, matrices)
-        else:
-            matrices = [gate.swap().emit(g), up.swap().emit(g), down.emit(g)]
-            # The kernel counts negative numbers from the end.
-            numbers = g.Mod(chosen, np.array(experts, np.int32))
-            listed = np.arange(experts, dtype=np.int32)
-            is_chosen = g.cast(g.Equal(g.Unsqueeze(numbers, g.ints([2])), listed), DType.FLOAT32)
-            spread = g.Mul(is_chosen, g.Unsqueeze(parts, g.ints([2])))
-            factors = g.Mul(g.reduce("ReduceSum", spread, [1], keepdims=False), scales)
-            value = self._compute_all(g, g.reshape(x, (-1, depth)), factors, matrices)
-        return g.reshape(value, y.sizes, like=x)
+        count = _count_rows(x.sizes[:-1])
+        tokens, parts = g.reshape(x, (-1, depth)), g.reshape(shares, (-1, 1))
+        # The kernel counts negative numbers from the end.
+        chosen = g.Mod(g.reshape(places, (1, -1)), np.array(experts, np.int32))
+        matches = g.Equal(chosen, np.arange(experts, dtype=np.int32)[:, None])
+        used = g.reduce("ReduceMax", g.cast(matches, DType.INT32), [1], keepdims=False)
+        scales = last.constant.reshape(experts, 1).astype(np.float32, copy=False)
+        weights = [scales, *self._read_matrices(inputs)]
+        dispatches = count * active if isinstance(count, int) else "dispatches"
+        xs: list[Shaped] = [(matches, (dispatches,)), (g.cast(used, DType.BOOL), ())]
+        xs += [(g.constant(each), each.shape[1:]) for each in weights]
+        types = [DType.BOOL, DType.BOOL, *(DType[each.dtype.name.upper()] for each in weights)]
+        sums = (count, depth)
 
-    def _read_matrices(self, inputs: Sequence[View]) -> list[_Matrices]:
-        """Return gate, up and down."""
+        def step(g: Builder, now: tuple[Value, ...], states: tuple[Value, ...]) -> list[Shaped]:
+            matches, used, scale, *matrices = now
+            work, rest = g.make_nested(), g.make_nested()
+            where = work.reshape(work.NonZero(matches), [-1])
+            rows = work.Div(where, work.scalar(active, DType.INT64))
+            made = self._apply_expert(work, work.Gather(tokens, rows, axis=0), iter(matrices))
+            made = work.Mul(made, work.Mul(work.Gather(parts, where, axis=0), scale))
+            indices = work.Unsqueeze(rows, work.ints([1]))
+            added = work.scatter_nd(states[0], indices, made, "add")
+            kept = rest.Identity(states[0])
+            (total,) = g.node_outputs(
+                "If",
+                1,
+                used,
+                then_branch=Body("compute", (), tuple(work.nodes), (added,), ()),
+                else_branch=Body("skip", (), tuple(rest.nodes), (kept,), ()),
+            )
+            return [(total, sums)]
+
+        zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.Shape(tokens))
+        (total,) = scan(g, step, xs, [(zeros, sums)], reverse=False, types=types)
+        return g.reshape(total, y.sizes, like=x)
+
+    def _read_matrices(self, inputs: Sequence[View]) -> list[Array]:
+        """Return gate, up and down: [experts, rows, columns].
+
+        Matrices of integers are [experts, rows, groups, columns of a group], and behind each are
+        its scales, [experts, rows, groups, 1].
+        """
         experts, read = self._sizes[0], []
         for index, (rows, _) in zip(self._places, self._shapes, strict=False):
-            numbers, scales = inputs[index].constant, None
+            numbers, scales, groups = inputs[index].constant, [], []
             if self._is_packed(index):  # the lower bits are the element with the lower index
                 numbers = np.stack([(numbers << 4) >> 4, numbers >> 4], axis=-1)
             if self.options.weight_type != "fp32":
-                scales = inputs[index + 1].constant.reshape(rows, experts, -1)
-            read.append(_Matrices(numbers.reshape(rows, experts, -1), scales))
+                scales = [inputs[index + 1].constant]
+                groups = [scales[0].size // (experts * rows)]
+            for each in (numbers, *scales):
+                shaped = each.reshape(rows, experts, *groups, -1)
+                read.append(np.ascontiguousarray(shaped.swapaxes(0, 1)))
         return read
 
-    def _compute_chosen(
-        self, g: Builder, x: Value, factors: Value, matrices: Sequence[Value]
-    ) -> Value:
-        """Return the sums for x, [tokens, 1, depth, 1], of matrices of the chosen experts."""
-        gate, up, down = (
-            g.reshape(value, (-1, self._sizes[1], *shape))
-            for value, shape in zip(matrices, self._shapes, strict=True)
-        )
-        outputs = g.MatMul(down, self._activate(g, g.MatMul(gate, x), g.MatMul(up, x)))
-        weighed = g.Mul(outputs, g.Unsqueeze(factors, g.ints([2, 3])))
-        return g.reduce("ReduceSum", weighed, [1], keepdims=False)
-
-    def _compute_all(
-        self, g: Builder, x: Value, factors: Value, matrices: Sequence[Value]
-    ) -> Value:
-        """Return the sums for x, [tokens, depth], of all experts; factors of most are 0.
-
-        Gemm by transposed weights does not become MatMulNBits, which rounds the data to 8 bits.
-        """
-        experts, _, depth, hidden = self._sizes
-        gate, up, down = matrices
-        first, second = (
-            g.Gemm(x, g.reshape(each, (experts * hidden, depth)), transB=1) for each in (gate, up)
-        )
-        rows = g.reshape(self._activate(g, first, second), (-1, experts, hidden))
-        weighed = g.Mul(rows, g.Unsqueeze(factors, g.ints([2])))
-        flat = g.reshape(weighed, (-1, experts * hidden))
-        return g.Gemm(flat, g.reshape(down, (depth, experts * hidden)), transB=1)
-
-    def _activate(self, g: Builder, gate: Value, up: Value) -> Value:
+    def _apply_expert(self, g: Builder, tokens: Value, weights: Iterator[Value]) -> Value:
+        """Return the outputs of one expert for tokens, [tokens, depth]."""
+        gate, up, down = (self._read_matrix(g, weights, columns) for _, columns in self._shapes)
         approximate = _APPROXIMATE[self.options.get("activation", "gelu")]
-        return g.Mul(g.gelu(gate, DType.FLOAT32, approximate=approximate), up)
+        gated = g.gelu(g.Gemm(tokens, gate, transB=1), DType.FLOAT32, approximate=approximate)
+        return g.Gemm(g.Mul(gated, g.Gemm(tokens, up, transB=1)), down, transB=1)
+
+    def _read_matrix(self, g: Builder, weights: Iterator[Value], columns: int) -> Value:
+        """Return the real numbers of a matrix of one expert: [rows, columns]."""
+        numbers = next(weights)
+        if self.options.weight_type == "fp32":
+            return numbers
+        return g.reshape(g.Mul(g.cast(numbers, DType.FLOAT32), next(weights)), (-1, columns))
+
+
+def _count_rows(sizes: Sequence[int | str]) -> int | str:
+    """Return the product of sizes; of dynamic sizes it is a name."""
+    others = [size for size in sizes if size != 1]
+    if any(isinstance(size, str) for size in others):
+        return others[0] if len(others) == 1 else "rows"
+    return prod(size for size in others if isinstance(size, int))

@@ -229,21 +229,23 @@ def scan(
     states: Sequence[Shaped],
     *,
     reverse: bool,
+    types: Sequence[DType] = (),
 ) -> tuple[Value, ...]:
     """Return the states after the last rows of the sequences xs, then the other results.
 
     A step gets a row of each sequence and the states before the step. It returns the states after
     the step, then rows. Each value is a pair with its shape; the shape of a sequence is the shape
-    of its rows.
+    of its rows. `types` are the types of the sequences. By default all values are float32.
     """
     inner = g.make_nested()
     names = [f"now_{i}" if i else "now" for i in range(len(xs))]
+    floats = (DType.FLOAT32,) * (len(xs) + len(states))
     now, before = (
         tuple(
-            inner.annotate(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, shape)
-            for name, (_, shape) in zip(names, values, strict=False)
+            inner.annotate(Value(dtype=dtype, name=name), dtype, shape)
+            for name, (_, shape), dtype in zip(names, values, dtypes, strict=False)
         )
-        for names, values in ((names, xs), (("h", "c"), states))
+        for names, values, dtypes in ((names, xs, types or floats), (("h", "c"), states, floats))
     )
     outputs = tuple(
         inner.annotate(value, DType.FLOAT32, shape) for value, shape in step(inner, now, before)
