@@ -222,8 +222,10 @@ def _open_model(
     properties: dict[str, object] = {"metadata": notes}
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
-    ends = tuple(replace(each, ops=(), tensors=()) for each in model.graphs)
-    model = model._replace(graphs=ends)
+    if not (options.preprocess or options.postprocess):  # Pictures are read by their operators.
+        model = model._replace(
+            graphs=tuple(replace(each, ops=(), tensors=()) for each in model.graphs)
+        )
     return _Opened(graph, words, converters, options, model, index, signature, properties)
 
 
