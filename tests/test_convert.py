@@ -70,6 +70,20 @@ def test_newer_node_raises_the_opset_unless_given(monkeypatch: pytest.MonkeyPatc
 # Operators that cannot be converted
 
 
+def test_long_names_are_cut_in_messages() -> None:
+    """PyTorch's exporter joins the paths of modules to names of hundreds of characters."""
+    m = Build()
+    m.output(
+        *m.custom("Unknown", [m.input([1])], [m.tensor([1], name="module/" * 60 + "Linear_q")])
+    )
+    with pytest.raises(UnsupportedOperators) as error:
+        convert(m.bytes())
+    line = str(error.value).splitlines()[1]
+    assert line.startswith("  Unknown (operator 0, ...")
+    assert "module/Linear_q): " in line
+    assert len(line.partition("): ")[0]) < 140
+
+
 def test_all_unsupported_operators_are_listed() -> None:
     """Each unsupported operator is listed with its index, its output tensor and the reason."""
     m = Build()

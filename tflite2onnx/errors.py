@@ -7,6 +7,7 @@ output, and the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -115,6 +116,10 @@ def _as_operator_error(error: BaseException | None) -> OperatorError | None:
     return error if isinstance(error, OperatorError) else None
 
 
+_SHOWN = 100  # characters of a longer name
+_LONG_NAME = re.compile(rf"\S{{{_SHOWN + 20},}}")
+
+
 class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised
     """Operators of the model cannot be converted; the message lists all of them."""
 
@@ -139,7 +144,9 @@ def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
         groups = list(reasons.values())
         for first, *more in groups[:_MOST_REASONS]:
             place = f"{first.place.removesuffix(')')}, and {len(more):,} more)"
-            yield str(first.with_place(place) if more else first)
+            line = str(first.with_place(place) if more else first)
+            # PyTorch's exporter joins the paths of modules to names of hundreds of characters.
+            yield _LONG_NAME.sub(lambda name: f"...{name[0][-_SHOWN:]}", line)
         number = sum(map(len, groups[_MOST_REASONS:]))
         if number:
             yield f"{code}: {number:,} more operators, for other reasons"

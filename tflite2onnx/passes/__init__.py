@@ -28,6 +28,7 @@ from tflite2onnx.passes.normalise import (
 from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
+from tflite2onnx.passes.widen_half import widen_half
 from tflite2onnx.tensor import DType
 
 T = TypeVar("T", Model, Graph)
@@ -126,6 +127,7 @@ def list_entry_point_passes(
     )
     return (
         partial(_infer_shapes_around, lowerings, operator_of),
+        widen_half,  # operators have no classes for float16 that only the delegate runs
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
     )

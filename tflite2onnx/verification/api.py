@@ -49,7 +49,6 @@ from tflite2onnx.verification.results import Report, SizeComparison
 from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
-    MISSING_KERNEL,
     PLAIN_KERNELS,
     BatchInterpreter,
     LiteRTError,
@@ -214,11 +213,12 @@ class _ModelPair:
         # This interpreter describes the inputs and outputs. It never runs.
         try:
             self._interpreter = self._open()
-        except LiteRTError as error:
-            if MISSING_KERNEL not in str(error):
-                raise
+        except LiteRTError as error:  # Some operators and types have kernels in the delegate only.
             self._kernels = FASTEST_KERNELS
-            self._interpreter = self._open()
+            try:
+                self._interpreter = self._open()
+            except LiteRTError:
+                raise error from None
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
 

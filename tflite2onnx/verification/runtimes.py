@@ -22,8 +22,6 @@ from tflite2onnx.verification.tolerance import QUANTIZED
 
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 FASTEST_KERNELS = "AUTO"  # the kernels of LiteRT's default delegate, XNNPACK, on one thread
-# LiteRT's message if a custom operator has no kernel: the default delegate alone runs `moe`.
-MISSING_KERNEL = "unresolved custom op"
 _NOTICE = b"INFO: Created TensorFlow Lite"
 ModelFile = str | os.PathLike[str] | bytes
 

@@ -3,7 +3,8 @@
 ONNX Runtime 1.22 and newer round the weights of such a Conv, ConvTranspose or Gemm to int8, with
 one scale for all channels (weight_bias_quantization.cc): 7 % of the results differ by a step. It
 does so only if the data have one scale. DequantizeLinear with a scale for each index of an axis,
-all of them equal, gives the same data, and the weights stay as they are.
+all of them equal, gives the same data, and the weights stay as they are. Before opset 13 this node
+becomes Cast, Sub and Mul, and weights with a scale for each channel are float weights, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, find_makers, find_readers
 from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.opsets import ORDINARY_OPSET
 from tflite2onnx.tensor import DType
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
@@ -33,7 +35,7 @@ def keep_float_weights(
     """
     if not {node.op_type for node in nodes}.issuperset(_ENDS):
         return tuple(nodes)
-    makers, readers, constants = find_makers(nodes), find_readers(nodes), _find_constants(nodes)
+    makers, readers, constants = find_makers(nodes), find_readers(nodes), _find_constants(g, nodes)
     kept: list[Node] = []
     for node in nodes:
         is_product = node.op_type in _PRODUCTS and node.present[1] in constants
@@ -42,11 +44,17 @@ def keep_float_weights(
     return tuple(kept)
 
 
-def _find_constants(nodes: Sequence[Node]) -> set[Value]:
-    """Return the constants, and the values that are folded at load, without dequantized ones."""
+def _find_constants(g: Builder, nodes: Sequence[Node]) -> set[Value]:
+    """Return the constants, and the values that are folded at load, without dequantized ones.
+
+    DequantizeLinear of older opsets has no axis: such a node becomes Cast, Sub and Mul, which are
+    folded.
+    """
     found = {value for node in nodes for value in node.present if value.data is not None}
     for node in nodes:
-        if node.op_type != "DequantizeLinear" and node.present and found.issuperset(node.present):
+        has_axis = node.attributes.get("axis") is not None
+        is_folded = node.op_type != "DequantizeLinear" or (has_axis and g.opset < ORDINARY_OPSET)
+        if is_folded and node.present and found.issuperset(node.present):
             found.update(node.outputs)
     return found
 

@@ -278,7 +278,8 @@ def _make_feeds(
     for name, (shape, dtype) in signature.shapes.items():
         if name == _MASK:
             seen = np.arange(shape[-1])[None] <= positions[:, None]
-            mask = seen if dtype == np.bool_ else np.where(seen, 0, _HIDDEN)
+            hidden = 0 if dtype == np.bool_ else max(_HIDDEN, float(np.finfo(dtype).min))
+            mask = seen if dtype == np.bool_ else np.where(seen, 0, hidden)
             feeds[name] = mask.reshape(shape).astype(dtype)
         elif name == _RANGE:
             numbers = np.zeros(shape, dtype)

@@ -1,0 +1,49 @@
+"""Products and sums of float16, which LiteRT's default delegate runs, and no built-in kernel.
+
+On processors without float16 arithmetic the delegate, XNNPACK, computes them in float32 and rounds
+the results to float16. CAST, the operator in float32 and CAST do the same. Exporters write these
+operators for models of mixed precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.rewriter import Rewriter, make_float_like
+from tflite2onnx.tensor import DType, Tensor
+
+_CODES = (
+    *("AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"),
+    "MEAN",
+)
+
+
+def widen_half(graph: Graph) -> Graph:
+    """Return the graph with operators on float32 in place of those on float16."""
+
+    def widen(op: Op) -> Sequence[Op]:
+        is_half = op.is_builtin(*_CODES) and any(map(_is_half, op.outputs))
+        return _widen(op) if is_half else [op]
+
+    return graph.rewrite(widen)
+
+
+def _widen(op: Op) -> Sequence[Op]:
+    rw = Rewriter(op)
+    inputs = [
+        rw.op("CAST", t, output=make_float_like(t, "float32")) if _is_half(t) else t
+        for t in op.inputs
+    ]
+    outputs = [make_float_like(t, "float32") if _is_half(t) else t for t in op.outputs]
+    rw.ops.append(replace(op, inputs=tuple(inputs), outputs=tuple(outputs)))
+    for wide, half in zip(outputs, op.outputs, strict=True):
+        if wide is not half:
+            rw.op("CAST", wide, output=half)
+    return rw.ops
+
+
+def _is_half(tensor: Tensor | None) -> TypeGuard[Tensor]:
+    return tensor is not None and tensor.dtype is DType.FLOAT16
