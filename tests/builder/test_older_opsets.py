@@ -243,3 +243,16 @@ def test_nested_graphs_are_lowered_and_custom_nodes_kept() -> None:
     clip, same = node.attributes["then_branch"].nodes
     assert (clip.inputs, clip.attributes) == ((x,), {"min": 0.0})
     assert same is own
+
+
+@pytest.mark.parametrize("number", [0.1, np.nan, 0.5])
+def test_padding_of_float64_must_be_a_float32_number(number: float) -> None:
+    """The number is an attribute before opset 11."""
+    pads = Value(np.zeros(2, np.int64), DType.INT64)
+    filling = Value(np.array(number, np.float64), DType.FLOAT64)
+    node = Node("Pad", (Value(), pads, filling), (Value(),), {"mode": "constant"})
+    if number == 0.1:
+        with pytest.raises(NeedsOpset, match="Pad with a value of float64"):
+            lower_nodes([node], 10, {})
+    else:
+        assert len(lower_nodes([node], 10, {})) == 1

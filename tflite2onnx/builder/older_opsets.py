@@ -18,7 +18,7 @@ from onnx import defs, helper
 from tflite2onnx.builder.builder import find_bodies
 from tflite2onnx.builder.nodes import NeedsOpset, Node, Types, Value, require_onnx_type
 from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import Array, DType
 
 # The names of attributes that later became inputs 1, 2, ..., and the first opset that has these
 # inputs.
@@ -185,6 +185,8 @@ def _use_older_form(node: Node, opset: int) -> Node:
                 raise NeedsOpset(first, f"{node.op_type} with computed {name}")
             if value is not None and value.data is not None and not value.data.size:
                 raise NeedsOpset(first, f"{node.op_type} with empty {name}")
+            if value is not None and _loses_digits(schema.attributes[name].type, value.data):
+                raise NeedsOpset(first, f"{node.op_type} with a {name} of float64")
             if value is not None:
                 attributes[name] = _CONVERSIONS[schema.attributes[name].type](value.data)
         inputs = (inputs[0], *inputs[1 + len(names) :])
@@ -194,6 +196,13 @@ def _use_older_form(node: Node, opset: int) -> Node:
     for name in sorted({*attributes} - {*schema.attributes}):
         _check_default(node.op_type, name, attributes.pop(name), opset)
     return node._replace(inputs=inputs, attributes=attributes)
+
+
+def _loses_digits(kind: object, data: Array | None) -> bool:
+    """Return whether an attribute, which is float32, cannot hold a number."""
+    if kind != _KIND.FLOAT or data is None:
+        return False
+    return not np.array_equal(data.astype(np.float32), data, equal_nan=True)
 
 
 def _check_default(op_type: str, name: str, value: object, opset: int) -> None:

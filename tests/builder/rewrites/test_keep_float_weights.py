@@ -53,3 +53,18 @@ def test_canonical_data_have_one_scale() -> None:
     model = convert(make_layer("CONV_2D", 0.25), forms="canonical").model
     scales = {n.input[1] for n in model.graph.node if n.op_type == "DequantizeLinear"}
     assert all(not each.dims for each in model.graph.initializer if each.name in scales)
+
+
+@pytest.mark.parametrize("opset", [10, 11, 12])
+def test_weights_of_channels_and_biases_are_kept_in_older_opsets(opset: int) -> None:
+    """DequantizeLinear has no axis before opset 13, so ONNX Runtime sees float weights."""
+    m, generator = Build(), np.random.default_rng(1)
+    scales = np.array([0.1, 0.2, 0.3])
+    x = m.input([4, 5], dtype="int8", scale=0.1, zero_point=3)
+    weights = generator.integers(-127, 128, (3, 5)).astype(np.int8)
+    w = m.constant(weights, scale=scales, zero_point=[0, 0, 0], axis=0)
+    numbers = generator.integers(-500, 500, 3).astype(np.int32)
+    b = m.constant(numbers, scale=0.1 * scales, zero_point=[0, 0, 0], axis=0)
+    made = m.tensor([4, 3], dtype="int8", scale=0.5, zero_point=0)
+    m.output(*m.op("FULLY_CONNECTED", [x, w, b], [made]))
+    check(m.bytes(), steps=1, opset=opset)
