@@ -26,9 +26,9 @@ from tflite2onnx.passes.normalise import (
     remove_copies,
 )
 from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
+from tflite2onnx.passes.quantization.widen_half import widen_half
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
-from tflite2onnx.passes.widen_half import widen_half
 from tflite2onnx.tensor import DType
 
 T = TypeVar("T", Model, Graph)
