@@ -53,12 +53,12 @@ def _are_right_matrices(tensor: Tensor, graph: Graph) -> bool:
 def has_wrong_attention(model: Model) -> bool:
     """Return whether `repair_attention` changes the sub-graph of an operator of a model."""
     called = {
-        int(op.options.decomposition_subgraph_index)
+        int(op.options.get("decomposition_subgraph_index", -1))
         for graph in model.graphs
         for op in graph.ops
         if op.options.get("name") == ATTENTION
     }
-    graphs = (model.graphs[i] for i in called if i < len(model.graphs))
+    graphs = (model.graphs[i] for i in called if 0 <= i < len(model.graphs))
     return any(repair_attention(graph) is not graph for graph in graphs)
 
 
