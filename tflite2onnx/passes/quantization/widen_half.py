@@ -25,7 +25,7 @@ def widen_half(graph: Graph) -> Graph:
     """Return the graph with operators on float32 in place of those on float16."""
 
     def widen(op: Op) -> Sequence[Op]:
-        is_half = op.is_builtin(*_CODES) and any(map(_is_half, op.outputs))
+        is_half = op.is_builtin(*_CODES) and all(map(_is_half, (*op.inputs[:1], *op.outputs)))
         return _widen(op) if is_half else [op]
 
     return graph.rewrite(widen)
