@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import (
     Any,
+    Final,
     Literal,
     ParamSpec,
     TypeGuard,
@@ -62,6 +63,8 @@ ACTIVATIONS = get_args(ActivationType)
 WEIGHTS = get_args(WeightType)
 DYNAMIC_RANGES = get_args(DynamicRange)
 IO_TYPES = get_args(IoType)
+
+GENAI: Final = "genai"  # the target whose folder onnxruntime-genai loads
 
 # onnx.reference supports DequantizeLinear from opset 19 on. ONNX Runtime 1.17 supports opsets up to
 # 20.

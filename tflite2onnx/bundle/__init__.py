@@ -20,7 +20,7 @@ from tflite2onnx.errors import (
     OutputError,
     PictureError,
 )
-from tflite2onnx.options import TARGETS, ConversionOptions
+from tflite2onnx.options import GENAI, TARGETS, ConversionOptions
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_model
 from tflite2onnx.reader.source import AnySource, open_source
@@ -32,7 +32,6 @@ from tflite2onnx.writer import write_folder
 
 __all__ = [
     "ALL_SIGNATURES",
-    "GENAI",
     "MANIFEST",
     "Bundle",
     "Part",
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-GENAI = "genai"  # the target whose folder onnxruntime-genai loads
 ALL_SIGNATURES = "all"
 _FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 

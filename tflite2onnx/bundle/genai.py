@@ -12,20 +12,20 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tflite2onnx.bundle.tokenizer import read_tokenizer
 from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
+from tflite2onnx.options import GENAI
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE
 from tflite2onnx.tensor import DType, Tensor
 
 _logger = logging.getLogger(__name__)
 
-TARGET: Final = "genai"
 FILE = "model.onnx"
 CONFIG = "genai_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
@@ -87,7 +87,7 @@ def find_decoder(bundle: Bundle) -> str:
     names = [name for name in bundle.models if name in _ROLES]
     if not names:
         raise BundleError(
-            f"the target {TARGET} needs a model that decodes tokens ({_ROLES[0]}),"
+            f"the target {GENAI} needs a model that decodes tokens ({_ROLES[0]}),"
             f" got {', '.join(bundle.models)}"
         )
     return names[0]
@@ -148,7 +148,7 @@ def _choose_signature(model: Model) -> Signature:
     found = [s for s in model.signatures if s.key.startswith(_SIGNATURE)]
     if not found:
         keys = ", ".join(s.key for s in model.signatures) or "none"
-        raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
+        raise BundleError(f"the target {GENAI} needs the signature {_SIGNATURE}, got {keys}")
     largest = max(found, key=lambda s: sum(tensor.elements for tensor in s.inputs.values()))
     return next((s for s in found if s.key == _SIGNATURE), largest)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.bundle.genai import TARGET, Decoder
+from tflite2onnx.bundle.genai import Decoder
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.normalisation import (
@@ -12,7 +12,7 @@ from tflite2onnx.normalisation import (
     normalise,
     open_graph,
 )
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import GENAI, ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.signatures import find_signature
@@ -28,7 +28,7 @@ def take_prompts(decoder: Decoder) -> Decoder:
     layers is recognised, and no other operator depends on earlier tokens.
     """
     model, key = decoder.model, decoder.signature
-    options = ConversionOptions(target=TARGET, **decoder.options).with_target()
+    options = ConversionOptions(target=GENAI, **decoder.options).with_target()
     index, signature = find_signature(model, key)
     if signature is None:
         return decoder

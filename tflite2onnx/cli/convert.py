@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import (
     ALL_SIGNATURES,
-    GENAI,
     MANIFEST,
     convert_models,
     joins_lengths,
@@ -45,7 +44,7 @@ from tflite2onnx.cli.standard_streams import hide_information, write_standard_ou
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import GENAI, ConversionOptions
 from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.reader.model import list_entry_points
 from tflite2onnx.result import Result

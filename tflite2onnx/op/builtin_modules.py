@@ -82,8 +82,7 @@ movement.slice: SLICE STRIDED_SLICE
 movement.space_to_batch: BATCH_TO_SPACE_ND DEPTH_TO_SPACE SPACE_TO_BATCH_ND SPACE_TO_DEPTH
 random.rng_bit_generator: STABLEHLO_RNG_BIT_GENERATOR
 random.sampling: MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM
-recurrent.gated_delta: custom_call.gated_delta_update custom_call.gdn_tril_inv gated_delta_update
-    gdn_tril_inv
+recurrent.gated_delta: gated_delta_update gdn_tril_inv
 recurrent.gru: GRU UNIDIRECTIONAL_SEQUENCE_GRU
 recurrent.lstm: BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM
 recurrent.rnn: BIDIRECTIONAL_SEQUENCE_RNN RNN UNIDIRECTIONAL_SEQUENCE_RNN

@@ -309,25 +309,19 @@ ROWS = (
         {"sizes": test_gru.SIZES},
         reference=test_gru.gru,
     ),
-    *(
-        Row(
-            f"{prefix}gated_delta_update",
-            gated_delta,
-            kinds("float32"),
-            {"sizes": test_gated_delta.SIZES},
-            reference=test_gated_delta.update,
-        )
-        for prefix in ("", "custom_call.")
+    Row(
+        "gated_delta_update",
+        gated_delta,
+        kinds("float32"),
+        {"sizes": test_gated_delta.SIZES},
+        reference=test_gated_delta.update,
     ),
-    *(
-        Row(
-            f"{prefix}gdn_tril_inv",
-            triangular_inverse,
-            kinds("float32"),
-            {"shape": test_gated_delta.MATRICES},
-            reference=test_gated_delta.invert,
-        )
-        for prefix in ("", "custom_call.")
+    Row(
+        "gdn_tril_inv",
+        triangular_inverse,
+        kinds("float32"),
+        {"shape": test_gated_delta.MATRICES},
+        reference=test_gated_delta.invert,
     ),
     Row(
         "Table",

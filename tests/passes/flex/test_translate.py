@@ -293,6 +293,11 @@ OPERANDS: dict[str, tuple[list[list[int]], Any]] = {
     "AvgPool3D": ([[1, 4, 4, 4, 3]], _VOLUME),
     "MaxUnpooling2D": ([_IMAGE, _IMAGE], _POOL),
     "DEPTH_TO_SPACE": ([_IMAGE], {"block_size": 2}),
+    "gated_delta_update": (
+        [[1, 2, 4, 3], [1, 2, 4, 3], [1, 2, 4, 5], [1, 2, 4], [1, 2, 4], [1, 2, 3, 5]],
+        {"mode": 0},
+    ),
+    "gdn_tril_inv": ([[1, 3, 3]], {}),
     "odml.scaled_dot_product_attention": (
         [[1, 5, 4, 8], [1, 7, 2, 8], [1, 7, 2, 8], [1, 1, 5, 7]],
         {"scale": 0.5, "logit_cap": 3.0},
@@ -311,7 +316,8 @@ def test_other_names_of_operators_give_equal_nodes(name: str) -> None:
     graphs = []
     for called in (name, code):
         m = Build()
-        operands, outputs = [m.input(shape) for shape in shapes], [m.tensor([])]
+        operands = [m.input(shape) for shape in shapes]
+        outputs = [m.tensor([]) for _ in range(1 + (code == "gated_delta_update"))]
         if called.isupper():
             m.output(*m.op(called, operands, outputs, **options))
         else:

@@ -31,7 +31,7 @@ class GatedDeltaUpdate(DynamicShape):
     compute blocks of tokens at once need differences of sums of g, which are less exact.
     """
 
-    codes = ("gated_delta_update", "custom_call.gated_delta_update")
+    codes = ("gated_delta_update",)
     operands = (
         "float32 [batch groups tokens depth], float32 [batch groups tokens depth],"
         "float32 [batch heads tokens width], float32 [batch heads tokens],"
@@ -107,7 +107,7 @@ class TriangularInverse(Operator):
     2 ** size although the inverse is small.
     """
 
-    codes = ("gdn_tril_inv", "custom_call.gdn_tril_inv")
+    codes = ("gdn_tril_inv",)
     operands = "float32 [... size size] -> float32 [... size size]"
     keeps_shape = True
 

@@ -16,6 +16,8 @@ OTHER_NAMES = {
     "AveragePool3D": "AvgPool3D",
     "Irfft2d": "IRFFT2D",
     # Calls of stablehlo.custom_call, which GPU delegates run.
+    "custom_call.gated_delta_update": "gated_delta_update",
+    "custom_call.gdn_tril_inv": "gdn_tril_inv",
     "custom_call.MaxUnpooling2D": "MaxUnpooling2D",
     "custom_call.PixelShuffle": "DEPTH_TO_SPACE",
     "custom_call.pixel_shuffle": "DEPTH_TO_SPACE",

@@ -175,7 +175,7 @@ def verify_decoding(
     file = embed_external_weights(model)
     litert = _open_litert(file, keys, FASTEST_KERNELS)
     kernels = litert
-    # Otherwise the default delegate alone computes what the model means.
+    # LiteRT's plain kernels run the sub-graph of a composite, which `repair_attention` changes.
     if not has_wrong_attention(read_model(file)):
         with suppress(LiteRTError):
             kernels = _open_litert(file, keys, PLAIN_KERNELS)
