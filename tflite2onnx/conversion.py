@@ -234,6 +234,7 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
     options, model, signature = opened.options, opened.model, opened.signature
     ends = model.graphs[opened.place]
     emitted = _emit_opened(opened, planner)
+    opened.converters.clear()  # the operators take memory that the assembly of the model needs
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         from tflite2onnx.float16 import to_float16  # noqa: PLC0415 - rare

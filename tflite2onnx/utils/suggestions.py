@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 
@@ -14,5 +13,7 @@ def join_alternatives(words: Sequence[str]) -> str:
 
 def suggest_names(name: object, known: Iterable[str], most: int = 1) -> str:
     """Return the end of a message with the names closest to `name`, "" if none is close."""
+    import difflib  # noqa: PLC0415 - only for errors
+
     close = difflib.get_close_matches(str(name), known, n=most)
     return f"; did you mean {join_alternatives(close)}?" if close else ""
