@@ -62,13 +62,13 @@ def build_decoder(
     `mask` is the type of the mask, "" for none. With "replaced" it is bool and scores are replaced,
     and further parameters have the place in the caches. `tokens_first` chooses caches [batch,
     tokens, heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads,
-    depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know. `depth` is
-    that of a head. The rows before the last product may be `normalized`, and scores may have a cap.
+    depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know; with
+    "embeddings" the decoder reads the rows that `build_embedder` computes. `depth` is that of a
+    head. The rows before the last product may be `normalized`, and scores may have a cap.
     `prefills` are numbers of tokens.
     """
     m = Build()
-    random = np.random.default_rng(seed)
-    table = random.standard_normal((VOCABULARY, HEADS * depth)).astype(np.float32)
+    table = _make_table(seed, depth)
     options = {
         "mask": mask, "tokens_first": tokens_first, "extra": extra, "normalized": normalized,
         "cap": cap,
@@ -79,6 +79,23 @@ def build_decoder(
         made = _build_signature(graph, key, count, table, options)
         m.signature(key, made.inputs, made.outputs)
     return m.bytes()
+
+
+def build_embedder(seed: int = 1) -> bytes:
+    """Return the embedder of a decoder: it reads one token, and its names are its own."""
+    m = Build()
+    s, table = _Signature(m, "serving_default", 1), _make_table(seed, DEPTH)
+    token = s.reshape(s.input("token_ids", [1, 1], "int32"), [1])
+    row = s.op("EMBEDDING_LOOKUP", [token, m.constant(table)], [1, table.shape[1]])
+    s.outputs["output_0"] = s.reshape(row, [1, 1, table.shape[1]])
+    m.output(*s.outputs.values())
+    m.signature(s.key, s.inputs, s.outputs)
+    return m.bytes()
+
+
+def _make_table(seed: int, depth: int) -> Array:
+    shape = (VOCABULARY, HEADS * depth)
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 class _Signature:
@@ -160,12 +177,15 @@ def _build_signature(
 ) -> _Signature:
     s, width = _Signature(g, key, count), table.shape[1]
     depth = width // HEADS
-    tokens = s.input("tokens", [1, count], "int32")
+    weights, is_embedded = g.constant(table), options["extra"] == "embeddings"
+    if is_embedded:
+        rows = s.reshape(s.input("embeddings", [1, count, width]), [count, width])
+    else:
+        tokens = s.reshape(s.input("tokens", [1, count], "int32"), [count])
+        rows = s.op("EMBEDDING_LOOKUP", [tokens, weights], [count, width])
     positions = start = s.input("input_pos", [count], "int32")
     if options["mask"] == "replaced":
         start = s.reshape(s.input("param_tensor", [1, 1, 1, 7], "int32"), [7])
-    weights = g.constant(table)
-    rows = s.op("EMBEDDING_LOOKUP", [s.reshape(tokens, [count]), weights], [count, width])
     split = s.reshape(rows, [1, count, HEADS, depth])
     heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, depth])
     if options["tokens_first"]:
@@ -185,7 +205,7 @@ def _build_signature(
     mixed = s.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, depth], adj_y=True)
     mixed = s.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, depth])
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
-    if options["extra"]:
+    if options["extra"] and not is_embedded:
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)

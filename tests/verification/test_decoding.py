@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.support.decoder import build_decoder, build_language_model
+from tests.support.decoder import build_decoder, build_embedder, build_language_model
 from tests.support.small import chain
 from tests.test_bundle import archive
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.verification.language import decoding
-from tflite2onnx.verification.language.decoding import (
-    Decoding,
-    _compare_logits,
-    _list_pairs,
-    _make_feeds,
-    verify_decoders,
-    verify_decoding,
-)
+from tflite2onnx.verification.language.decoding import Decoding, _compare_logits, verify_decoders
+from tflite2onnx.verification.language.steps import run_step
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tflite2onnx import Result
+    from tflite2onnx.verification.language.steps import Step
     from tflite2onnx.verification.onnx_model import ConvertedModel
 
 KEYS = ("prefill_3", "decode")
@@ -38,11 +35,22 @@ def convert_signatures(data: bytes) -> dict[str, Result]:
     return {key: convert(data, signature=key) for key in KEYS}
 
 
+def verify_one(
+    data: bytes, converted: Mapping[str, Result], steps: int = STEPS, prompt: Sequence[int] = ()
+) -> Decoding:
+    """Verify a model without a name."""
+    named: dict[tuple[str, str | None], ConvertedModel] = {
+        ("", key): each for key, each in converted.items()
+    }
+    (found,) = verify_decoders({"": data}, named, prompt, steps).values()
+    return found
+
+
 @pytest.mark.parametrize("mask", ["", "bool", "float32"])
 def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
     """The prompt goes through prefill, and its last token through decode."""
     data = build_decoder(mask=mask, tokens_first=not mask)
-    found = verify_decoding(data, convert_signatures(data), steps=STEPS)
+    found = verify_one(data, convert_signatures(data))
     assert found.ok
     assert found.signatures == KEYS
     assert (len(found.prompt), found.equal, len(found.tokens)) == (4, STEPS, STEPS)
@@ -55,13 +63,13 @@ def test_prompts_may_be_longer_than_prefill(count: int, monkeypatch: pytest.Monk
     """Whole parts of a prompt go through prefill, the rest through decode."""
     data, places = build_decoder(), []
 
-    def note(signature: Any, tokens: Any, place: int, state: Any) -> Any:
+    def note(step: Step, tokens: Sequence[int], place: int, caches: Any) -> Any:
         places.append((len(tokens), place))
-        return _make_feeds(signature, tokens, place, state)
+        return run_step(step, tokens, place, caches)
 
-    monkeypatch.setattr(decoding, "_make_feeds", note)
+    monkeypatch.setattr(decoding, "run_step", note)
     prompt = [3, 9, 7, 1, 12, 5, 2, 14][:count]
-    found = verify_decoding(data, convert_signatures(data), steps=1, prompt=prompt)
+    found = verify_one(data, convert_signatures(data), 1, prompt)
     assert (found.ok, found.equal, found.prompt) == (True, 1, tuple(prompt))
     whole = max(count - 1, 3) // 3 * 3
     parts = [(3, place) for place in range(0, whole, 3)]
@@ -69,17 +77,10 @@ def test_prompts_may_be_longer_than_prefill(count: int, monkeypatch: pytest.Monk
     assert places[1:] == 3 * [*parts, *rest[:-1]] + 3 * rest[-1:]
 
 
-def test_signatures_of_one_length_of_caches_are_compared() -> None:
-    """Signatures for several lengths of caches end with the length."""
-    keys = ["prefill_8_cache_64", "prefill_8_cache_16", "decode_cache_16", "decode_cache_64"]
-    assert [*_list_pairs([*keys, "decode_cache_4"])] == [(keys[1], keys[2]), (keys[0], keys[3])]
-    assert [*_list_pairs([*KEYS, "prefill_9"])] == [KEYS]
-
-
 def test_wrong_model_chooses_other_tokens_than_litert() -> None:
     """A model with other weights chooses other tokens than LiteRT."""
     other = convert_signatures(build_decoder(seed=2))
-    found = verify_decoding(build_decoder(), other, steps=STEPS)
+    found = verify_one(build_decoder(), other)
     assert not found.ok
     assert found.equal < STEPS
     assert not found.to_dict()["ok"]
@@ -95,21 +96,38 @@ def test_another_token_is_right_if_logits_of_litert_tie() -> None:
     assert _compare_logits(KEYS, [1], [rows]).wrong == (0,)
 
 
-def test_models_without_language_model_signatures_are_refused() -> None:
+def test_models_that_are_no_language_models_are_left_out() -> None:
     data = build_decoder(extra="extra")
-    with pytest.raises(VerifyError, match="the input extra of a language model is not known"):
-        verify_decoding(data, convert_signatures(data))
-    with pytest.raises(VerifyError, match="must have the signatures prefill and decode, got none"):
-        verify_decoding(data, {"none": convert(data)})
-    with pytest.raises(VerifyError, match="must have tokens from 0 to 15, got 16, -1"):
-        verify_decoding(build_decoder(), convert_signatures(build_decoder()), prompt=[3, 16, -1])
-    with pytest.raises(VerifyError, match="must be of the signature prefill_3"):
-        verify_decoding(build_decoder(), {key: convert(chain("ABS")) for key in KEYS})
     named: dict[tuple[str, str | None], ConvertedModel] = {
         ("", key): each for key, each in convert_signatures(data).items()
     }
     assert verify_decoders({"": data}, named) == {}
     assert verify_decoders({"": data}, {("", "decode"): convert(data)}) == {}
+
+
+def test_wrong_prompts_and_files_are_refused() -> None:
+    data = build_decoder()
+    with pytest.raises(VerifyError, match="must have tokens from 0 to 15, got 16, -1"):
+        verify_one(data, convert_signatures(data), prompt=[3, 16, -1])
+    with pytest.raises(VerifyError, match="must be of the signature prefill_3"):
+        verify_one(data, {key: convert(chain("ABS")) for key in KEYS})
+    other = convert_signatures(build_decoder(extra="extra"))
+    with pytest.raises(VerifyError, match="the input extra of a language model is not known"):
+        verify_one(data, other)
+
+
+def test_embedder_of_a_bundle_computes_the_rows() -> None:
+    """A decoder that reads embeddings gets those of the embedder, which has one signature."""
+    models = {"decoder": build_decoder(extra="embeddings"), "embedder": build_embedder()}
+    named: dict[tuple[str, str | None], ConvertedModel] = {
+        ("decoder", key): each for key, each in convert_signatures(models["decoder"]).items()
+    }
+    assert verify_decoders(models, named) == {}
+    named["embedder", None] = convert(models["embedder"])
+    (found,) = verify_decoders(models, named, steps=STEPS).values()
+    assert (found.ok, found.equal) == (True, STEPS)
+    alone = verify_one(build_decoder(), convert_signatures(build_decoder()))
+    assert found.tokens == alone.tokens
 
 
 def test_models_for_gpus_read_the_range_of_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +164,7 @@ def test_verify_command_compares_tokens(
     def choose_wrongly(*_: object, **__: object) -> Decoding:
         return Decoding(KEYS, (1,), (2, 3), (2, 4), 0.5, 1e-5, (1,))
 
-    name = "tflite2onnx.verification.language.decoding.verify_decoding"
+    name = "tflite2onnx.verification.language.decoding._verify_decoding"
     monkeypatch.setattr(name, choose_wrongly)
     assert main(["verify", "-q", "a.tflite", "single"]) == 2
     assert "a.tflite: LiteRT chooses other tokens in the steps 1" in capsys.readouterr().err

@@ -6,10 +6,10 @@ with the largest logits, so that a different choice does not change all later to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,26 +19,29 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import embed_external_weights
-from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
+from tflite2onnx.verification.language.signatures import LiteRTSignature, OnnxSignature
+from tflite2onnx.verification.language.steps import (
+    DECODE,
+    LOGITS,
+    Part,
+    Step,
+    count_tokens,
+    list_pairs,
+    list_step,
+    make_part,
+    run_step,
+)
+from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
     LiteRTError,
     ModelFile,
-    as_verify_error,
     open_interpreter,
-    run_onnx,
 )
 
-DECODE, PREFILL = "decode", "prefill"
 STEPS = 20
-LOGITS = "logits"
-_TOKENS, _POSITIONS, _MASK = ("tokens", "token_ids"), ("input_pos", "positions"), "mask"
-_CACHE = "cache"
-# The input of models for GPUs that has the first token, and the numbers of tokens behind the last.
-_RANGE = "param_tensor"
 _MOST_PROMPT = 7  # the largest number of tokens of a prompt
-_HIDDEN = -1e9  # The score of a token that is hidden from another token.
 # The runtimes add numbers in different sequences, while LiteRT's own kernels may agree exactly.
 _LEAST_NOISE = 1e-5
 
@@ -85,117 +88,100 @@ class Decoding:
         )
 
 
-class _Signature(Protocol):
-    """A signature in a runtime: the shapes and types of its inputs, and a run by TFLite's names."""
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[Sequence[int], Any]]: ...
-
-    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]: ...
-
-
 def verify_decoders(
     models: Mapping[str, AnySource],
     converted: Mapping[tuple[str, str | None], ConvertedModel],
     prompt: Sequence[int] = (),
+    steps: int | None = None,
 ) -> dict[str, Decoding]:
-    """Verify each language model of a bundle, of its signatures by model and name.
+    """Verify each language model of a bundle: run a prompt, and then tokens, in both runtimes.
 
-    Models that do not read tokens, but embeddings, and models without caches are left out.
+    Models whose inputs are not known, and models without caches, are left out.
+
+    Args:
+        models: the TFLite models, by name.
+        converted: the ONNX model of each signature, by the names of the model and of the signature;
+            None is the only signature of a model.
+        prompt: the token ids of the prompt, by default random numbers.
+        steps: the number of tokens, by default 20.
+
+    Raises:
+        VerifyError: a model cannot be run; the prompt is too long, or has an invalid token.
     """
-    signatures: dict[str, dict[str, ConvertedModel]] = {}
-    for (model, key), item in converted.items():
-        if key is not None and key.startswith((DECODE, PREFILL)):
-            signatures.setdefault(model, {})[key] = item
+    parts, files = _list_parts(models, converted)
     found = {}
-    for model, items in signatures.items():
-        for pair in _list_pairs(_choose_signatures(models[model], items)):
-            key = pair[1]
-            name = model if key == DECODE else f"{model} ({key})".strip()
-            chosen = {key: items[key] for key in pair}
-            found[name] = verify_decoding(models[model], chosen, prompt=prompt)
+    for model in models:
+        steps_of = {part.key: list_step(part, parts) for part in parts if part.model == model}
+        known = {key: step for key, step in steps_of.items() if step is not None}
+        for keys in list_pairs(known):
+            name = model if keys[1] == DECODE else f"{model} ({keys[1]})".strip()
+            pair = [known[key] for key in keys]
+            found[name] = _verify_decoding(models, files, keys, pair, prompt, steps or STEPS)
     return found
 
 
-def _list_pairs(keys: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield signatures for a prompt and for tokens after it, of the same caches.
-
-    The signatures of a model with several lengths of caches have the length in their names, such as
-    prefill_8_cache_64 and decode_cache_64.
-    """
-    for key in keys:
-        suffix = key.removeprefix(DECODE)
-        prompts = (each for each in keys if each.startswith(PREFILL) and each.endswith(suffix))
-        first = next(prompts, None) if suffix != key else None
-        if first is not None:
-            yield first, key
-
-
-def _choose_signatures(model: AnySource, converted: Mapping[str, ConvertedModel]) -> list[str]:
-    """Return the signatures of a language model that read only what `_make_feeds` makes.
-
-    They have caches. Signatures that read pictures, for example, are left out.
-    """
-    names = {*_TOKENS, *_POSITIONS, _MASK, _RANGE}
-    return [
-        each.key
-        for each in read_model(model).signatures
-        if each.key in converted
-        and (each.key.startswith(PREFILL) or LOGITS in each.outputs)
-        and all(n in names or (_CACHE in n and n in each.outputs) for n in each.inputs)
-    ]
+def _list_parts(
+    models: Mapping[str, AnySource], converted: Mapping[tuple[str, str | None], ConvertedModel]
+) -> tuple[list[Part], dict[tuple[str, str], ConvertedModel]]:
+    """Return all converted signatures, and their ONNX models."""
+    parts, files = [], {}
+    for model, source in models.items():
+        signatures = read_model(source).signatures
+        for signature in signatures:
+            only = (model, None) if len(signatures) == 1 else (model, signature.key)
+            file = converted.get((model, signature.key), converted.get(only))
+            if file is not None:
+                files[model, signature.key] = file
+                parts.append(make_part(model, signature))
+    return parts, files
 
 
-def verify_decoding(
-    model: AnySource,
-    signatures: Mapping[str, ConvertedModel],
-    *,
-    steps: int | None = None,
-    prompt: Sequence[int] = (),
+def _verify_decoding(
+    models: Mapping[str, AnySource],
+    converted: Mapping[tuple[str, str], ConvertedModel],
+    keys: tuple[str, str],
+    pair: Sequence[Sequence[Part]],
+    prompt: Sequence[int],
+    count: int,
 ) -> Decoding:
-    """Run a prompt and then `steps` tokens in both runtimes.
-
-    Args:
-        model: the TFLite model.
-        signatures: the converted signatures: one whose name begins with "prefill", and one whose
-            name begins with "decode".
-        steps: the number of tokens, by default 20.
-        prompt: the token ids of the prompt, by default random numbers.
-
-    Raises:
-        VerifyError: a signature is missing, has other inputs than tokens, positions, a mask and
-            caches, or cannot be run; the prompt is too long, or has an invalid token.
-    """
-    keys = next(_list_pairs(signatures), None)
-    if keys is None:
-        raise VerifyError(
-            f"a language model must have the signatures {PREFILL} and {DECODE},"
-            f" got {', '.join(signatures)}"
-        )
-    file = embed_external_weights(model)
-    litert = _open_litert(file, keys, FASTEST_KERNELS)
+    """Run a prompt by the first step of a pair, and then `count` tokens by the second step."""
+    used = dict.fromkeys(part.model for step in pair for part in step)
+    files = {name: embed_external_weights(models[name]) for name in used}
+    litert = _open_litert(files, pair, FASTEST_KERNELS)
     kernels = litert
     # LiteRT's plain kernels run the sub-graph of a composite, which `repair_attention` changes.
-    if not has_wrong_attention(read_model(file)):
+    if not any(has_wrong_attention(read_model(file)) for file in files.values()):
         with suppress(LiteRTError):
-            kernels = _open_litert(file, keys, PLAIN_KERNELS)
-    converted = [_Onnx(signatures[key], key) for key in keys]
-    length = litert[0].shapes[_find_input(litert[0], _TOKENS)][0][-1]
-    logits = litert[1].compute_outputs(_make_feeds(litert[1], [0], 0, {}))[LOGITS]
-    count = min(_MOST_PROMPT, length + 1)
-    prompt = prompt or np.random.default_rng(0).integers(1, logits.size, count).tolist()
+            kernels = _open_litert(files, pair, PLAIN_KERNELS)
+    onnx = {
+        part: OnnxSignature(converted[part.model, part.key], part.key)
+        for part in dict.fromkeys(part for step in pair for part in step)
+    }
+    runtimes = (litert, kernels, [[(part, onnx[part]) for part in step] for step in pair])
+    logits = run_step(litert[1], [0], 0, {})[LOGITS]
+    length = min(_MOST_PROMPT, count_tokens(pair[0]) + 1)
+    prompt = prompt or np.random.default_rng(0).integers(1, logits.size, length).tolist()
     others = [str(token) for token in prompt if not 0 <= token < logits.size]
     if others:
         raise VerifyError(
             f"a prompt must have tokens from 0 to {logits.size - 1}, got {', '.join(others)}"
         )
-    pairs: tuple[Sequence[_Signature], ...] = (litert, kernels, converted)
-    runs = [_Run(pair, prompt) for pair in pairs]
+    runs = [_Run(steps, prompt) for steps in runtimes]
     results = [[run.run_step(None) for run in runs]]
-    while len(results) < (STEPS if steps is None else steps):
+    while len(results) < count:
         token = int(results[-1][0].argmax())
         results.append([run.run_step(token) for run in runs])
     return _compare_logits(keys, prompt, results)
+
+
+def _open_litert(
+    files: Mapping[str, ModelFile], pair: Sequence[Sequence[Part]], kernels: str
+) -> list[Step]:
+    interpreters = {name: open_interpreter(file, kernels) for name, file in files.items()}
+    return [
+        [(part, LiteRTSignature(interpreters[part.model], part.key)) for part in step]
+        for step in pair
+    ]
 
 
 def _compare_logits(
@@ -231,16 +217,15 @@ class _Run:
     prompt runs token by token, because a part that is filled up could exceed the caches.
     """
 
-    def __init__(self, signatures: Sequence[_Signature], prompt: Sequence[int]) -> None:
-        prefill, self._decode = signatures
+    def __init__(self, pair: Sequence[Step], prompt: Sequence[int]) -> None:
+        prefill, self._decode = pair
         self._place, self._last = 0, prompt[-1]
-        self._state: Mapping[str, Array] = {}
-        length = prefill.shapes[_find_input(prefill, _TOKENS)][0][-1]
+        self._caches: Mapping[str, Array] = {}
+        length = count_tokens([part for part, _ in prefill])
         tokens = [*prompt[:-1], *[0] * (length - len(prompt) + 1)]
         while len(tokens) - self._place >= length:
             part = tokens[self._place : self._place + length]
-            outputs = prefill.compute_outputs(_make_feeds(prefill, part, self._place, self._state))
-            self._state = {n: outputs[n] for n in outputs if n in self._decode.shapes}
+            self._caches = run_step(prefill, part, self._place, self._caches)
             self._place += length
         self._place = min(self._place, len(prompt) - 1)
         for token in prompt[self._place : -1]:
@@ -249,96 +234,6 @@ class _Run:
     def run_step(self, token: int | None) -> Array:
         """Return the logits after a token, None for the last token of the prompt."""
         last_token = self._last if token is None else token
-        outputs = self._decode.compute_outputs(
-            _make_feeds(self._decode, [last_token], self._place, self._state)
-        )
-        self._state = {name: outputs[name] for name in self._state}
+        self._caches = run_step(self._decode, [last_token], self._place, self._caches)
         self._place += 1
-        return outputs[LOGITS].reshape(-1)
-
-
-def _find_input(signature: _Signature, names: Sequence[str]) -> str:
-    """Return the first of these names that an input has."""
-    for name in names:
-        if name in signature.shapes:
-            return name
-    raise VerifyError(
-        f"a language model must read {names[0]}, got {', '.join(sorted(signature.shapes))}"
-    )
-
-
-def _make_feeds(
-    signature: _Signature, tokens: Sequence[int], place: int, state: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Return the inputs of a signature for tokens from a place on; the mask is causal."""
-    positions = np.arange(place, place + len(tokens))
-    given: dict[str, Array] = {_find_input(signature, _TOKENS): np.array(tokens)}
-    given[_find_input(signature, _POSITIONS)] = positions
-    feeds = {}
-    for name, (shape, dtype) in signature.shapes.items():
-        if name == _MASK:
-            seen = np.arange(shape[-1])[None] <= positions[:, None]
-            hidden = 0 if dtype == np.bool_ else max(_HIDDEN, float(np.finfo(dtype).min))
-            mask = seen if dtype == np.bool_ else np.where(seen, 0, hidden)
-            feeds[name] = mask.reshape(shape).astype(dtype)
-        elif name == _RANGE:
-            numbers = np.zeros(shape, dtype)
-            numbers.flat[:3] = place, place + len(tokens), place + len(tokens)
-            feeds[name] = numbers
-        elif name in given:
-            feeds[name] = given[name].reshape(shape).astype(dtype)
-        elif _CACHE in name:
-            feeds[name] = state[name] if name in state else np.zeros(shape, dtype)
-        else:
-            raise VerifyError(f"the input {name} of a language model is not known")
-    return feeds
-
-
-def _open_litert(model: ModelFile, keys: Sequence[str], kernels: str) -> list[_LiteRT]:
-    interpreter = open_interpreter(model, kernels)
-    return [_LiteRT(interpreter, key) for key in keys]
-
-
-class _LiteRT:
-    """A signature in LiteRT."""
-
-    def __init__(self, interpreter: Any, key: str) -> None:
-        with as_verify_error("LiteRT"):
-            self._runner = interpreter.get_signature_runner(key)
-        details = self._runner.get_input_details()
-        self.shapes = {n: (tuple(d["shape"]), d["dtype"]) for n, d in details.items()}
-
-    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return copies of the outputs: LiteRT may overwrite them in the next run."""
-        with as_verify_error("LiteRT"):
-            return {name: np.array(made) for name, made in self._runner(**feeds).items()}
-
-
-class _Onnx:
-    """A converted signature in ONNX Runtime, with the names and the layouts of TFLite."""
-
-    def __init__(self, converted: ConvertedModel, key: str) -> None:
-        opened = open_model(converted)
-        names = opened.signatures.get(key)
-        if names is None:
-            raise VerifyError(f"the ONNX model must be of the signature {key}")
-        self._session = opened.session
-        ends = {end.name: end for end in (*opened.inputs, *opened.outputs)}
-        self._inputs = {n: ends[o] for n, o in names["inputs"].items()}
-        self._outputs = {n: ends[o] for n, o in names["outputs"].items()}
-        self.shapes = {
-            n: (end.tflite_shape, np.dtype(end.dtype)) for n, end in self._inputs.items()
-        }
-
-    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the outputs in TFLite's layout."""
-        arrays = {
-            end.name: np.ascontiguousarray(feeds[name].transpose(end.order))
-            for name, end in self._inputs.items()
-        }
-        names_wanted = [end.name for end in self._outputs.values()]
-        outputs = run_onnx(self._session, arrays, names_wanted)
-        return {
-            name: array.transpose(np.argsort(end.order))
-            for (name, end), array in zip(self._outputs.items(), outputs, strict=True)
-        }
+        return self._caches[LOGITS].reshape(-1)

@@ -1,0 +1,67 @@
+"""Signatures of language models in LiteRT and in ONNX Runtime, with TFLite's names and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
+from tflite2onnx.verification.runtimes import as_verify_error, run_onnx
+
+
+class Signature(Protocol):
+    """A signature in a runtime: the shapes and types of its inputs, and a run by TFLite's names."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[Sequence[int], Any]]: ...
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]: ...
+
+
+class LiteRTSignature:
+    """A signature in LiteRT."""
+
+    def __init__(self, interpreter: Any, key: str) -> None:
+        with as_verify_error("LiteRT"):
+            self._runner = interpreter.get_signature_runner(key)
+        details = self._runner.get_input_details()
+        self.shapes = {n: (tuple(d["shape"]), d["dtype"]) for n, d in details.items()}
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return copies of the outputs: LiteRT may overwrite them in the next run."""
+        with as_verify_error("LiteRT"):
+            return {name: np.array(made) for name, made in self._runner(**feeds).items()}
+
+
+class OnnxSignature:
+    """A converted signature in ONNX Runtime."""
+
+    def __init__(self, converted: ConvertedModel, key: str) -> None:
+        opened = open_model(converted)
+        names = opened.signatures.get(key)
+        if names is None:
+            raise VerifyError(f"the ONNX model must be of the signature {key}")
+        self._session = opened.session
+        ends = {end.name: end for end in (*opened.inputs, *opened.outputs)}
+        self._inputs = {n: ends[o] for n, o in names["inputs"].items()}
+        self._outputs = {n: ends[o] for n, o in names["outputs"].items()}
+        self.shapes = {
+            n: (end.tflite_shape, np.dtype(end.dtype)) for n, end in self._inputs.items()
+        }
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the outputs in TFLite's layout."""
+        arrays = {
+            end.name: np.ascontiguousarray(feeds[name].transpose(end.order))
+            for name, end in self._inputs.items()
+        }
+        names_wanted = [end.name for end in self._outputs.values()]
+        outputs = run_onnx(self._session, arrays, names_wanted)
+        return {
+            name: array.transpose(np.argsort(end.order))
+            for (name, end), array in zip(self._outputs.items(), outputs, strict=True)
+        }
