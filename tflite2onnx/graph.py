@@ -118,6 +118,15 @@ class Op:
                 numbers = map(int, np.ravel(value))
                 yield from (i for i in numbers if 0 <= i < graphs)
 
+    def shift_called(self, number: int) -> Op:
+        """Return the operator for a model that has its sub-graphs `number` places later."""
+        indices = {
+            name: np.add(value, np.where(np.less(value, 0), 0, number)).tolist()
+            for name, value in self.options.items()
+            if "subgraph" in name and not self.custom
+        }
+        return self.with_options(**indices) if indices else self
+
     def is_builtin(self, *codes: str) -> bool:
         """Return whether this is a built-in operator with one of these codes."""
         return self.code in codes and not self.custom

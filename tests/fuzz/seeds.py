@@ -26,6 +26,7 @@ from tests.golden.records import ASSETS
 from tests.support.decoder import METADATA, TOKENIZER, build_decoder
 from tests.support.litertlm import Part, build_external, compress, model_part, pack_litertlm
 from tests.support.runtimes import Array
+from tests.support.split_decoder import build_table, list_split_parts
 from tests.support.task import METADATA as PARAMETERS, PIECES, pack_task
 
 # Larger files take seconds each, and have no features that smaller files lack.
@@ -142,13 +143,17 @@ def _choose_bundle(generator: random.Random) -> Seed:
 def _choose_container(generator: random.Random) -> Seed:
     """Return a language model, as a `.litertlm` file or a `.task`.
 
-    A `.litertlm` file also has other models and external weights. Half of the tokenizers of Hugging
+    A `.litertlm` file also has other models and external weights, and some decoders are several
+    models. Half of the tokenizers of Hugging
     Face are damaged here, because they are compressed in the file.
     """
     mask = generator.choice(("", "bool", "float32"))
     decoder = build_decoder(mask=mask, tokens_first=not mask)
     if generator.random() < 0.25:
         return Seed("task", pack_task(decoder, metadata=generator.choice((METADATA, PARAMETERS))))
+    decoders = [model_part(decoder)]
+    if generator.random() < 0.3:
+        decoders = list_split_parts(build_table())
     parts = [
         model_part(_choose_case(generator).data, generator.choice(_ROLES))
         for _ in range(generator.randrange(3))
@@ -162,7 +167,7 @@ def _choose_container(generator: random.Random) -> Seed:
         damage = generator.getrandbits(32) * generator.randrange(2)
         tokenizer = Part("HF_Tokenizer_Zlib", compress(mutate_bytes(TOKENIZER, damage)))
     shared = [Part("LlmMetadataProto", METADATA), tokenizer, *parts]
-    return Seed("container", pack_litertlm([model_part(decoder), *shared]))
+    return Seed("container", pack_litertlm([*decoders, *shared]))
 
 
 SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {

@@ -85,7 +85,7 @@ def build_embedder(seed: int = 1) -> bytes:
     """Return the embedder of a decoder: it reads one token, and its names are its own."""
     m = Build()
     s, table = _Signature(m, "serving_default", 1), _make_table(seed, DEPTH)
-    token = s.reshape(s.input("token_ids", [1, 1], "int32"), [1])
+    token = s.reshape(s.input("args_0", [1, 1], "int32"), [1])
     row = s.op("EMBEDDING_LOOKUP", [token, m.constant(table)], [1, table.shape[1]])
     s.outputs["output_0"] = s.reshape(row, [1, 1, table.shape[1]])
     m.output(*s.outputs.values())

@@ -221,18 +221,12 @@ def list_parts(
         BundleError: two parts would become one file, or there is no decoder.
     """
     parts: list[Part] = []
-    decoder = None
+    taken: frozenset[str] = frozenset()
     if target == GENAI:
-        from tflite2onnx.bundle import genai  # noqa: PLC0415 - slow to import
-
-        decoder = genai.find_decoder(bundle)
+        decoder, taken = _prepare_decoder(bundle)
+        parts.append(decoder)
     for name, source in bundle.models.items():
-        if name == decoder:
-            from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - likewise
-
-            prepared = genai.prepare_decoder(name, read_model(source), bundle.description)
-            prepared = take_prompts(prepared)
-            parts.append(Part(name, prepared.signature, genai.FILE, prepared))
+        if name in taken:
             continue
         if signature not in (None, ALL_SIGNATURES):
             parts.append(Part(name, signature, _make_file_path(name)))
@@ -254,6 +248,19 @@ def list_parts(
             f"the models of the bundle must have different output files, got {repeated} twice"
         )
     return parts
+
+
+def _prepare_decoder(bundle: Bundle) -> tuple[Part, frozenset[str]]:
+    """Return the decoder of onnxruntime-genai, and the names of the models that it consists of."""
+    from tflite2onnx.bundle import genai  # noqa: PLC0415 - slow to import
+    from tflite2onnx.bundle.connections import connect_models  # noqa: PLC0415 - likewise
+    from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - likewise
+
+    name = genai.find_decoder(bundle)
+    key = genai.choose_signature(read_model(bundle.models[name])).key
+    model, others = connect_models(bundle, name, key)
+    prepared = take_prompts(genai.prepare_decoder(name, model, bundle.description))
+    return Part(name, prepared.signature, genai.FILE, prepared), others | {name}
 
 
 def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:

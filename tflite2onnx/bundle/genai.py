@@ -99,7 +99,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     Raises:
         BundleError: onnxruntime-genai cannot run the decoder.
     """
-    signature = _choose_signature(model)
+    signature = choose_signature(model)
     roles = (*_TOKENS, *_POSITIONS, *_MASKS, *_PARAMETERS)
     others = [n for n in signature.inputs if n not in roles and not CACHE.fullmatch(n)]
     tokens, positions, mask, parameters = (
@@ -143,7 +143,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     return Decoder(name, adapted, signature.key, caches, logits, options)
 
 
-def _choose_signature(model: Model) -> Signature:
+def choose_signature(model: Model) -> Signature:
     """Return the signature `decode`, or the one with the largest caches (`decode_cache_1024`)."""
     found = [s for s in model.signatures if s.key.startswith(_SIGNATURE)]
     if not found:

@@ -13,6 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from tflite2onnx.bundle.steps import (
+    DECODE,
+    LOGITS,
+    BundleSignature,
+    count_tokens,
+    list_pairs,
+    list_step,
+    make_bundle_signature,
+)
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.passes.patterns.attention.repair_attention import has_wrong_attention
 from tflite2onnx.reader.model import read_model
@@ -20,17 +29,7 @@ from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import embed_external_weights
 from tflite2onnx.verification.language.signatures import LiteRTSignature, OnnxSignature
-from tflite2onnx.verification.language.steps import (
-    DECODE,
-    LOGITS,
-    Part,
-    Step,
-    count_tokens,
-    list_pairs,
-    list_step,
-    make_part,
-    run_step,
-)
+from tflite2onnx.verification.language.steps import Step, run_step
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -122,7 +121,7 @@ def verify_decoders(
 
 def _list_parts(
     models: Mapping[str, AnySource], converted: Mapping[tuple[str, str | None], ConvertedModel]
-) -> tuple[list[Part], dict[tuple[str, str], ConvertedModel]]:
+) -> tuple[list[BundleSignature], dict[tuple[str, str], ConvertedModel]]:
     """Return all converted signatures, and their ONNX models."""
     parts, files = [], {}
     for model, source in models.items():
@@ -132,7 +131,7 @@ def _list_parts(
             file = converted.get((model, signature.key), converted.get(only))
             if file is not None:
                 files[model, signature.key] = file
-                parts.append(make_part(model, signature))
+                parts.append(make_bundle_signature(model, signature))
     return parts, files
 
 
@@ -140,7 +139,7 @@ def _verify_decoding(
     models: Mapping[str, AnySource],
     converted: Mapping[tuple[str, str], ConvertedModel],
     keys: tuple[str, str],
-    pair: Sequence[Sequence[Part]],
+    pair: Sequence[Sequence[BundleSignature]],
     prompt: Sequence[int],
     count: int,
 ) -> Decoding:
@@ -175,7 +174,7 @@ def _verify_decoding(
 
 
 def _open_litert(
-    files: Mapping[str, ModelFile], pair: Sequence[Sequence[Part]], kernels: str
+    files: Mapping[str, ModelFile], pair: Sequence[Sequence[BundleSignature]], kernels: str
 ) -> list[Step]:
     interpreters = {name: open_interpreter(file, kernels) for name, file in files.items()}
     return [
