@@ -111,14 +111,14 @@ class Op:
         """The shapes of the inputs of each sub-graph, as declared."""
         return [[t.shape for t in graph.inputs] for graph in self.graphs]
 
-    def list_called(self, graphs: int) -> Iterator[int]:
+    def list_subgraph_indices(self, graphs: int) -> Iterator[int]:
         """Yield the indices of the sub-graphs that the operator runs, of `graphs` in the model."""
         for name, value in self.options.items():
             if "subgraph" in name and not self.custom:
                 numbers = map(int, np.ravel(value))
                 yield from (i for i in numbers if 0 <= i < graphs)
 
-    def shift_called(self, number: int) -> Op:
+    def shift_subgraph_indices(self, number: int) -> Op:
         """Return the operator for a model that has its sub-graphs `number` places later."""
         indices = {
             name: np.add(value, np.where(np.less(value, 0), 0, number)).tolist()
@@ -168,9 +168,9 @@ class Graph:
     initial: tuple[Array, ...] = ()
     variables: tuple[str, ...] = ()
 
-    def list_called(self, graphs: int) -> Iterator[int]:
+    def list_subgraph_indices(self, graphs: int) -> Iterator[int]:
         """Yield the indices of the sub-graphs that the operators run, of `graphs` in the model."""
-        return (i for op in self.ops for i in op.list_called(graphs))
+        return (i for op in self.ops for i in op.list_subgraph_indices(graphs))
 
     @property
     def own_inputs(self) -> tuple[Tensor, ...]:

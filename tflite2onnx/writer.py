@@ -116,7 +116,7 @@ class Skeleton:
         model.CopyFrom(self.source)
         return model
 
-    def frame(
+    def list_pieces(
         self, external: Collection[str] = (), file: _WeightFile | None = None
     ) -> tuple[list[bytes], list[tuple[bytes, Array]]]:
         """Return the parts of the file before its large weights, and their (head, elements).
@@ -142,12 +142,12 @@ class Skeleton:
     @property
     def size(self) -> int:
         """Bytes of the model as one file."""
-        start, weights = self.frame()
+        start, weights = self.list_pieces()
         return sum(map(len, start)) + sum(len(head) + data.nbytes for head, data in weights)
 
     def serialize(self) -> bytes:
         """Return the model as one file."""
-        start, weights = self.frame()
+        start, weights = self.list_pieces()
         return b"".join(
             [*start, *(part for head, data in weights for part in (head, _view_bytes(data)))]
         )
@@ -391,7 +391,7 @@ def write_to(
     """Write the model to new files of `create`; return the number of bytes."""
     external = list_external_weights(skeleton, external_data)
     if not external:
-        return _write_framed(create(target), *skeleton.frame())
+        return _write_pieces(create(target), *skeleton.list_pieces())
     if target.exists() and not target.is_file() and not target.is_dir():
         raise OSError(
             "it must be a regular file, because the weights go to a second file beside it"
@@ -399,11 +399,11 @@ def write_to(
     # The last file that is created is the first to get its final name, so the weights exist before
     # the model does.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    framed = skeleton.frame(external, _WeightFile(f"{target.name}.data", file))
-    return _write_framed(small, *framed) + file.tell()
+    pieces = skeleton.list_pieces(external, _WeightFile(f"{target.name}.data", file))
+    return _write_pieces(small, *pieces) + file.tell()
 
 
-def _write_framed(
+def _write_pieces(
     file: BinaryIO, start: Sequence[bytes], weights: Sequence[tuple[bytes, Array]]
 ) -> int:
     """Write a model; return the number of bytes."""
@@ -435,7 +435,7 @@ def write_folder(
         for file, skeleton in zip(files, inside.values(), strict=True):
             sizes = {header.name: data.nbytes for header, data in skeleton.weights}
             external = frozenset(n for n, size in sizes.items() if size >= (external_data or 0))
-            _write_framed(file, *skeleton.frame(external, weights))
+            _write_pieces(file, *skeleton.list_pieces(external, weights))
 
 
 def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:

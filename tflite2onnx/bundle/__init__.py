@@ -146,15 +146,7 @@ def convert_models(
     for part in parts:
         try:
             origin = bundle.models[part.model]
-            prepared = part.decoder or part.joined
-            if prepared is not None:
-                final = replace(base, **prepared.options)
-                if part.joined is not None and base.names == "signature":
-                    final = replace(final, rename={})
-                result = convert_read_model(partial(getattr, prepared, "model"), origin, final)
-            else:
-                final = replace(base, signature=part.signature)
-                result = _convert_part(part, origin, final)
+            result = _convert_part(part, origin, base)
             results[part.label] = result if details else result.drop_details()
             del result  # the next conversion needs the memory of the details
             release_memory(origin.data)
@@ -166,6 +158,16 @@ def convert_models(
 
 
 def _convert_part(part: Part, origin: AnySource, options: ConversionOptions) -> Result:
+    prepared = part.decoder or part.joined
+    if prepared is None:
+        return _convert_signature(part, origin, replace(options, signature=part.signature))
+    final = replace(options, **prepared.options)
+    if part.joined is not None and options.names == "signature":
+        final = replace(final, rename={})
+    return convert_read_model(lambda: prepared.model, origin, final)
+
+
+def _convert_signature(part: Part, origin: AnySource, options: ConversionOptions) -> Result:
     """Convert one of several models; `preprocess` is ignored for models that take no picture."""
     options = keep_possible_names(part.label, origin, options)
     try:
@@ -177,7 +179,7 @@ def _convert_part(part: Part, origin: AnySource, options: ConversionOptions) -> 
         reduced = (
             replace(options, preprocess=False) if first else replace(options, postprocess=False)
         )
-        return _convert_part(part, origin, reduced)
+        return _convert_signature(part, origin, reduced)
 
 
 def keep_possible_names(

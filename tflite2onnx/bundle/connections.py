@@ -69,7 +69,7 @@ def _call_signatures(
     for name, model in models.items():
         first[name] = number = len(graphs)
         graphs += [
-            replace(graph, ops=tuple(op.shift_called(number) for op in graph.ops))
+            replace(graph, ops=tuple(op.shift_subgraph_indices(number) for op in graph.ops))
             for graph in model.graphs
         ]
     calls = _Calls()

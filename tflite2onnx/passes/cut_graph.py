@@ -175,9 +175,9 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
         return _list_own_states(model.graphs[index])
 
     def list_subgraph_states(op: Op) -> set[Hashable]:
-        reached = [*op.list_called(len(model.graphs))]
+        reached = [*op.list_subgraph_indices(len(model.graphs))]
         for index in reached:  # the loop appends to the list
-            inner = model.graphs[index].list_called(len(model.graphs))
+            inner = model.graphs[index].list_subgraph_indices(len(model.graphs))
             reached += [i for i in dict.fromkeys(inner) if i not in reached]
         return {state for i in reached for states in list_states_of(i).values() for state in states}
 

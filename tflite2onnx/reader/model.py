@@ -181,7 +181,7 @@ class _Reader(TableReader):
         for index in left:  # the loop appends to the list
             if index not in found:
                 found[index] = self._read_graph(expect_item(tables, index, "a subgraph"))
-                left += found[index].list_called(len(tables))
+                left += found[index].list_subgraph_indices(len(tables))
         graphs = tuple(found.get(i, NO_GRAPH) for i in range(len(tables)))
         signatures = self.read_tables(self._root["signature_defs"])
         unread = {*range(len(tables))} - found.keys()
