@@ -32,9 +32,10 @@ def list_written() -> set[str]:
     return {path.relative_to("out").as_posix() for path in Path("out").rglob("*.onnx")}
 
 
-def test_each_signature_becomes_its_own_file(capsys: Captured) -> None:
+@pytest.mark.parametrize("folder", [["-o", "out"], ["out"]])
+def test_each_signature_becomes_its_own_file(capsys: Captured, folder: list[str]) -> None:
     """Each file equals the conversion of its signature alone."""
-    assert main(["several.tflite", "--signature", "all", "-o", "out"]) == 0
+    assert main(["several.tflite", *folder, "--signature", "all"]) == 0
     assert list_written() == {"minus.onnx", "same.onnx", "size.onnx"}
     for key in ("minus", "same", "size"):
         assert onnx.load(f"out/{key}.onnx") == convert(build_signatures(), signature=key).model
@@ -110,7 +111,7 @@ def test_model_without_signature_keeps_tensor_names(capsys: Captured) -> None:
     ("words", "message"),
     [
         (["several.tflite"], "--signature all must be given with a model and -o FOLDER"),
-        (["several.tflite", "out"], "--signature all must be given with a model and -o FOLDER"),
+        (["several.tflite", "o.onnx"], "--signature all must be given with a model and -o FOLDER"),
         (["several.tflite", "-o", "o.onnx"], "--signature all must be given with a model and -o"),
         (["plain.tflite", "-o", "out"], "the model has no signatures"),
         (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),

@@ -89,7 +89,7 @@ def run_command(options: argparse.Namespace) -> int:
     _check_standard_output(options, job)
     all_signatures = options.signature == ALL_SIGNATURES or options.target == GENAI
     if all_signatures and not job.is_bundle:
-        job = _place_every_signature(options, job)
+        job = _place_every_signature(options, job, output)
     if options.json:
         return _run_jobs(options, [job])
     return _convert_one_bundle(options, job) if job.is_bundle else _convert_one_model(options, job)
@@ -124,13 +124,13 @@ def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
             )
 
 
-def _place_every_signature(options: argparse.Namespace, job: Job) -> Job:
-    """Return the job of a model of which each signature becomes a file."""
+def _place_every_signature(options: argparse.Namespace, job: Job, output: str | None) -> Job:
+    """Return the job of a model of which each signature becomes a file of the folder `output`."""
     _refuse_single(options, "several signatures")
-    if options.output is None or not names_folder(options.output):
+    if output is None or not names_folder(output):
         option = "--target genai" if options.target == GENAI else f"--signature {ALL_SIGNATURES}"
         raise OptionError(f"{option} must be given with a model and -o FOLDER")
-    return replace(job, output=options.output, each_signature=True)
+    return replace(job, output=output, each_signature=True)
 
 
 def _has_signatures(job: Job) -> bool:
