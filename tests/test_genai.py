@@ -39,6 +39,7 @@ FORMS = [
     {"mask": "replaced"},
     {"mask": "", "tokens_first": True},
     {"mask": "float32", "tokens_first": True},
+    {"mask": "float32", "extra": "shared"},
 ]
 TOKENS = [3, 14, 7, 1, 1, 9]
 

@@ -63,9 +63,9 @@ def build_decoder(
     and further parameters have the place in the caches. `tokens_first` chooses caches [batch,
     tokens, heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads,
     depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know; with
-    "embeddings" the decoder reads the rows that `build_embedder` computes. `depth` is that of a
-    head. The rows before the last product may be `normalized`, and scores may have a cap.
-    `prefills` are numbers of tokens.
+    "embeddings" the decoder reads the rows that `build_embedder` computes, and with "shared" a
+    second layer reads the caches of the first layer. `depth` is that of a head. The rows before the
+    last product may be `normalized`, and scores may have a cap. `prefills` are numbers of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
@@ -107,7 +107,8 @@ class _Signature:
         self.outputs: dict[str, Tensor] = {}
 
     def input(self, name: str, shape: list[int], dtype: str = "float32") -> Tensor:
-        self.inputs[name] = self.g.input(shape, name=f"{self.key}_{name}", dtype=dtype)
+        if name not in self.inputs:
+            self.inputs[name] = self.g.input(shape, name=f"{self.key}_{name}", dtype=dtype)
         return self.inputs[name]
 
     def ints(self, *numbers: int) -> Tensor:
@@ -145,6 +146,20 @@ class _Signature:
         hidden = self.op("SELECT_V2", [seen, *numbers], shape, dtype="float32")
         return self.op("ADD", [scores, hidden], [1, HEADS, *shape[2:]])
 
+    def attend(
+        self, heads: Tensor, keys: Tensor, values: Tensor, positions: Tensor,
+        options: Mapping[str, Any],
+    ) -> Tensor:  # fmt: skip
+        """Return what the queries of all heads read, [1, rows, heads, depth]."""
+        count, depth = self.count, heads.shape[-1]
+        scores = self.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
+        if options["cap"]:
+            scores = self.limit(scores, options["cap"])
+        hidden = self.hide(scores, positions, options["mask"])
+        shares = self.op("SOFTMAX", [hidden], [1, HEADS, count, LENGTH], beta=1.0)
+        mixed = self.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, depth], adj_y=True)
+        return self.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, depth])
+
     def limit(self, scores: Tensor, cap: float) -> Tensor:
         """Return cap * tanh(scores / cap)."""
         shape, number = list(scores.shape), self.g.constant(np.array(cap, np.float32))
@@ -177,8 +192,8 @@ def _build_signature(
 ) -> _Signature:
     s, width = _Signature(g, key, count), table.shape[1]
     depth = width // HEADS
-    weights, is_embedded = g.constant(table), options["extra"] == "embeddings"
-    if is_embedded:
+    weights = g.constant(table)
+    if options["extra"] == "embeddings":
         rows = s.reshape(s.input("embeddings", [1, count, width]), [count, width])
     else:
         tokens = s.reshape(s.input("tokens", [1, count], "int32"), [count])
@@ -197,15 +212,13 @@ def _build_signature(
         turned = s.transpose(split, (0, 2, 3, 1), [1, HEADS, depth, count])
         keys = s.update("k", heads, start, [1, HEADS, LENGTH, depth])
         values = s.update("v", turned, start, [1, HEADS, depth, LENGTH])
-    scores = s.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
-    if options["cap"]:
-        scores = s.limit(scores, options["cap"])
-    hidden = s.hide(scores, positions, options["mask"])
-    shares = s.op("SOFTMAX", [hidden], [1, HEADS, count, LENGTH], beta=1.0)
-    mixed = s.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, depth], adj_y=True)
-    mixed = s.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, depth])
+    mixed = s.attend(heads, keys, values, positions, options)
+    if options["extra"] == "shared":
+        split = s.op("ADD", [mixed, split], [1, count, HEADS, depth])
+        heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, depth])
+        mixed = s.attend(heads, keys, values, positions, options)
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
-    if options["extra"] and not is_embedded:
+    if options["extra"] not in ("", "embeddings", "shared"):
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)

@@ -52,6 +52,18 @@ CAPPED = STEP.replace("ADD(scores", "ADD(capped").replace(
     capped: float32[1,4,1,6] = MUL(bent, 0.5)
     added:""",
 )
+# A second layer, whose mask is `other`, reads the caches of the first layer.
+SHARED = STEP.replace(
+    "    return y, ks, vs",
+    """    scaled2: float32[1,1,4,8] = MUL(q, 0.25)
+    queries2: float32[2,2,8] = RESHAPE(scaled2, [2, 2, 8])
+    product2: float32[2,2,6] = BATCH_MATMUL(queries2, km, adj_x=False, adj_y=True)
+    other: float32[6] = SELECT_V2(seen, [0.0], [-1e4])
+    added2: float32[2,2,6] = ADD(product2, other)
+    weights2: float32[2,2,6] = SOFTMAX(added2, beta=1.0)
+    y2: float32[2,2,8] = BATCH_MATMUL(weights2, vm, adj_x=False, adj_y=False)
+    return y, ks, vs, y2""",
+)
 HEADS_FIRST = (0, 2, 1, 3)
 
 
@@ -68,12 +80,40 @@ def _rewrite(text: str, order: tuple[int, ...] = HEADS_FIRST) -> Graph:
         (WINDOW, "window=3, cap=0.0"),
         (CAPPED, "window=0, cap=0.5"),
         (STEP.replace("ADD(scores, mask)", "SELECT_V2(seen, scores, [-1e4])"), "window=0, cap=0.0"),
+        (WINDOW.replace("[-1e9]", "[-1e4]"), "window=3, cap=0.0"),
     ],
 )
 def test_operators_become_cached_attention(text: str, options: str) -> None:
     text = write_graph(_rewrite(text), ["scale", "window", "cap"])
     assert text.count("DYNAMIC_UPDATE_SLICE") == text.count("BATCH_MATMUL") == 0
     assert f"CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.5, {options})" in text
+
+
+def test_layers_that_share_caches_each_write_the_token() -> None:
+    """The outputs of the first layer are those of the graph; nothing reads the other caches."""
+    graph = _rewrite(SHARED)
+    first, second = (op for op in graph.ops if op.is_builtin("CACHED_ATTENTION"))
+    assert first.inputs[3:5] == second.inputs[3:5] == graph.inputs[4:]
+    assert first.outputs[1:] == graph.outputs[1:3]
+    read = {tensor for op in graph.ops for tensor in op.inputs} | {*graph.outputs}
+    assert read.isdisjoint(second.outputs[1:])
+    assert "DYNAMIC_UPDATE_SLICE" not in write_graph(graph)
+
+
+def test_layers_that_share_caches_are_replaced_together() -> None:
+    """A layer that is not replaced would read numbers behind the position."""
+    text = SHARED.replace("[-1e4]", "[-1.0]")
+    assert text != SHARED
+    assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))
+
+
+@pytest.mark.parametrize("caches", ["separate", "shared"])
+def test_shared_caches_equal_litert(caches: Any) -> None:
+    data = build_decoder(mask="", tokens_first=True, depth=16, extra="shared")
+    result = convert(data, signature="decode", caches=caches)
+    nodes = [node.op_type for node in result.model.graph.node]
+    assert nodes.count("GroupQueryAttention") == (2 if caches == "shared" else 0)
+    assert verify(data, result).ok
 
 
 def test_cap_of_scores_equals_litert() -> None:

@@ -23,7 +23,9 @@ T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
 _RELEASED = 64  # the number of positions after which the memory of constants is released
-_HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
+# What is added to the scores of tokens that a token does not see, at the most. The weight of such a
+# token is 0 unless its score is higher by 9,900 than all others.
+_HIDDEN = -1e4
 # Operators whose classes do not compute: kernels may round sines otherwise than NumPy.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "COS": np.cos,

@@ -15,7 +15,11 @@ contains, if
 4. the mask hides all tokens behind the position, and none up to it; or all but the last few, always
    as many. This is proven by all positions of the cache;
 5. all tensors are float32 and have fixed sizes, the depth is a multiple of 8, and no other operator
-   reads the tensors between.
+   reads the tensors between. The caches may be read by the attention of several layers.
+
+Layers of Gemma 3n and 4 read the caches of other layers. Each of the layers gets the key and the
+value of the token, and writes them: the first one to an output of the graph, the others to a copy.
+A written cache holds no numbers behind the position, so nothing but attention may read it.
 
 The operator also rotates queries and keys that ROTARY_EMBEDDING rotates by angles of the position.
 ONNX Runtime's GroupQueryAttention reads the tokens up to the position only, and updates caches in
@@ -24,7 +28,8 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -103,6 +108,10 @@ class CacheAttention(NamedTuple):
     hidden: float | None
     cap: float
 
+    def list_written(self) -> list[Tensor]:
+        """Return the caches after the step."""
+        return [cache.update.outputs[0] for cache in (self.keys, self.values)]
+
     @property
     def hides_tokens(self) -> bool:
         """Whether the weights of tokens that the mask hides are 0."""
@@ -113,20 +122,39 @@ def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     """Return the graph with CACHED_ATTENTION; `wanted` has the orders of the caches."""
     if "DYNAMIC_UPDATE_SLICE" not in graph.codes or not wanted:
         return graph
-    known: dict[int, Positions] = {}
+    found, known = list_attention(graph, wanted), dict[int, Positions]()
+    while found:
+        result = _replace_attention(found, graph, known)
+        read = {tensor for op in result.walk_ops() for tensor in op.inputs}
+        kept = [each for each in found if read.isdisjoint(each.list_written())]
+        if len(kept) == len(found):
+            return result
+        found = kept
+    return graph
+
+
+def _replace_attention(
+    found: Sequence[CacheAttention], graph: Graph, known: dict[int, Positions]
+) -> Graph:
+    """Return the graph with CACHED_ATTENTION in place of attention, if its conditions hold."""
     replaced: dict[Op, list[Op]] = {}
-    for each in list_attention(graph, wanted):
+    written: set[Tensor] = set()
+    for each in found:
         length = each.keys.shape[1]
         positions = known.setdefault(length, Positions(graph, length))
-        if ops := _make_attention(each, graph, positions):
+        if ops := _make_attention(each, graph, positions, written):
             replaced |= {each.keys.update: [], each.values.update: [], each.product: ops}
-    if not replaced:
-        return graph
+            written |= {*each.list_written()}
     return eliminate_dead_operators(graph.rewrite(lambda op: replaced.get(op, [op])))
 
 
-def _make_attention(found: CacheAttention, graph: Graph, positions: Positions) -> list[Op]:
-    """Return the operators that replace attention; none unless conditions 3 and 4 hold."""
+def _make_attention(
+    found: CacheAttention, graph: Graph, positions: Positions, written: Collection[Tensor]
+) -> list[Op]:
+    """Return the operators that replace attention; none unless conditions 3 and 4 hold.
+
+    `written` are the caches that are outputs of attention already.
+    """
     length, caches = found.keys.shape[1], (found.keys, found.values)
     for cache in caches:
         starts = positions.find_rows(cache.update.operand(2))
@@ -151,7 +179,7 @@ def _make_attention(found: CacheAttention, graph: Graph, positions: Positions) -
         "cap": found.cap,
     }
     inputs = (*flat, *(cache.update.operand(0) for cache in caches), place, *tables)
-    outputs = (attended, *(cache.update.outputs[0] for cache in caches))
+    outputs = (attended, *(replace(t) if t in written else t for t in found.list_written()))
     rw.ops.append(Op("CACHED_ATTENTION", rw.source.index, inputs, outputs, Options(options)))
     rw.reshape(attended, output=y)
     return rw.ops
@@ -244,7 +272,8 @@ def _find_cache(
     element changes place in a RESHAPE.
     """
     axes = [*range(len(squeeze_shape(tensor.shape)))]
-    while (move := find_producer(tensor, graph, "RESHAPE", "TRANSPOSE")) is not NO_OP:
+    # Several layers may read a cache that is moved once.
+    while (move := graph.producers.find(tensor)).is_builtin("RESHAPE", "TRANSPOSE"):
         moved = squeeze_order(move)
         if moved is None:
             return None
@@ -254,7 +283,7 @@ def _find_cache(
     is_cache = cache in graph.inputs and tensor in graph.outputs and wanted.get(cache) == order
     if not update.is_builtin("DYNAMIC_UPDATE_SLICE") or not is_cache or len(order) != _AXES:
         return None
-    if not are_fixed_floats(cache, row, tensor) or sum(tensor in op.inputs for op in graph.ops) > 1:
+    if not are_fixed_floats(cache, row, tensor):
         return None
     (batch, heads, _, depth), written = ([t.shape[i] for i in order] for t in (cache, row))
     is_token = batch == 1 and written == [1, heads, 1, depth]
