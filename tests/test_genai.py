@@ -40,6 +40,7 @@ FORMS = [
     {"mask": "", "tokens_first": True},
     {"mask": "float32", "tokens_first": True},
     {"mask": "float32", "extra": "shared"},
+    {"mask": "float32", "extra": "mixed"},
 ]
 TOKENS = [3, 14, 7, 1, 1, 9]
 

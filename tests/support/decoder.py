@@ -64,8 +64,9 @@ def build_decoder(
     tokens, heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads,
     depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know; with
     "embeddings" the decoder reads the rows that `build_embedder` computes, and with "shared" a
-    second layer reads the caches of the first layer. `depth` is that of a head. The rows before the
-    last product may be `normalized`, and scores may have a cap. `prefills` are numbers of tokens.
+    second layer reads the caches of the first layer; with "mixed" numbers of a token are multiplied
+    by a matrix of the token. `depth` is that of a head. The rows before the last product may be
+    `normalized`, and scores may have a cap. `prefills` are numbers of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
@@ -176,6 +177,14 @@ class _Signature:
         scale = self.g.constant(np.ones(shape[1], np.float32))
         return self.op("MUL", [self.op("MUL", [rows, root], shape), scale], shape)
 
+    def mix(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Return pairs of numbers multiplied by a matrix of the first numbers of another row."""
+        shape, pairs = list(x.shape), [1, 1, x.shape[1] // 2, 2]
+        first = self.op("SLICE", [rows, self.ints(0, 0), self.ints(1, 4)], [1, 4])
+        operands = [self.reshape(x, pairs), self.reshape(first, [2, 2])]
+        mixed = self.op("FULLY_CONNECTED", operands, pairs, keep_num_dims=True)
+        return self.reshape(mixed, shape)
+
     def update(self, kind: str, new: Tensor, positions: Tensor, shape: list[int]) -> Tensor:
         """Return a cache with new rows from the first position on."""
         cache, zero = self.input(f"kv_cache_{kind}_0", shape), self.ints(0)
@@ -218,7 +227,9 @@ def _build_signature(
         heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, depth])
         mixed = s.attend(heads, keys, values, positions, options)
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
-    if options["extra"] not in ("", "embeddings", "shared"):
+    if options["extra"] == "mixed" and count == 1:
+        mixed = s.mix(mixed, rows)
+    elif options["extra"] not in ("", "embeddings", "mixed", "shared"):
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)

@@ -67,6 +67,14 @@ return %25, %19, %20"""
         ("LESS_EQUAL", "LESS", "mixes samples"),  # attention of another mask stays as it is
         ("FULLY_CONNECTED(flat, float32[4,16], keep_num_dims=False)", "ADD(flat, flat)", "product"),
         ("id: int32[1,1]", "id: int32[1]", "one number"),
+        (
+            "    logits: float32[1,4] = FULLY_CONNECTED(flat",
+            """    matrix: float32[4,4] = RESHAPE(flat, [4, 4])
+    mixed: float32[4,4] = FULLY_CONNECTED(matrix, matrix, float32[4], keep_num_dims=False)
+    again: float32[1,16] = RESHAPE(mixed, [1, 16])
+    logits: float32[1,4] = FULLY_CONNECTED(again""",
+            "it multiplies by numbers of a token",
+        ),
     ],
 )
 def test_refuses_decoders_that_cannot_take_several_tokens(old: str, new: str, reason: str) -> None:
