@@ -47,7 +47,7 @@ def connect_models(bundle: Bundle, name: str, key: str) -> tuple[Model, frozense
         BundleError: two models read or compute different forms of one tensor.
     """
     model = read_model(bundle.models[name])
-    (main,) = (make_bundle_signature(name, s) for s in model.signatures if s.key == key)
+    main = next(make_bundle_signature(name, s) for s in model.signatures if s.key == key)
     if list_step(main, ()) is not None:
         return model, frozenset()
     models = {n: model if n == name else read_model(bundle.models[n]) for n in bundle.models}

@@ -22,18 +22,14 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.language.signatures import Signature
 
-Step: TypeAlias = Sequence[
-    tuple[BundleSignature, Signature]
-]  # signatures in the sequence of their runs
+# Signatures in the sequence of their runs.
+Step: TypeAlias = Sequence[tuple[BundleSignature, Signature]]
 _ROWS = 1  # The axis of tokens in the outputs of an embedder.
 _HIDDEN = -1e9  # The score of a token that is hidden from another token.
 
 
 def run_step(
-    step: Step,
-    tokens: Sequence[int],
-    place: int,
-    caches: Mapping[str, Array],
+    step: Step, tokens: Sequence[int], place: int, caches: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Return the caches, and the logits if there are any, after tokens from a position on."""
     values = dict(caches)
