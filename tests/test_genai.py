@@ -134,6 +134,26 @@ def test_decoder_without_attention_takes_single_tokens() -> None:
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] == 1
 
 
+def test_layers_may_have_caches_of_other_depths() -> None:
+    """Layers of Gemma 4 that see all tokens have twice the depth of the others."""
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    caches = {
+        f"kv_cache_{kind}_{layer}": m.input([1, 8, 2, depth])
+        for layer, depth in enumerate((16, 32))
+        for kind in "kv"
+    }
+    made = {name: m.op("ABS", [cache], [[*cache.shape]])[0] for name, cache in caches.items()}
+    made["logits"] = m.input([1, 1, 4])
+    m.output(*made.values())
+    m.signature("decode", {**inputs, **caches}, made)
+    result = convert_bundle(make_bundle(m.bytes()), "out", target="genai")["decode"]
+    shapes = {end.name: end.sizes for end in result.inputs}
+    assert shapes["past_key_values.0.key"] == (1, 2, 8, 16)
+    assert shapes["past_key_values.1.value"] == (1, 2, 8, 32)
+    assert json.loads(Path("out/genai_config.json").read_text())["model"]["context_length"] == 8
+
+
 @pytest.mark.parametrize(
     ("mask", "logits", "reason"),
     [
@@ -255,7 +275,7 @@ def executor(axis: int) -> Part:
         (pack_litertlm([model_part(chain("ABS"), "aux")]), r"\(prefill_decode\), got aux"),
         (archive({"a": chain("ABS")}), r"\(prefill_decode\), got a"),
         (pack_litertlm([executor(0), model_part(build_decoder())]), "the cache kv_cache_k_0 must"),
-        (pack_litertlm([executor(1), model_part(build_decoder())]), "caches of one shape"),
+        (pack_litertlm([executor(1), model_part(build_decoder())]), "caches of one length"),
         (
             pack_litertlm(
                 [Part("HF_Tokenizer_Zlib", compress(b"[]")), model_part(build_decoder())]

@@ -177,9 +177,10 @@ def _find_caches(
                 f" any order, got {list(source.shape)}"
             )
         caches.append(Cache(parts[1], int(parts[2]), source, target, axis))
-    if not caches or len({cache.sizes for cache in caches}) > 1:
+    # onnxruntime-genai reads the heads and the depth of each layer from the model.
+    if not caches or len({cache.sizes[1] for cache in caches}) > 1:
         raise BundleError(
-            "onnxruntime-genai wants caches of one shape,"
+            "onnxruntime-genai wants caches of one length,"
             f" got {[list(cache.source.shape) for cache in caches]}"
         )
     return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
