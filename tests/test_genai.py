@@ -42,6 +42,7 @@ FORMS = [
     {"mask": "float32", "extra": "shared"},
     {"mask": "float32", "extra": "mixed"},
 ]
+STATE: dict[str, Any] = {"mask": "float32", "extra": "state", "depth": 16}
 TOKENS = [3, 14, 7, 1, 1, 9]
 
 
@@ -77,17 +78,13 @@ def run_decoder(path: Path, tokens: list[int], *, chunk: int = 1) -> Iterator[np
     """Yield the logits after each chunk; the caches are what onnxruntime-genai makes of them."""
     session = onnxruntime.InferenceSession(path)
     shapes = {each.name: each.shape for each in session.get_inputs()}
-    state = {
-        f"0.{kind}": np.zeros(shapes[f"past_key_values.0.{kind}"], np.float32)
-        for kind in ("key", "value")
-    }
+    state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items() if "past" in name}
+    present = [f"present.{name.partition('.')[2]}" for name in state]
     for place in range(0, len(tokens), chunk):
-        feeds = {f"past_key_values.{name}": cache for name, cache in state.items()}
         part = tokens[place : place + chunk]
-        feeds["input_ids"] = np.array([part], np.int32)
+        feeds = {**state, "input_ids": np.array([part], np.int32)}
         feeds["position_ids"] = np.array([range(place, place + len(part))], np.int32)
-        names = ["logits", *(f"present.{name}" for name in state)]
-        logits, *caches = session.run(names, feeds)
+        logits, *caches = session.run(["logits", *present], feeds)
         state = dict(zip(state, caches, strict=True))
         yield logits
 
@@ -120,6 +117,45 @@ def test_prompts_of_several_tokens_give_the_last_logits(
     for want, got in zip([*wanted[chunk - 1 : -1 : chunk], wanted[-1]], found, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] > 1
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 6])
+def test_convolutions_read_the_rows_of_earlier_tokens(chunk: int) -> None:
+    """The last rows are a state, and several tokens at once have windows of each other's rows."""
+    data = build_decoder(**STATE)
+    convert_bundle(make_bundle(data), "out", target="genai")
+    wanted = [*run_litert(data, TOKENS)]
+    found = [*run_decoder(Path("out/model.onnx"), TOKENS, chunk=chunk)]
+    for want, got in zip([*wanted[chunk - 1 : -1 : chunk], wanted[-1]], found, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+    model = json.loads(Path("out/genai_config.json").read_text())["model"]
+    decoder = model["decoder"]
+    assert (model["type"], decoder["num_hidden_layers"]) == ("lfm2", 2)
+    assert decoder["layer_types"] == ["full_attention", "conv"]
+    assert decoder["conv_cache_size"] == 2
+    assert decoder["inputs"]["past_conv_names"] == "past.%d.conv"
+    assert decoder["outputs"]["present_conv_names"] == "present.%d.conv"
+
+
+def test_states_of_another_form_are_refused() -> None:
+    """Without known attention a decoder takes single tokens, which states do not allow."""
+    with pytest.raises(BundleError, match="gives a decoder with states all tokens of a prompt"):
+        convert_bundle(make_bundle(build_decoder(**{**STATE, "depth": 4})), "out", target="genai")
+    for shapes, reason in (
+        ([[1, 4]], r"the state kv_cache_c_1 must be an input and an output"),
+        ([[1, 4, 2], [1, 8, 2]], r"wants states of one shape, got \[\[1, 4, 2\], \[1, 8, 2\]\]"),
+    ):
+        m = Build()
+        inputs = {
+            "tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")
+        }  # fmt: skip
+        caches = {f"kv_cache_{kind}_0": m.input([1, 8, 2, 16]) for kind in "kv"}
+        caches |= {f"kv_cache_c_{i}": m.input(shape) for i, shape in enumerate(shapes, 1)}
+        logits = m.input([1, 1, 4])
+        m.output(*caches.values(), logits)
+        m.signature("decode", {**inputs, **caches}, {**caches, "logits": logits})
+        with pytest.raises(BundleError, match=reason):
+            convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 
 
 def test_decoder_without_attention_takes_single_tokens() -> None:

@@ -65,8 +65,9 @@ def build_decoder(
     depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know; with
     "embeddings" the decoder reads the rows that `build_embedder` computes, and with "shared" a
     second layer reads the caches of the first layer; with "mixed" numbers of a token are multiplied
-    by a matrix of the token. `depth` is that of a head. The rows before the last product may be
-    `normalized`, and scores may have a cap. `prefills` are numbers of tokens.
+    by a matrix of the token; with "state" decode convolves the rows of three tokens. `depth` is
+    that of a head. The rows before the last product may be `normalized`, and scores may have a cap.
+    `prefills` are numbers of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
@@ -177,6 +178,18 @@ class _Signature:
         scale = self.g.constant(np.ones(shape[1], np.float32))
         return self.op("MUL", [self.op("MUL", [rows, root], shape), scale], shape)
 
+    def convolve(self, row: Tensor) -> Tensor:
+        """Return the weighted sum of a row and the two rows before it, which are a state."""
+        width = row.shape[1]
+        state = self.input("kv_cache_c_1", [1, width, 2])
+        operands = [state, self.reshape(row, [1, width, 1])]
+        window = self.op("CONCATENATION", operands, [1, width, 3], axis=2)
+        bounds = [self.ints(0, 0, 1), self.ints(1, width, 2)]
+        self.outputs["kv_cache_c_1"] = self.op("SLICE", [window, *bounds], [1, width, 2])
+        weights = np.linspace(-1, 1, 3 * width, dtype=np.float32).reshape(1, width, 3)
+        products = self.op("MUL", [window, self.g.constant(weights)], [1, width, 3])
+        return self.op("SUM", [products, self.ints(2)], [1, width])
+
     def mix(self, x: Tensor, rows: Tensor) -> Tensor:
         """Return pairs of numbers multiplied by a matrix of the first numbers of another row."""
         shape, pairs = list(x.shape), [1, 1, x.shape[1] // 2, 2]
@@ -207,6 +220,8 @@ def _build_signature(
     else:
         tokens = s.reshape(s.input("tokens", [1, count], "int32"), [count])
         rows = s.op("EMBEDDING_LOOKUP", [tokens, weights], [count, width])
+    if options["extra"] == "state" and count == 1:
+        rows = s.convolve(rows)
     positions = start = s.input("input_pos", [count], "int32")
     if options["mask"] == "replaced":
         start = s.reshape(s.input("param_tensor", [1, 1, 1, 7], "int32"), [7])
@@ -229,7 +244,7 @@ def _build_signature(
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"] == "mixed" and count == 1:
         mixed = s.mix(mixed, rows)
-    elif options["extra"] not in ("", "embeddings", "mixed", "shared"):
+    elif options["extra"] not in ("", "embeddings", "mixed", "shared", "state"):
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)

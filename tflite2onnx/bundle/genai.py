@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -37,7 +38,9 @@ _PARAMETERS = ("param_tensor",)
 _PARAMETER_SHAPE, _PARAMETER_FACTORS = (1, 1, 1, 7), ([1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0])
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
-_AXES = 4
+_AXES, _STATE_AXES = 4, 3
+_CONVOLUTION = re.compile(r"kv_cache_c_(\d+)")
+_STATE_NAMES = ("past.%d.conv", "present.%d.conv")
 _CHUNK = 256  # tokens of a prompt in one run; attention needs memory for each pair of tokens
 _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P.
 # LiteRT-LM adds this number to the scores of tokens that are hidden from a token.
@@ -66,6 +69,14 @@ class Cache(NamedTuple):
         return heads, length, depth
 
 
+class State(NamedTuple):
+    """The last rows before the token of the convolution of a layer, [batch, channels, rows]."""
+
+    layer: int
+    source: Tensor
+    target: Tensor
+
+
 class Decoder(NamedTuple):
     """The decoder of a bundle, with the inputs of onnxruntime-genai, and how it is converted."""
 
@@ -73,6 +84,7 @@ class Decoder(NamedTuple):
     model: Model
     signature: str
     caches: tuple[Cache, ...]
+    states: tuple[State, ...]
     logits: Tensor
     options: Mapping[str, Any]
     takes_prompts: bool = False  # whether one run takes several tokens
@@ -101,7 +113,12 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     """
     signature = choose_signature(model)
     roles = (*_TOKENS, *_POSITIONS, *_MASKS, *_PARAMETERS)
-    others = [n for n in signature.inputs if n not in roles and not CACHE.fullmatch(n)]
+    kept = (CACHE, _CONVOLUTION)
+    others = [
+        n
+        for n in signature.inputs
+        if n not in roles and not any(name.fullmatch(n) for name in kept)
+    ]
     tokens, positions, mask, parameters = (
         next((signature.inputs[n] for n in names if n in signature.inputs), None)
         for names in (_TOKENS, _POSITIONS, _MASKS, _PARAMETERS)
@@ -122,7 +139,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
     length = None if mask is None else (0, *mask.shape)[-1]
-    caches = _find_caches(signature, description, length)
+    caches, states = _find_caches(signature, description, length), _find_states(signature)
     graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
     inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask, parameters)}
@@ -138,9 +155,12 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         for tensor, form in ((cache.source, "past_key_values"), (cache.target, "present")):
             rename[tensor.name] = f"{form}.{cache.layer}.{_KINDS[cache.kind]}"
             layouts[tensor.name] = cache.layout
+    for state in states:
+        rename[state.source.name] = _STATE_NAMES[0] % state.layer
+        rename[state.target.name] = _STATE_NAMES[1] % state.layer
     adapted = model._replace(graphs=graphs, signatures=signatures)
     options = {"rename": rename, "layouts": layouts, "signature": signature.key}
-    return Decoder(name, adapted, signature.key, caches, logits, options)
+    return Decoder(name, adapted, signature.key, caches, states, logits, options)
 
 
 def choose_signature(model: Model) -> Signature:
@@ -184,6 +204,27 @@ def _find_caches(
             f" got {[list(cache.source.shape) for cache in caches]}"
         )
     return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
+
+
+def _find_states(signature: Signature) -> tuple[State, ...]:
+    """Return the states of convolutions of a signature (LFM2)."""
+    states = []
+    for name, source in signature.inputs.items():
+        parts, target = _CONVOLUTION.fullmatch(name), signature.outputs.get(name)
+        if parts is None:
+            continue
+        if target is None or source.rank != _STATE_AXES or target.shape != source.shape:
+            raise BundleError(
+                f"the state {name} must be an input and an output [batch, channels, rows],"
+                f" got {list(source.shape)}"
+            )
+        states.append(State(int(parts[1]), source, target))
+    if len({state.source.shape for state in states}) > 1:
+        raise BundleError(
+            "onnxruntime-genai wants states of one shape,"
+            f" got {[list(state.source.shape) for state in states]}"
+        )
+    return tuple(states)
 
 
 def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
@@ -289,7 +330,7 @@ def _describe_decoder(
     """Return the content of genai_config.json."""
     heads, length, depth = decoder.caches[0].sizes
     context = min(length, metadata.get("max_num_tokens") or length)
-    described = {
+    described: dict[str, Any] = {
         "type": "llama",  # onnxruntime-genai runs all decoders of this form in the same way
         "vocab_size": decoder.logits.shape[-1],
         "context_length": context,
@@ -305,7 +346,7 @@ def _describe_decoder(
             "hidden_size": heads * depth,
             "num_attention_heads": heads,
             "num_key_value_heads": heads,
-            "num_hidden_layers": 1 + max(cache.layer for cache in decoder.caches),
+            "num_hidden_layers": 1 + max(_list_layers(decoder)),
             "inputs": {
                 "input_ids": _NAMES["tokens"],
                 "position_ids": _NAMES["positions"],
@@ -319,8 +360,27 @@ def _describe_decoder(
             },
         },
     }
+    if decoder.states:
+        _describe_states(decoder, described)
     chunk = _CHUNK if decoder.takes_prompts else 1
     return {"model": described, "search": _describe_search(metadata, context, chunk)}
+
+
+def _list_layers(decoder: Decoder) -> list[int]:
+    layers = [cache.layer for cache in decoder.caches]
+    return layers + [state.layer for state in decoder.states]
+
+
+def _describe_states(decoder: Decoder, described: dict[str, Any]) -> None:
+    """Add the states of convolutions to the content of genai_config.json."""
+    described["type"] = "lfm2"
+    config, layers = described["decoder"], {state.layer for state in decoder.states}
+    config["layer_types"] = [
+        "conv" if layer in layers else "full_attention"
+        for layer in range(config["num_hidden_layers"])
+    ]
+    config["conv_cache_size"] = decoder.states[0].source.shape[-1]
+    config["inputs"]["past_conv_names"], config["outputs"]["present_conv_names"] = _STATE_NAMES
 
 
 def _describe_search(metadata: Mapping[str, Any], context: int, chunk: int) -> dict[str, Any]:

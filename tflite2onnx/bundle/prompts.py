@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.bundle.genai import Decoder
-from tflite2onnx.errors import ConversionError
+from tflite2onnx.errors import BundleError, ConversionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.normalisation import (
     Converters,
@@ -26,6 +26,9 @@ def take_prompts(decoder: Decoder) -> Decoder:
 
     The logits belong to the last token. The decoder is not changed unless the attention of all
     layers is recognised, and no other operator depends on earlier tokens.
+
+    Raises:
+        BundleError: a decoder with states cannot take several tokens.
     """
     model, key = decoder.model, decoder.signature
     options = ConversionOptions(target=GENAI, **decoder.options).with_target()
@@ -39,10 +42,16 @@ def take_prompts(decoder: Decoder) -> Decoder:
         normal, _, _ = normalise(keep_file_sizes(graph, operator_of).graph, options, operator_of)
         ends = _pair(old, normal)
         caches = {ends[cache.source]: ends[cache.target] for cache in decoder.caches}
+        caches |= {ends[state.source]: ends[state.target] for state in decoder.states}
         prompts = add_tokens(normal, operator_of, caches, ends[decoder.logits])
         shapes = {t.name: (1, _SIZE) for t in prompts.inputs if t.dynamic_axes}
         check_sizes(*resize_inputs(prompts, shapes), operator_of)
-    except ConversionError:
+    except ConversionError as error:
+        if decoder.states:
+            raise BundleError(
+                "onnxruntime-genai gives a decoder with states all tokens of a prompt at once, but"
+                f" the decoder takes one token: {error}"
+            ) from error
         return decoder
     ends = _pair(old, prompts)
     inputs = {name: ends[t] for name, t in signature.inputs.items()}

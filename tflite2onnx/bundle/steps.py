@@ -7,6 +7,7 @@ further model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ VALID = "valid_mask"  # False for tokens that fill up a prompt.
 RANGE = "param_tensor"
 # The names of the only output of an embedder, by the names of models: the first that fits.
 _EMBEDDERS = {"per_layer_embedder": "per_layer_embeddings", "embedder": "embeddings"}
+_STATE = re.compile(r"kv_cache_[cr]_\d+")
 _GIVEN = {*TOKENS, *POSITIONS, START, VALID, RANGE}
 _MASK_TYPES = {DType.BOOL, DType.FLOAT16, DType.FLOAT32}
 
@@ -88,6 +90,14 @@ def list_pairs(keys: Collection[str]) -> Iterator[tuple[str, str]]:
 def count_tokens(step: Iterable[BundleSignature]) -> int:
     """Return the number of tokens of a step: its other signatures may read one at a time."""
     return max(part.count for part in step)
+
+
+def has_states(step: Iterable[BundleSignature]) -> bool:
+    """Return whether a step has states without positions, which tokens that fill up would change.
+
+    They are states of convolutions, `c`, and of recurrences, `r`.
+    """
+    return any(_STATE.fullmatch(name) for part in step for name in part.inputs)
 
 
 def list_step(

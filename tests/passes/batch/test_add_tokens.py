@@ -36,11 +36,24 @@ STEP = """
     return logits, ks, vs
 """
 
+# The rows of a convolution of three tokens; two of them are a state.
+WINDOW = STEP.replace(
+    "values: float32[1,6,2,8]", "values: float32[1,6,2,8], state: float32[1,16,2]"
+)
+WINDOW = WINDOW.replace(
+    "    heads: float32[1,1,2,8] = RESHAPE(rows",
+    """    row: float32[1,16,1] = RESHAPE(rows, [1, 16, 1])
+    window: float32[1,16,3] = CONCATENATION(state, row, axis=2)
+    after: float32[1,16,2] = SLICE(window, [0, 0, 1], [1, 16, 2])
+    sums: float32[1,16] = SUM(window, [2], keep_dims=False)
+    heads: float32[1,1,2,8] = RESHAPE(sums""",
+).replace("return logits, ks, vs", "return logits, ks, vs, after")
+
 
 def _add(text: str) -> str:
     graph = parse_graph(text)
     caches = dict(zip(graph.inputs[2:], graph.outputs[1:], strict=True))
-    wanted = dict.fromkeys((*caches, *caches.values()), (0, 2, 1, 3))
+    wanted = dict.fromkeys((*graph.inputs[2:4], *graph.outputs[1:3]), (0, 2, 1, 3))
     changed = read_caches(graph, wanted)
     return write_graph(add_tokens(changed, find_operator, caches, graph.outputs[0]))
 
@@ -59,6 +72,28 @@ def test_attention_reads_several_tokens_and_product_the_last() -> None:
 return %25, %19, %20"""
         in text
     )
+
+
+def test_windows_are_parts_of_a_line_of_rows() -> None:
+    """The line has the state and the rows of all tokens; its end is the next state."""
+    text = _add(WINDOW)
+    assert text.count("SLICE(") == 5  # the number of tokens, three parts, and the next state
+    assert "PACK(" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("[0, 0, 1], [1, 16, 2])", "[0, 0, 0], [1, 16, 2])", "must be the end of its window"),
+        ("SLICE(window, [0, 0, 1], [1, 16, 2])", "ABS(state)", "which is no window"),
+        ("CONCATENATION(state, row,", "CONCATENATION(row, state,", "which is no window"),
+    ],
+)
+def test_refuses_states_that_are_no_windows(old: str, new: str, reason: str) -> None:
+    text = WINDOW.replace(old, new)
+    assert text != WINDOW
+    with pytest.raises(MixedSamplesError, match=reason):
+        _add(text)
 
 
 @pytest.mark.parametrize(

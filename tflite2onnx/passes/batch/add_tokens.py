@@ -1,23 +1,29 @@
 """Compute several tokens at once with a decoder of one token.
 
-In a decoder only CACHED_ATTENTION depends on other tokens than the current token: it reads the keys
-and values of earlier tokens from the caches. So the tokens of a prompt are the samples of a batch.
-Attention writes their keys and values into the caches, and each token sees the tokens before it, in
-the caches or in the same prompt. The scores of the next token follow from the last token of the
-prompt. Only these scores are computed, because the product with the table of all tokens takes a
-large part of the time.
+In a decoder only two computations depend on other tokens than the current token. CACHED_ATTENTION
+reads the keys and values of earlier tokens from the caches. A convolution reads a window, which has
+the rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
+samples of a batch. Attention writes their keys and values into the caches, and each token sees the
+tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of one
+line, of the state and the rows of all tokens; the end of the line is the next state.
+
+The scores of the next token follow from the last token of the prompt. Only these scores are
+computed, because the product with the table of all tokens takes a large part of the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.passes.batch.add_batch import Batching
 from tflite2onnx.passes.batch.batch_builder import make_list, make_op, make_tensor, require_input
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
-from tflite2onnx.passes.batch.places import Place
+from tflite2onnx.passes.batch.places import Place, join_samples
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import DType, Tensor
 
@@ -32,10 +38,11 @@ def add_tokens(
     """Return a decoder of any number of tokens that follow each other.
 
     The inputs of the decoder are [1, tokens] in place of [1, 1]. `caches` are the inputs and
-    outputs that all tokens share. The output `scores` has the scores of the last token.
+    outputs that all tokens share: caches of attention, and states of convolutions. The output
+    `scores` has the scores of the last token.
 
     Raises:
-        MixedSamplesError: tokens depend on each other in another way than by CACHED_ATTENTION.
+        MixedSamplesError: tokens depend on each other in another way than by attention and windows.
     """
     decoder = _Tokens(graph, operator_of, caches, scores).make_graph()
     rows = [t for t in decoder.inputs if t not in caches]
@@ -60,11 +67,19 @@ class _Tokens(Batching):
         super().__init__(graph, operator_of, {}, {}, caches)
         self._following = {*caches.values(), scores}
         self._product = _find_product(scores, graph)
+        attended = {t for op in graph.ops if op.is_builtin("CACHED_ATTENTION") for t in op.inputs}
+        self._states = {t: end for t, end in caches.items() if t not in attended}
+        self._lines: dict[Tensor, _Line] = {}
 
     def _add_op(self, op: Op) -> None:
         """Add an operator of the decoder, for several tokens."""
+        state = self._find_state(op)
         if op.is_builtin("CACHED_ATTENTION"):
             self._add_attention(op)
+        elif state is not None:
+            self._add_window(op, state)
+        elif op.outputs[0] in self._states.values():
+            self._add_state(op)
         elif op.outputs[0] is self._product:
             x = require_input(op)
             super()._add_op(op.with_inputs({x: self._take_last(x)}))
@@ -84,6 +99,58 @@ class _Tokens(Batching):
         self._builder.emit(op.with_inputs(rows))
         self._places[op.outputs[0]] = Place(1)
 
+    def _find_state(self, op: Op) -> Tensor | None:
+        """Return the state that an operator joins with the row of a token, None if it reads none.
+
+        Raises:
+            MixedSamplesError: the operator reads a state in another way.
+        """
+        state = next((t for t in op.present if t in self._states), None)
+        if state is None:
+            return None
+        row = op.operand(1)
+        joins = op.is_builtin("CONCATENATION") and op.inputs == (state, row) and row in self._places
+        axis = int(op.options.axis) % state.rank if joins else 0
+        if not axis or row.shape[axis] != 1 or state.shape[0] != 1 or op.activation != "NONE":
+            raise MixedSamplesError(f"it reads {state.name}, which is no window", op.place)
+        return state
+
+    def _add_window(self, op: Op, state: Tensor) -> None:
+        """Add the windows of all tokens: parts of the state and the rows behind it."""
+        builder, row, window = self._builder, op.operand(1), op.outputs[0]
+        axis = int(op.options.axis) % state.rank
+        rows = builder.move_samples(row, Place(axis))
+        line = builder.add(
+            "CONCATENATION", [state, rows], make_tensor(state, window.shape), axis=axis
+        )
+        self._lines[window] = _Line(line, state, axis)
+        sizes = builder.list_sizes(join_samples(row.shape, Place(axis)), rest=False)
+        count = window.shape[axis]
+        parts = [
+            builder.add(
+                "SLICE", [line, _make_begin(state, axis, i), sizes], make_tensor(row, row.shape)
+            )
+            for i in range(count)
+        ]
+        behind = axis + 1
+        packed = make_tensor(row, (*row.shape[:behind], count, *row.shape[behind:]))
+        builder.add("PACK", parts, packed, axis=behind, values_count=count)
+        self._places[packed] = Place(axis)
+        builder.move_to(packed, 1, window.shape, Place(0), window)
+
+    def _add_state(self, op: Op) -> None:
+        """Add the next state: the last rows."""
+        line = self._lines.get(op.operand(0))
+        if line is None or not op.is_builtin("SLICE") or not _takes_last(op, line):
+            raise MixedSamplesError("the state must be the end of its window", op.place)
+        first = make_list([0] * line.axis)
+        rest = make_list([0] * (line.state.rank - line.axis - 1))
+        begin = Tensor("begin", (line.state.rank,), DType.INT32)
+        parts = [t for t in (first, self._builder.count, rest) if t.elements]
+        self._builder.add("CONCATENATION", parts, begin, axis=0)
+        inputs = [line.tensor, begin, make_list(line.state.shape)]
+        self._builder.emit(make_op("SLICE", inputs, op.outputs[0]))
+
     def _take_last(self, x: Tensor) -> Tensor:
         """Return the last token of a tensor."""
         axis = self._places[x].axis
@@ -93,6 +160,27 @@ class _Tokens(Batching):
         self._builder.add("SUB", [self._builder.count, make_list([1])], last)
         sample = make_tensor(x, self._builder.find_sample_shape(x))
         return self._builder.add("GATHER", [x, last], sample, axis=axis, batch_dims=0)
+
+
+class _Line(NamedTuple):
+    """A state of a convolution and the rows of all tokens behind it, along an axis."""
+
+    tensor: Tensor
+    state: Tensor
+    axis: int
+
+
+def _make_begin(state: Tensor, axis: int, index: int) -> Tensor:
+    return make_list([index if i == axis else 0 for i in range(state.rank)])
+
+
+def _takes_last(op: Op, line: _Line) -> bool:
+    """Return whether a SLICE of a window leaves out its first row."""
+    begin, size = op.operand(1), op.operand(2)
+    if not begin.has_data or not size.has_data or op.outputs[0].shape != line.state.shape:
+        return False
+    expected = _make_begin(line.state, line.axis, 1).values
+    return bool(np.array_equal(begin.values, expected))
 
 
 def _multiply_matrices(op: Op) -> list[Op]:

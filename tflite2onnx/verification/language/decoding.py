@@ -18,6 +18,7 @@ from tflite2onnx.bundle.steps import (
     LOGITS,
     BundleSignature,
     count_tokens,
+    has_states,
     list_pairs,
     list_step,
     make_bundle_signature,
@@ -158,7 +159,8 @@ def _verify_decoding(
     }
     runtimes = (litert, kernels, [[(part, onnx[part]) for part in step] for step in pair])
     logits = run_step(litert[1], [0], 0, {})[LOGITS]
-    length = min(_MOST_PROMPT, count_tokens(pair[0]) + 1)
+    length = count_tokens(pair[0]) + 1
+    length = length if has_states(pair[0]) else min(_MOST_PROMPT, length)
     prompt = prompt or np.random.default_rng(0).integers(1, logits.size, length).tolist()
     others = [str(token) for token in prompt if not 0 <= token < logits.size]
     if others:
@@ -212,16 +214,19 @@ def _measure_distance(a: Array, b: Array) -> float:
 class _Run:
     """The runs of one runtime: the prompt first, without its last token, then single tokens.
 
-    A prompt runs in parts as long as prefill takes. A short prompt is filled up. The rest of a long
-    prompt runs token by token, because a part that is filled up could exceed the caches.
+    A prompt runs in parts as long as prefill takes. A short prompt is filled up, unless the model
+    has states. The rest of a long prompt runs token by token, because a part that is filled up
+    could exceed the caches.
     """
 
     def __init__(self, pair: Sequence[Step], prompt: Sequence[int]) -> None:
         prefill, self._decode = pair
         self._place, self._last = 0, prompt[-1]
         self._caches: Mapping[str, Array] = {}
-        length = count_tokens([part for part, _ in prefill])
-        tokens = [*prompt[:-1], *[0] * (length - len(prompt) + 1)]
+        parts = [part for part, _ in prefill]
+        length = count_tokens(parts)
+        missing = 0 if has_states(parts) else length - len(prompt) + 1
+        tokens = [*prompt[:-1], *[0] * missing]
         while len(tokens) - self._place >= length:
             part = tokens[self._place : self._place + length]
             self._caches = run_step(prefill, part, self._place, self._caches)
