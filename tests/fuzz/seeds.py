@@ -148,7 +148,10 @@ def _choose_container(generator: random.Random) -> Seed:
     Face are damaged here, because they are compressed in the file.
     """
     mask = generator.choice(("", "bool", "float32"))
-    decoder = build_decoder(mask=mask, tokens_first=not mask)
+    decoder = build_decoder(
+        mask=mask, tokens_first=not mask, depth=generator.choice((4, 16)),
+        extra=generator.choice(("", "mixed", "shared", "state")),
+    )  # fmt: skip
     if generator.random() < 0.25:
         return Seed("task", pack_task(decoder, metadata=generator.choice((METADATA, PARAMETERS))))
     decoders = [model_part(decoder)]
