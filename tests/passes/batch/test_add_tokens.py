@@ -74,8 +74,8 @@ return %25, %19, %20"""
     )
 
 
-def test_windows_are_parts_of_a_line_of_rows() -> None:
-    """The line has the state and the rows of all tokens; its end is the next state."""
+def test_windows_are_parts_of_the_state_and_all_rows() -> None:
+    """The last rows are the next state."""
     text = _add(WINDOW)
     assert text.count("SLICE(") == 5  # the number of tokens, three parts, and the next state
     assert "PACK(" in text

@@ -4,8 +4,8 @@ In a decoder only two computations depend on other tokens than the current token
 reads the keys and values of earlier tokens from the caches. A convolution reads a window, which has
 the rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
 samples of a batch. Attention writes their keys and values into the caches, and each token sees the
-tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of one
-line, of the state and the rows of all tokens; the end of the line is the next state.
+tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of the
+state and the rows of all tokens behind it; the last rows are the next state.
 
 The scores of the next token follow from the last token of the prompt. Only these scores are
 computed, because the product with the table of all tokens takes a large part of the time.
@@ -69,7 +69,7 @@ class _Tokens(Batching):
         self._product = _find_product(scores, graph)
         attended = {t for op in graph.ops if op.is_builtin("CACHED_ATTENTION") for t in op.inputs}
         self._states = {t: end for t, end in caches.items() if t not in attended}
-        self._lines: dict[Tensor, _Line] = {}
+        self._joined: dict[Tensor, _Joined] = {}
 
     def _add_op(self, op: Op) -> None:
         """Add an operator of the decoder, for several tokens."""
@@ -111,7 +111,8 @@ class _Tokens(Batching):
         row = op.operand(1)
         joins = op.is_builtin("CONCATENATION") and op.inputs == (state, row) and row in self._places
         axis = int(op.options.axis) % state.rank if joins else 0
-        if not axis or row.shape[axis] != 1 or state.shape[0] != 1 or op.activation != "NONE":
+        is_plain = op.activation == "NONE" and row.dtype is DType.FLOAT32
+        if not axis or row.shape[axis] != 1 or state.shape[0] != 1 or not is_plain:
             raise MixedSamplesError(f"it reads {state.name}, which is no window", op.place)
         return state
 
@@ -120,15 +121,15 @@ class _Tokens(Batching):
         builder, row, window = self._builder, op.operand(1), op.outputs[0]
         axis = int(op.options.axis) % state.rank
         rows = builder.move_samples(row, Place(axis))
-        line = builder.add(
+        joined = builder.add(
             "CONCATENATION", [state, rows], make_tensor(state, window.shape), axis=axis
         )
-        self._lines[window] = _Line(line, state, axis)
+        self._joined[window] = _Joined(joined, state, axis)
         sizes = builder.list_sizes(join_samples(row.shape, Place(axis)), rest=False)
         count = window.shape[axis]
         parts = [
             builder.add(
-                "SLICE", [line, _make_begin(state, axis, i), sizes], make_tensor(row, row.shape)
+                "SLICE", [joined, _make_begin(state, axis, i), sizes], make_tensor(row, row.shape)
             )
             for i in range(count)
         ]
@@ -140,15 +141,15 @@ class _Tokens(Batching):
 
     def _add_state(self, op: Op) -> None:
         """Add the next state: the last rows."""
-        line = self._lines.get(op.operand(0))
-        if line is None or not op.is_builtin("SLICE") or not _takes_last(op, line):
+        joined = self._joined.get(op.operand(0))
+        if joined is None or not op.is_builtin("SLICE") or not _takes_last(op, joined):
             raise MixedSamplesError("the state must be the end of its window", op.place)
-        first = make_list([0] * line.axis)
-        rest = make_list([0] * (line.state.rank - line.axis - 1))
-        begin = Tensor("begin", (line.state.rank,), DType.INT32)
+        first = make_list([0] * joined.axis)
+        rest = make_list([0] * (joined.state.rank - joined.axis - 1))
+        begin = Tensor("begin", (joined.state.rank,), DType.INT32)
         parts = [t for t in (first, self._builder.count, rest) if t.elements]
         self._builder.add("CONCATENATION", parts, begin, axis=0)
-        inputs = [line.tensor, begin, make_list(line.state.shape)]
+        inputs = [joined.tensor, begin, make_list(joined.state.shape)]
         self._builder.emit(make_op("SLICE", inputs, op.outputs[0]))
 
     def _take_last(self, x: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ class _Tokens(Batching):
         return self._builder.add("GATHER", [x, last], sample, axis=axis, batch_dims=0)
 
 
-class _Line(NamedTuple):
+class _Joined(NamedTuple):
     """A state of a convolution and the rows of all tokens behind it, along an axis."""
 
     tensor: Tensor
@@ -174,12 +175,12 @@ def _make_begin(state: Tensor, axis: int, index: int) -> Tensor:
     return make_list([index if i == axis else 0 for i in range(state.rank)])
 
 
-def _takes_last(op: Op, line: _Line) -> bool:
+def _takes_last(op: Op, joined: _Joined) -> bool:
     """Return whether a SLICE of a window leaves out its first row."""
     begin, size = op.operand(1), op.operand(2)
-    if not begin.has_data or not size.has_data or op.outputs[0].shape != line.state.shape:
+    if not begin.has_data or not size.has_data or op.outputs[0].shape != joined.state.shape:
         return False
-    expected = _make_begin(line.state, line.axis, 1).values
+    expected = _make_begin(joined.state, joined.axis, 1).values
     return bool(np.array_equal(begin.values, expected))
 
 
