@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 from tests.support import Build, Subgraph, Tensor
 from tests.support.control import add_if, count_rounds, counter, loop, op
+from tests.support.decoder import build_decoder
 from tests.support.streams import build_sum
 from tflite2onnx import Stateful, convert, verify
 from tflite2onnx.errors import OptionError
@@ -25,6 +26,7 @@ from tflite2onnx.float16 import (
     QUANTIZED,
     SCAN,
 )
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification.runtimes import make_session
 
 ASSETS = Path(__file__).parents[1] / "assets" / "models"
@@ -407,3 +409,15 @@ def test_shapes_are_read_without_a_cast() -> None:
     (shape,) = m.op("SHAPE", [x], [m.tensor([2], dtype="int32")], out_type="int32")
     m.output(*m.op("FILL", [shape, m.constant(np.float32(2))], [m.tensor([None, 3], name="y")]))
     assert verify(m.bytes(), convert_half(m.bytes())).ok
+
+
+def test_output_of_a_float32_node_may_be_read_in_float16() -> None:
+    """The result of attention has float32; it is an output here, and an operand of a sum."""
+    data = build_decoder(mask="bool", depth=16, extra="shared")
+    graph = read_model(data).graphs[0]
+    attended = [op.outputs[0].name for op in graph.ops if op.code == "RESHAPE"][-2]
+    names = [attended, *(tensor.name for tensor in graph.outputs)]
+    result = convert(data, signature="decode", outputs=names, float16=True)
+    onnx.checker.check_model(result.model)
+    assert [output.name for output in result.outputs] == names
+    make_session(result.model.SerializeToString())

@@ -377,6 +377,7 @@ class _Rewriter:
                 self._constants[value] = Value(data, DType.FLOAT16, value.name)
             return self._constants[value]
         if value not in self._half:
+            self._single.setdefault(value, value)  # it is computed in float32
             self._half[value] = self._add("Cast", value, value, DType.FLOAT16)
         return self._half[value]
 
