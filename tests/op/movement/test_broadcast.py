@@ -153,3 +153,12 @@ def test_broadcast_refuses_incompatible_shapes(
     m.output(*m.op(code, [m.input(inputs[0]), shape], [made]))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
+
+
+def test_broadcast_args_of_incompatible_constants_is_not_folded() -> None:
+    """The model fails in its first run, as in LiteRT."""
+    m = Build()
+    lists = [m.constant(np.array(sizes, np.int32)) for sizes in ([1, 32], [1, 1, 2, 16])]
+    (sizes,) = m.op("BROADCAST_ARGS", lists, [[4]], dtype="int32")
+    m.output(sizes)
+    assert convert(m.bytes()).nodes

@@ -90,7 +90,13 @@ class BroadcastArgs(Foldable):
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        shape = np.broadcast_shapes(*(tuple(array.tolist()) for array in inputs))
+        sizes = [array.tolist() for array in inputs]
+        try:
+            shape = np.broadcast_shapes(*map(tuple, sizes))
+        except ValueError as error:
+            raise OperatorError(
+                f"its shapes must broadcast, got {sizes[0]} and {sizes[1]}"
+            ) from error
         return [np.asarray(shape, self.output.dtype.numpy)]
 
 
