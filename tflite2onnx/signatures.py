@@ -23,7 +23,9 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # the cache of the keys or of the values of a layer
-_ANY_CACHE = re.compile(r"kv_cache_[a-z]+_\d+")  # c and r are states of other layers
+CONVOLUTION = re.compile(r"kv_cache_c_(\d+)")  # the last rows before a convolution of a layer
+STATE = re.compile(r"kv_cache_[cr]_\d+")  # the state of a convolution or a recurrence
+_ANY_CACHE = re.compile(r"kv_cache_[a-z]+_\d+")
 _CACHE_AXES = 4
 # The order of caches that have no mask, [batch, tokens, heads, depth]
 # (litert_torch/generative/layers/kv_cache.py).

@@ -259,8 +259,8 @@ def _prepare_decoder(bundle: Bundle) -> tuple[Part, frozenset[str]]:
     from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - likewise
 
     name = genai.find_decoder(bundle)
-    key = genai.choose_signature(read_model(bundle.models[name])).key
-    model, others = connect_models(bundle, name, key)
+    decoder = read_model(bundle.models[name])
+    model, others = connect_models(bundle, name, decoder, genai.choose_signature(decoder).key)
     prepared = take_prompts(genai.prepare_decoder(name, model, bundle.description))
     return Part(name, prepared.signature, genai.FILE, prepared), others | {name}
 

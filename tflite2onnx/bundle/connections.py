@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.bundle.steps import (
+    ALL_TOKENS,
     CACHE,
     LOGITS,
     POSITIONS,
@@ -31,22 +32,24 @@ from tflite2onnx.tensor import Tensor
 
 _CALL = "CALL"
 # The names of inputs with the same elements: of all tokens, and of all positions.
-_SAME = {**dict.fromkeys(TOKENS, TOKENS[0]), **dict.fromkeys((*POSITIONS, START), POSITIONS[0])}
+_SAME = {**dict.fromkeys(ALL_TOKENS, TOKENS[0]), **dict.fromkeys((*POSITIONS, START), POSITIONS[0])}
 
 
-def connect_models(bundle: Bundle, name: str, key: str) -> tuple[Model, frozenset[str]]:
+def connect_models(
+    bundle: Bundle, name: str, model: Model, key: str
+) -> tuple[Model, frozenset[str]]:
     """Return a decoder that computes what other models compute for it, and their names.
 
     Args:
         bundle: the models.
-        name: the model that decodes tokens.
+        name: the name of the model that decodes tokens.
+        model: this model.
         key: its signature, which has the same name in the result.
 
     Raises:
         ModelFileError: a model cannot be read.
         BundleError: two models read or compute different forms of one tensor.
     """
-    model = read_model(bundle.models[name])
     main = next(make_bundle_signature(name, s) for s in model.signatures if s.key == key)
     if list_step(main, ()) is not None:
         return model, frozenset()

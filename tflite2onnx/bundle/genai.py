@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tflite2onnx.bundle.steps import DECODE, LOGITS, POSITIONS, RANGE, TOKENS
 from tflite2onnx.bundle.tokenizer import read_tokenizer
 from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
 from tflite2onnx.options import GENAI
 from tflite2onnx.reader.containers.bundle import Bundle
-from tflite2onnx.signatures import CACHE
+from tflite2onnx.signatures import CACHE, CONVOLUTION
 from tflite2onnx.tensor import DType, Tensor
 
 _logger = logging.getLogger(__name__)
@@ -30,16 +30,14 @@ _logger = logging.getLogger(__name__)
 FILE = "model.onnx"
 CONFIG = "genai_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
-_SIGNATURE = "decode"
-_TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"), ("mask",)
+_MASKS = ("mask",)
 # Exports for GPUs read where the tokens are written: the position of the first token, the position
 # behind the last token (twice), the number of tokens, and three numbers without a meaning.
-_PARAMETERS = ("param_tensor",)
+_PARAMETERS = (RANGE,)
 _PARAMETER_SHAPE, _PARAMETER_FACTORS = (1, 1, 1, 7), ([1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0])
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES, _STATE_AXES = 4, 3
-_CONVOLUTION = re.compile(r"kv_cache_c_(\d+)")
 _STATE_NAMES = ("past.%d.conv", "present.%d.conv")
 _CHUNK = 256  # tokens of a prompt in one run; attention needs memory for each pair of tokens
 _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P.
@@ -112,8 +110,8 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         BundleError: onnxruntime-genai cannot run the decoder.
     """
     signature = choose_signature(model)
-    roles = (*_TOKENS, *_POSITIONS, *_MASKS, *_PARAMETERS)
-    kept = (CACHE, _CONVOLUTION)
+    roles = (*TOKENS, *POSITIONS, *_MASKS, *_PARAMETERS)
+    kept = (CACHE, CONVOLUTION)
     others = [
         n
         for n in signature.inputs
@@ -121,9 +119,9 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     ]
     tokens, positions, mask, parameters = (
         next((signature.inputs[n] for n in names if n in signature.inputs), None)
-        for names in (_TOKENS, _POSITIONS, _MASKS, _PARAMETERS)
+        for names in (TOKENS, POSITIONS, _MASKS, _PARAMETERS)
     )
-    logits = signature.outputs.get("logits")
+    logits = signature.outputs.get(LOGITS)
     if others or tokens is None or positions is None or logits is None or not logits.rank:
         raise BundleError(
             f"onnxruntime-genai gives a decoder tokens, positions and caches, but {signature.key}"
@@ -165,12 +163,12 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
 
 def choose_signature(model: Model) -> Signature:
     """Return the signature `decode`, or the one with the largest caches (`decode_cache_1024`)."""
-    found = [s for s in model.signatures if s.key.startswith(_SIGNATURE)]
+    found = [s for s in model.signatures if s.key.startswith(DECODE)]
     if not found:
         keys = ", ".join(s.key for s in model.signatures) or "none"
-        raise BundleError(f"the target {GENAI} needs the signature {_SIGNATURE}, got {keys}")
+        raise BundleError(f"the target {GENAI} needs the signature {DECODE}, got {keys}")
     largest = max(found, key=lambda s: sum(tensor.elements for tensor in s.inputs.values()))
-    return next((s for s in found if s.key == _SIGNATURE), largest)
+    return next((s for s in found if s.key == DECODE), largest)
 
 
 def _find_caches(
@@ -210,7 +208,7 @@ def _find_states(signature: Signature) -> tuple[State, ...]:
     """Return the states of convolutions of a signature (LFM2)."""
     states = []
     for name, source in signature.inputs.items():
-        parts, target = _CONVOLUTION.fullmatch(name), signature.outputs.get(name)
+        parts, target = CONVOLUTION.fullmatch(name), signature.outputs.get(name)
         if parts is None:
             continue
         if target is None or source.rank != _STATE_AXES or target.shape != source.shape:
@@ -361,7 +359,7 @@ def _describe_decoder(
         },
     }
     if decoder.states:
-        _describe_states(decoder, described)
+        _add_states(decoder, described)
     chunk = _CHUNK if decoder.takes_prompts else 1
     return {"model": described, "search": _describe_search(metadata, context, chunk)}
 
@@ -371,7 +369,7 @@ def _list_layers(decoder: Decoder) -> list[int]:
     return layers + [state.layer for state in decoder.states]
 
 
-def _describe_states(decoder: Decoder, described: dict[str, Any]) -> None:
+def _add_states(decoder: Decoder, described: dict[str, Any]) -> None:
     """Add the states of convolutions to the content of genai_config.json."""
     described["type"] = "lfm2"
     config, layers = described["decoder"], {state.layer for state in decoder.states}

@@ -7,26 +7,26 @@ further model.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tflite2onnx.graph import Signature
+from tflite2onnx.signatures import STATE
 from tflite2onnx.tensor import DType, Tensor
 
 DECODE, PREFILL = "decode", "prefill"
 LOGITS = "logits"
-TOKENS = ("tokens", "token_ids", "input_tokens")
+TOKENS = ("tokens", "token_ids")
+ALL_TOKENS = (*TOKENS, "input_tokens")  # Masks of models for NPUs read tokens by another name.
 POSITIONS = ("input_pos", "positions")
-CACHE, MASK = "cache", "mask"  # These are parts of names.
+CACHE, MASK = "cache", "mask"  # The names of caches and masks contain these words.
 START = "time_step"  # The position of the first token.
 VALID = "valid_mask"  # False for tokens that fill up a prompt.
 # The input of models for GPUs that has the first token, and the numbers of tokens behind the last.
 RANGE = "param_tensor"
 # The names of the only output of an embedder, by the names of models: the first that fits.
 _EMBEDDERS = {"per_layer_embedder": "per_layer_embeddings", "embedder": "embeddings"}
-_STATE = re.compile(r"kv_cache_[cr]_\d+")
-_GIVEN = {*TOKENS, *POSITIONS, START, VALID, RANGE}
+_GIVEN = {*ALL_TOKENS, *POSITIONS, START, VALID, RANGE}
 _MASK_TYPES = {DType.BOOL, DType.FLOAT16, DType.FLOAT32}
 
 
@@ -57,7 +57,7 @@ class BundleSignature:
     def count(self) -> int:
         """The number of tokens that the signature reads, 0 if no input says it."""
         for name, tensor in self.tensors.items():
-            if name in (*TOKENS, *POSITIONS, VALID) and tensor.rank:
+            if name in (*ALL_TOKENS, *POSITIONS, VALID) and tensor.rank:
                 return tensor.shape[-1]
             if name in _EMBEDDERS.values() and tensor.rank > 1:
                 return tensor.shape[1]
@@ -97,7 +97,7 @@ def has_states(step: Iterable[BundleSignature]) -> bool:
 
     They are states of convolutions, `c`, and of recurrences, `r`.
     """
-    return any(_STATE.fullmatch(name) for part in step for name in part.inputs)
+    return any(STATE.fullmatch(name) for part in step for name in part.inputs)
 
 
 def list_step(

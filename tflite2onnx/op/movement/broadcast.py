@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from tflite2onnx.errors import as_operator_error
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
@@ -90,13 +91,8 @@ class BroadcastArgs(Foldable):
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        sizes = [array.tolist() for array in inputs]
-        try:
-            shape = np.broadcast_shapes(*map(tuple, sizes))
-        except ValueError as error:
-            raise OperatorError(
-                f"its shapes must broadcast, got {sizes[0]} and {sizes[1]}"
-            ) from error
+        with as_operator_error():
+            shape = np.broadcast_shapes(*(tuple(array.tolist()) for array in inputs))
         return [np.asarray(shape, self.output.dtype.numpy)]
 
 

@@ -8,13 +8,13 @@ from typing import TypeAlias
 import numpy as np
 
 from tflite2onnx.bundle.steps import (
+    ALL_TOKENS,
     CACHE,
     LOGITS,
     MASK,
     POSITIONS,
     RANGE,
     START,
-    TOKENS,
     VALID,
     BundleSignature,
 )
@@ -61,7 +61,7 @@ def _make_feeds(
     """
     positions = np.arange(place, place + len(tokens))
     given: dict[str, Array] = {START: np.array(place), VALID: np.ones(len(tokens))}
-    given |= dict.fromkeys(TOKENS, np.array(tokens)) | dict.fromkeys(POSITIONS, positions)
+    given |= dict.fromkeys(ALL_TOKENS, np.array(tokens)) | dict.fromkeys(POSITIONS, positions)
     names = {own: name for name, own in part.inputs.items()}
     feeds = {}
     for own, (shape, dtype) in signature.shapes.items():
