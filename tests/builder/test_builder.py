@@ -53,7 +53,7 @@ def test_weights_read_as_numbers_have_no_scale() -> None:
     quantization = Quantization(np.array([2, 3], np.float32), np.zeros(2, np.int64), axis=0)
     tensor = Tensor("w", (2, 3), DType.INT8, np.ones((2, 3), np.int8), quantization)
     planned = OperandStorage(Storage(DType.INT8, quantization, adapts=True), Reading.NUMBERS)
-    g = Builder(17)
+    g = Builder(18)
     view = g.view(tensor, (1, 0), planned=planned)
     product = Node("MatMul", (Value(), view.value), (Value(),), {})
     assert view.storage.scale.tolist() == [2, 3]

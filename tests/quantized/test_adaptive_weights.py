@@ -72,6 +72,17 @@ def test_a_network_has_one_if_and_stores_weights_once() -> None:
     assert sizes[0] - sizes[1] < 300 * products
 
 
+@pytest.mark.parametrize(
+    ("opset", "intermediate"), [(None, TensorProto.UINT8), (17, TensorProto.FLOAT)]
+)
+def test_weights_become_uint8_without_floats(opset: int | None, intermediate: int) -> None:
+    """ONNX Runtime would have the floats of all weights in memory at once."""
+    model = convert(MODEL, opset=opset).model
+    inner = [n for g in list_graphs(model.graph)[1:] for n in g.node]
+    types = {a.i for n in inner if n.op_type == "Cast" for a in n.attribute if a.name == "to"}
+    assert types == {intermediate}
+
+
 def test_kernels_are_those_of_a_fixed_type() -> None:
     """ONNX Runtime replaces the If by one branch, and fuses what is left as usual."""
     adaptive, int8, uint8 = (

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.nodes import Node, Operand, Value
+from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, make_identity, moves_nothing
@@ -350,6 +351,8 @@ class Builder(QdqNodes):
         """
         if not storage.adapts:
             return self.dequantize(integers, storage, order)
+        # The nodes have this operator. The newer opset is requested before other nodes are made.
+        self.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
         result = self.annotate_like(integers, Value(), DType.FLOAT32)
         self.adaptive[result] = AdaptiveWeight(integers, storage, order)
         return result
