@@ -351,8 +351,8 @@ class Builder(QdqNodes):
         """
         if not storage.adapts:
             return self.dequantize(integers, storage, order)
-        # The nodes of the weights have this operator. A newer opset is requested at the first weight,
-        # because all nodes are made again.
+        # The nodes of the weights have this operator. A newer opset is requested at the first
+        # weight, because all nodes are made again.
         self.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
         result = self.annotate_like(integers, Value(), DType.FLOAT32)
         self.adaptive[result] = AdaptiveWeight(integers, storage, order)
