@@ -80,6 +80,18 @@ DELTA_LINEAR = """
     made, state = com.microsoft.LinearAttention <q_num_heads = 16, kv_num_heads = 16, scale = 1.0>
         (queries, keys, values, before, decays, rates)
     y = Reshape (made, heads_shape)"""
+# A depthwise convolution of the newest tokens and the two tokens before them, as LFM2 has it.
+GATED_WINDOW = "(float[1, {rows}, 3072] p, float[1, 1024, 2] s)"
+GATE = "b, c, v = Split <axis = 2> (p, thirds) u = Mul (b, v)"
+COLUMNS = f"{GATE} columns = Transpose <perm = [0, 2, 1]> (u)"
+WINDOW = "window = Concat <axis = 2> (s, columns)"
+ROWS = "made = Transpose <perm = [0, 2, 1]> (sums) y = Mul (c, made)"
+MULTIPLY_WINDOW = f"""{GATE}
+    columns = Reshape (u, column_shape) {WINDOW} part = Mul (window, row_taps)
+    sums = ReduceSum <keepdims = 0> (part, last) made = Unsqueeze (sums, middle)
+    y = Mul (c, made)"""
+CONVOLVE = f"{COLUMNS} {WINDOW} sums = Conv <group = 1024> (window, taps) {ROWS}"
+CAUSAL = f"{COLUMNS} sums, new = com.microsoft.CausalConvWithState (columns, taps, , s) {ROWS}"
 # The inputs, and the nodes of each form. The first form is the converter's.
 FORMS = {
     "rms_norm": {
@@ -109,11 +121,21 @@ FORMS = {
         "Scan": (DELTA, DELTA_SCAN.format()),
         "LinearAttention": (DELTA, DELTA_LINEAR),
     },
+    "short_conv_step of one token": {
+        "spelled out": (GATED_WINDOW, MULTIPLY_WINDOW),
+        "CausalConvWithState": (GATED_WINDOW, CAUSAL),
+    },
+    "short_conv_step of several tokens": {
+        "spelled out": (GATED_WINDOW, CONVOLVE),
+        "CausalConvWithState": (GATED_WINDOW, CAUSAL),
+    },
     "swiglu": {
         "spelled out": (GATED, "gate = Sigmoid (x) part = Mul (x, gate) y = Mul (part, z)"),
         "Swish": (GATED, "part = Swish (x) y = Mul (part, z)"),
     },
 }
+# The numbers of tokens of composites whose decomposition depends on this number.
+TOKENS = {"short_conv_step of one token": 1, "short_conv_step of several tokens": 64}
 
 
 def build_form(inputs: str, nodes: str, rows: int) -> bytes:
@@ -127,6 +149,11 @@ def build_form(inputs: str, nodes: str, rows: int) -> bytes:
         "last": (shapes, [1], [-1]),
         "first": (shapes, [1], [0]),
         "second": (shapes, [1], [2]),
+        "middle": (shapes, [1], [1]),
+        "thirds": (shapes, [3], [1024, 1024, 1024]),
+        "column_shape": (shapes, [3], [1, 1024, 1]),
+        "taps": (floats, [1024, 1, 3], [0.5] * 3072),
+        "row_taps": (floats, [1, 1024, 3], [0.5] * 3072),
         "halves": (shapes, [2], [64, 64]),
         "q_shape": (shapes, [4], [rows, 8, 2, 128]),
         "head_shape": (shapes, [3], [8, 2 * rows, 128]),
@@ -157,6 +184,8 @@ def main() -> None:
     """Print a row for each composite and number of tokens."""
     for rows in (1, 64):
         for name, forms in FORMS.items():
+            if TOKENS.get(name, rows) != rows:
+                continue
             runs = [bind_onnx_runtime(build_form(*form, rows)) for form in forms.values()]
             first, *others = measure_inferences(runs, TURNS)
             ratios = [
