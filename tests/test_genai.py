@@ -37,6 +37,7 @@ FORMS = [
     {"mask": "float32"},
     {"mask": "bool"},
     {"mask": "replaced"},
+    {"mask": ""},
     {"mask": "", "tokens_first": True},
     {"mask": "float32", "tokens_first": True},
     {"mask": "float32", "extra": "shared"},

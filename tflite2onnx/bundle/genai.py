@@ -137,7 +137,8 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
     length = None if mask is None else (0, *mask.shape)[-1]
-    caches, states = _find_caches(signature, description, length), _find_states(signature)
+    caches = _find_caches(signature, old, description, length)
+    states = _find_states(signature)
     graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
     inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask, parameters)}
@@ -172,9 +173,9 @@ def choose_signature(model: Model) -> Signature:
 
 
 def _find_caches(
-    signature: Signature, description: Mapping[str, Any], length: int | None
+    signature: Signature, graph: Graph, description: Mapping[str, Any], length: int | None
 ) -> tuple[Cache, ...]:
-    """Return the caches of a signature; `length` is the number of tokens that they hold."""
+    """Return the caches of a signature; `length` is the number of tokens, None if unknown."""
     executor = description.get("metadata", {}).get("llm_executor_metadata", {})
     axes = {
         buffer.get("decode_input_name"): buffer.get("sequence_axis")
@@ -187,6 +188,8 @@ def _find_caches(
             continue
         target = signature.outputs.get(name)
         axis = axes.get(name)
+        if axis is None:
+            axis = _find_updated_axis(graph, source)
         if axis is None:
             axis = _guess_axis(source, parts[1], length)
         if target is None or axis not in range(1, _AXES) or source.rank != _AXES:
@@ -223,6 +226,16 @@ def _find_states(signature: Signature) -> tuple[State, ...]:
             f" got {[list(state.source.shape) for state in states]}"
         )
     return tuple(states)
+
+
+def _find_updated_axis(graph: Graph, cache: Tensor) -> int | None:
+    """Return the axis along which a graph updates a part of a cache; None if it is not found."""
+    for op in graph.ops:
+        if op.code == "DYNAMIC_UPDATE_SLICE" and op.inputs[0] is cache:
+            sizes = zip(cache.shape, op.present[1].shape, strict=False)
+            axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
+            return axes[0] if len(axes) == 1 else None
+    return None
 
 
 def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
