@@ -231,7 +231,8 @@ def _find_states(signature: Signature) -> tuple[State, ...]:
 def _find_updated_axis(graph: Graph, cache: Tensor) -> int | None:
     """Return the axis along which a graph updates a part of a cache; None if it is not found."""
     for op in graph.ops:
-        if op.code == "DYNAMIC_UPDATE_SLICE" and op.inputs[0] is cache:
+        updates = op.code == "DYNAMIC_UPDATE_SLICE" and len(op.present) > 1
+        if updates and op.present[0] is cache:
             sizes = zip(cache.shape, op.present[1].shape, strict=False)
             axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
             return axes[0] if len(axes) == 1 else None
