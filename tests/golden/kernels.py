@@ -60,8 +60,11 @@ def portable(counts: Mapping[str, int]) -> Counter[str]:
     """Return the counts without the nodes that depend on the vector width of the processor.
 
     Float convolutions with enough channels are computed in blocks of 8 or 16 channels. Then
-    activations are fused with them differently, and Reorder nodes surround them.
+    activations are fused with them differently, and Reorder nodes surround them, of which a
+    Transpose may become a part.
     """
     names = {name: re.sub("^Fused(?=Conv)", "", name) for name in counts}
-    left = [name for name in counts if name not in ("ReorderInput", "ReorderOutput")]
+    reorders = {"ReorderInput", "ReorderOutput"}
+    dependent = reorders if reorders.isdisjoint(counts) else {*reorders, "Transpose"}
+    left = [name for name in counts if name not in dependent]
     return sum((Counter({names[name]: counts[name]}) for name in left), Counter())

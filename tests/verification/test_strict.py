@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -256,7 +257,8 @@ def test_saturated_products_without_vnni_are_found(
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == (0 if right else 2), done.stderr
-    assert "AVX2 yes, AVX-512 no, VNNI no, AMX unknown" in done.stdout
+    # /proc/cpuinfo is that of the host: without a contradiction to numpy its facts are used.
+    assert re.search("AVX2 yes, AVX-512 no, VNNI no, AMX (unknown|no)", done.stdout)
     assert ("0 wrong" in done.stdout) == right
     assert ("differs is the output of CONV_2D (operator 1, " in done.stderr) != right
     assert ("With its optimizations disabled ONNX Runtime" in done.stderr) != right

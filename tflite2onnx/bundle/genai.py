@@ -137,8 +137,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
     length = None if mask is None else (0, *mask.shape)[-1]
-    caches = _find_caches(signature, old, description, length)
-    states = _find_states(signature)
+    caches, states = _find_caches(signature, old, description, length), _find_states(signature)
     graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
     inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask, parameters)}

@@ -19,6 +19,7 @@ import numpy as np
 
 from tflite2onnx.quantization.storage import find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.utils.mapped_files import read_elements
 
 NARROW = (DType.INT8, DType.UINT8)
 _BITS = 8  # Fraction bits in the slopes of a function of one input.
@@ -227,10 +228,16 @@ def find_near_multiples(a: Array, b: Array, shift: int, near: int) -> tuple[Arra
 
 def _list_integers(tensor: Tensor) -> Array:
     """Return all integers that a tensor may hold; their products with slopes have 31 bits."""
-    if tensor.data is not None:
-        return np.unique(tensor.data).astype(np.int32)
-    low, high = find_integer_range(tensor.dtype)
-    return np.arange(low, high + 1, dtype=np.int32)
+    if tensor.data is None:
+        low, high = find_integer_range(tensor.dtype)
+        return np.arange(low, high + 1, dtype=np.int32)
+    # numpy.unique takes three times as long.
+    kind = tensor.data.dtype
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    counts = np.zeros(1 << 8 * kind.itemsize, np.int64)
+    for piece in read_elements(tensor.data):
+        counts += np.bincount(np.frombuffer(piece, unsigned), minlength=len(counts))
+    return np.sort(np.flatnonzero(counts).astype(unsigned).view(kind).astype(np.int32))
 
 
 def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.float32, np.float32]:
