@@ -213,6 +213,34 @@ def test_mask_or_logits_without_axes_are_refused(
         convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 
 
+@pytest.mark.parametrize(
+    ("mask", "length", "reason"),
+    [
+        ([], 8, "each of the 8 tokens of a cache, got a scalar"),
+        ([1, 1, 1, 7], 8, "each of the 8 tokens of a cache, got 7"),
+        ([1, 1, 1, 1 << 25], 1 << 25, "at most 16,777,216 tokens, got 33,554,432"),
+    ],
+)
+def test_mask_of_another_length_than_updated_caches_is_refused(
+    mask: list[int], length: int, reason: str
+) -> None:
+    """A mask must have an element for each token of a cache, and a limited number of elements."""
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    caches = {f"kv_cache_{kind}_0": m.input([1, length, 2, 16]) for kind in "kv"}
+    operands = [m.input([1, 1, 2, 16]), m.constant(np.zeros(4, np.int32))]
+    results = {
+        name: m.op("DYNAMIC_UPDATE_SLICE", [cache, *operands], [[1, length, 2, 16]])[0]
+        for name, cache in caches.items()
+    }
+    logits = m.input([1, 1, 4])
+    m.output(*results.values(), logits)
+    inputs = {**inputs, **caches, "mask": m.input(mask)}
+    m.signature("decode", inputs, {**results, "logits": logits})
+    with pytest.raises(BundleError, match=reason):
+        convert_bundle(make_bundle(m.bytes()), "out", target="genai")
+
+
 def test_parameters_of_another_form_are_refused() -> None:
     m = Build()
     inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}

@@ -24,6 +24,7 @@ from tflite2onnx.options import GENAI
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE, CONVOLUTION
 from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 
 _logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f"the signature {signature.key} must list inputs and outputs of its sub-graph,"
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
-    length = None if mask is None else (0, *mask.shape)[-1]
+    length = None if mask is None else (-1, *mask.shape)[-1]
     caches, states = _find_caches(signature, old, description, length), _find_states(signature)
     graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
@@ -174,7 +175,10 @@ def choose_signature(model: Model) -> Signature:
 def _find_caches(
     signature: Signature, graph: Graph, description: Mapping[str, Any], length: int | None
 ) -> tuple[Cache, ...]:
-    """Return the caches of a signature; `length` is the number of tokens, None if unknown."""
+    """Return the caches of a signature; `length` is the last size of the mask, None without one.
+
+    A scalar mask has the length -1.
+    """
     executor = description.get("metadata", {}).get("llm_executor_metadata", {})
     axes = {
         buffer.get("decode_input_name"): buffer.get("sequence_axis")
@@ -202,6 +206,11 @@ def _find_caches(
         raise BundleError(
             "onnxruntime-genai wants caches of one length,"
             f" got {[list(cache.source.shape) for cache in caches]}"
+        )
+    if length not in (None, caches[0].sizes[1]):
+        raise BundleError(
+            f"the mask must have an element for each of the {caches[0].sizes[1]} tokens of a cache,"
+            f" got {length if length >= 0 else 'a scalar'}"
         )
     return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
 
@@ -273,8 +282,14 @@ def _compute_inputs(
 
 
 def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
-    """Return operators that compute a mask: a token attends to tokens up to its position."""
+    """Return operators that compute a mask: a token attends to tokens up to its position.
+
+    Raises:
+        BundleError: the mask has too many tokens.
+    """
     length = mask.shape[-1]
+    if length > MOST_ELEMENTS:
+        raise BundleError(f"the mask must have at most {MOST_ELEMENTS:,} tokens, got {length:,}")
     places = Tensor("mask/places", (length,), DType.INT32, np.arange(length, dtype=np.int32))
     visible = Tensor("mask/seen", (length,), DType.BOOL)
     ops = [Op("LESS_EQUAL", origin.index, (places, positions), (visible,))]
