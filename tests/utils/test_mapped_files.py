@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tflite2onnx.errors import ModelFileError
 from tflite2onnx.utils import mapped_files
 from tflite2onnx.utils.mapped_files import (
+    MappedFile,
     digest_elements,
     keep_bytes,
     read_rows,
@@ -38,6 +41,44 @@ def test_pages_of_copied_parts_are_released(offset: int, tmp_path: Path) -> None
         assert resident_bytes() - before < size / 4
         assert part.tobytes() == path.read_bytes()[offset : size - 7]
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()[offset : size - 7]
+
+
+def test_long_arrays_are_read_without_pages_of_the_file(tmp_path: Path) -> None:
+    """Pieces and rows of an open file do not become memory of the process."""
+    path, size = tmp_path / "weights", 1 << 25
+    path.write_bytes(np.random.default_rng(0).bytes(size))
+    with path.open("rb") as file:
+        mapped = MappedFile(file)
+    array = np.frombuffer(mapped, np.float32, offset=4096).reshape(-1, 1024)
+    before = resident_bytes()
+    copy = io.BytesIO()
+    write_elements(copy, array)
+    rows = b"".join(part.tobytes() for part in read_rows(array))
+    assert resident_bytes() - before < 1 << 20
+    assert copy.getvalue() == rows == path.read_bytes()[4096:]
+
+
+def test_descriptor_of_a_mapped_file_is_closed(tmp_path: Path) -> None:
+    """The file is open as long as an array reads from it, and no longer."""
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(1 << 23))
+    count = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as in tests/fuzz
+    with path.open("rb") as file:
+        array = np.frombuffer(MappedFile(file), np.uint8)
+    assert len(os.listdir("/proc/self/fd")) > count  # noqa: PTH208
+    del array
+    assert len(os.listdir("/proc/self/fd")) == count  # noqa: PTH208
+
+
+def test_file_that_becomes_shorter_is_refused(tmp_path: Path) -> None:
+    """Bytes that another program removes are missed; they are not read as fewer elements."""
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(1 << 23))
+    with path.open("rb") as file:
+        array = np.frombuffer(MappedFile(file), np.uint8)
+    os.truncate(path, 1 << 22)
+    with pytest.raises(ModelFileError, match="must not change while it is read"):
+        write_elements(io.BytesIO(), array)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

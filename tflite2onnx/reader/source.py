@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Hashable
@@ -12,6 +11,7 @@ from pathlib import Path
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.tensor import Array
 from tflite2onnx.utils.archive import is_inside
+from tflite2onnx.utils.mapped_files import MappedFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             size = os.fstat(file.fileno()).st_size
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            data = MappedFile(file) if size else b""
     except OSError as error:
         raise _explain_unreadable(path, error) from error
     if not size:

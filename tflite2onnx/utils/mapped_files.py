@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
+from weakref import finalize
 
 import numpy as np
+
+from tflite2onnx.errors import ModelFileError
 
 try:
     from _blake2 import blake2b  # hashlib loads OpenSSL, which takes 3 MB
@@ -71,6 +75,35 @@ def _copy_array(array: Array) -> Array:
     return copy
 
 
+class MappedFile(mmap.mmap):
+    """A mapped file that stays open: long arrays are read from the file, not from its pages.
+
+    Linux 6.18 maps up to 2 MB for an access to one page, and all of them count as memory of the
+    process.
+    """
+
+    _descriptor: int
+
+    def __new__(cls, file: BinaryIO) -> Self:
+        """Map a file that is open."""
+        mapped = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped._descriptor = os.dup(file.fileno())
+        finalize(mapped, os.close, mapped._descriptor)
+        return mapped
+
+    def copy_bytes(self, array: Array) -> bytes:
+        """Return the bytes of a contiguous array in the mapped file.
+
+        Raises:
+            ModelFileError: another program made the file shorter.
+        """
+        offset = find_address(array) - find_address(np.frombuffer(self, np.uint8))
+        data = os.pread(self._descriptor, array.nbytes, offset)
+        if len(data) < array.nbytes:
+            raise ModelFileError("the file must not change while it is read, got a shorter file")
+        return data
+
+
 class _KeptFile(mmap.mmap):
     """A mapped file without a name, and the array from which the bytes were computed."""
 
@@ -131,6 +164,9 @@ def read_rows(array: Array) -> Iterator[Array]:
     rows = max(1, len(array) * _REGION_BYTES // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         part = array[start : start + rows]
+        if _is_read_from_file(owner, part):
+            yield np.frombuffer(owner.copy_bytes(part), array.dtype).reshape(part.shape)
+            continue
         try:
             yield part
         finally:  # the caller may stop before the end
@@ -144,11 +180,19 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
     owner = _find_mapping(elements)
     for start in range(0, elements.size, _REGION_BYTES):
         region = elements[start : start + _REGION_BYTES]
-        yield from (
-            memoryview(region[i : i + _PIECE_BYTES]) for i in range(0, region.size, _PIECE_BYTES)
-        )
+        parts = (region[i : i + _PIECE_BYTES] for i in range(0, region.size, _PIECE_BYTES))
+        if _is_read_from_file(owner, region):
+            yield from (memoryview(owner.copy_bytes(part)) for part in parts)
+            continue
+        yield from (memoryview(part) for part in parts)
         if owner is not None:
             _release_pages(owner, region)
+
+
+def _is_read_from_file(owner: mmap.mmap | None, array: Array) -> TypeGuard[MappedFile]:
+    """Return whether the elements of an array are read from a file that is open."""
+    is_open = isinstance(owner, MappedFile) and hasattr(os, "pread")
+    return is_open and array.flags.c_contiguous
 
 
 def release_memory(*parts: memoryview | Array) -> None:

@@ -17,7 +17,7 @@ from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.tensor import Array, DType, Tensor
-from tflite2onnx.utils.mapped_files import keep_bytes, release_memory
+from tflite2onnx.utils.mapped_files import digest_elements, keep_bytes, release_memory
 
 T = TypeVar("T")
 _MOST_TIMES = 16  # elements of a result, for each token of the cache
@@ -66,7 +66,7 @@ class Positions:
         if rows is None or rows.dtype != np.float32:
             return None
         table = Tensor(f"{angle.name}/positions", rows.shape, DType.FLOAT32, rows)
-        return self._tables.setdefault(rows.tobytes(), table)
+        return self._tables.setdefault(digest_elements(rows), table)
 
     def _analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
         """Return what a function finds in the rows of a tensor, for which it is called once."""
