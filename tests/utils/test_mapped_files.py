@@ -58,6 +58,16 @@ def test_long_arrays_are_read_without_pages_of_the_file(tmp_path: Path) -> None:
     assert copy.getvalue() == rows == path.read_bytes()[4096:]
 
 
+def test_long_row_of_an_open_file_is_not_copied(tmp_path: Path) -> None:
+    """One row of any length is read from the pages of the file."""
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(1 << 23))
+    with path.open("rb") as file:
+        array = np.frombuffer(MappedFile(file), np.uint8).reshape(1, -1)
+    (row,) = read_rows(array)
+    assert np.shares_memory(row, array)
+
+
 def test_descriptor_of_a_mapped_file_is_closed(tmp_path: Path) -> None:
     """The file is open as long as an array reads from it, and no longer."""
     path = tmp_path / "weights"
@@ -71,7 +81,7 @@ def test_descriptor_of_a_mapped_file_is_closed(tmp_path: Path) -> None:
 
 
 def test_file_that_becomes_shorter_is_refused(tmp_path: Path) -> None:
-    """Bytes that another program removes are missed; they are not read as fewer elements."""
+    """A file that another program makes shorter is an error; its elements are not left out."""
     path = tmp_path / "weights"
     path.write_bytes(bytes(1 << 23))
     with path.open("rb") as file:

@@ -137,8 +137,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f"the signature {signature.key} must list inputs and outputs of its sub-graph,"
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
-    length = None if mask is None else (-1, *mask.shape)[-1]
-    caches, states = _find_caches(signature, old, description, length), _find_states(signature)
+    caches, states = _find_caches(signature, old, description, mask), _find_states(signature)
     graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
     inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask, parameters)}
@@ -173,12 +172,10 @@ def choose_signature(model: Model) -> Signature:
 
 
 def _find_caches(
-    signature: Signature, graph: Graph, description: Mapping[str, Any], length: int | None
+    signature: Signature, graph: Graph, description: Mapping[str, Any], mask: Tensor | None
 ) -> tuple[Cache, ...]:
-    """Return the caches of a signature; `length` is the last size of the mask, None without one.
-
-    A scalar mask has the length -1.
-    """
+    """Return the caches of a signature; a mask has an element for each token of a cache."""
+    length = None if mask is None else (0, *mask.shape)[-1]
     executor = description.get("metadata", {}).get("llm_executor_metadata", {})
     axes = {
         buffer.get("decode_input_name"): buffer.get("sequence_axis")
@@ -207,10 +204,11 @@ def _find_caches(
             "onnxruntime-genai wants caches of one length,"
             f" got {[list(cache.source.shape) for cache in caches]}"
         )
-    if length not in (None, caches[0].sizes[1]):
+    tokens = caches[0].sizes[1]
+    if mask is not None and mask.shape[-1:] != (tokens,):
         raise BundleError(
-            f"the mask must have an element for each of the {caches[0].sizes[1]} tokens of a cache,"
-            f" got {length if length >= 0 else 'a scalar'}"
+            f"the mask must have an element for each of the {tokens} tokens of a cache,"
+            f" got {length if mask.shape else 'a scalar'}"
         )
     return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
 

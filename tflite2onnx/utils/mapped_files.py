@@ -76,7 +76,7 @@ def _copy_array(array: Array) -> Array:
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file that stays open: long arrays are read from the file, not from its pages.
+    """A mapped file that stays open: parts of long arrays are read from the file, not from pages.
 
     Linux 6.18 maps up to 2 MB for an access to one page, and all of them count as memory of the
     process.
@@ -190,9 +190,9 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
 
 
 def _is_read_from_file(owner: mmap.mmap | None, array: Array) -> TypeGuard[MappedFile]:
-    """Return whether the elements of an array are read from a file that is open."""
+    """Return whether an array is read from a file that is open; it must be short: it is copied."""
     is_open = isinstance(owner, MappedFile) and hasattr(os, "pread")
-    return is_open and array.flags.c_contiguous
+    return is_open and array.flags.c_contiguous and array.nbytes <= _REGION_BYTES
 
 
 def release_memory(*parts: memoryview | Array) -> None:
