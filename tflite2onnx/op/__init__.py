@@ -84,8 +84,8 @@ _SCRIPT = "python scripts/make_module_table.py"
 OURS = frozenset(
     {
         *("AS_PLANNED", "ATTENTION", "CACHED_ATTENTION", "GRU", "GROUP_NORMALIZATION"),
-        *("HARD_SIGMOID", "NORMALIZATION", "RMS_NORMALIZATION", "ROTARY_EMBEDDING"),
-        "TOKEN_ATTENTION",
+        *("HARD_SIGMOID", "IS_NEGATIVE", "NORMALIZATION", "RMS_NORMALIZATION"),
+        *("ROTARY_EMBEDDING", "TOKEN_ATTENTION"),
     }
 )
 

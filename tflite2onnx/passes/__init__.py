@@ -130,6 +130,8 @@ def list_entry_point_passes(
         widen_half,  # operators have no classes for float16 that only the delegate runs
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
+        # ONNX Runtime's BitCast is of opset 26, which few runtimes load.
+        apply_pattern("BITCAST", "patterns.fuse_bits"),
     )
 
 

@@ -1,14 +1,15 @@
-"""BITCAST: the bytes of a tensor, read as elements of another type."""
+"""BITCAST: the bytes of a tensor, read as elements of another type; the sign bit of floats."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from tflite2onnx.builder.nodes import require_onnx_type
+from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.traits import AnySizes, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable, Pointwise
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
@@ -40,6 +41,14 @@ class Bitcast(AnySizes, Foldable):
             )
         return [x.shape[:-1]]
 
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        """Return the axis of the parts of an element, if they are joined."""
+        return (-1,) if self.input(0).dtype.bits < self.output.dtype.bits else ()
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        ranks = self.input(0).rank, self.output.rank
+        return axis if axis < min(ranks) else None
+
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if x.dtype.bits == y.dtype.bits:
             return reinterpret_bits(g, x.value, x.dtype, y.dtype)
@@ -53,6 +62,30 @@ class Bitcast(AnySizes, Foldable):
         if x.dtype.itemsize < dtype.itemsize:
             return [x.view(dtype)[..., 0]]
         return [x.view(dtype) if x.dtype.itemsize == dtype.itemsize else x[..., None].view(dtype)]
+
+
+class IsNegative(Pointwise):
+    """IS_NEGATIVE: whether the sign of each float is negative, also that of -0.
+
+    With `zeros_only`, the result is read for zeros only. `fuse_bits` creates this operator.
+
+    Division tells -0 from 0, as 1 / -0 is -inf. Comparisons with NaN are false, whatever its sign
+    bit is; from opset 26 on, BitCast reads this bit.
+    """
+
+    codes = ("IS_NEGATIVE",)
+    operands = "float16|float32|float64 -> bool"
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        dtype = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+        wide = g.recast(x, x.dtype, dtype)
+        zero = g.scalar(0, dtype)
+        zeros_only = self.options.get("zeros_only")
+        if g.opset >= find_first_opset("BitCast") and not zeros_only:
+            bits = DType.INT64 if dtype is DType.FLOAT64 else DType.INT32
+            return g.Less(reinterpret_bits(g, wide, dtype, bits), g.scalar(0, bits))
+        of_zeros = g.Less(g.Div(g.scalar(1, dtype), wide), zero)
+        return of_zeros if zeros_only else g.Or(g.Less(wide, zero), of_zeros)
 
 
 def reinterpret_bits(g: Builder, x: Value, source: DType, target: DType) -> Value:
