@@ -17,6 +17,7 @@ from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError
 from tflite2onnx.options import NameSource
+from tflite2onnx.verification.onnx_model import open_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -264,3 +265,48 @@ def test_caches_keep_layout_of_file(name: str, order: tuple[int, ...]) -> None:
     m.signature("decode", {name: x}, {name: y})
     result = check(m.bytes())
     assert [end.order for end in (*result.inputs, *result.outputs)] == [order, order]
+
+
+def read_signatures(model: onnx.ModelProto) -> dict[str, Any]:
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    read: dict[str, Any] = json.loads(properties["tflite2onnx.signatures"])
+    return read
+
+
+def test_metadata_name_only_outputs_that_exist(caplog: pytest.LogCaptureFixture) -> None:
+    """Quantizers append an operator after an output; the signature keeps the tensor before it."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    (y,) = m.op("NEG", [x], [m.tensor(SHAPE, name="y")])
+    (z,) = m.op("ABS", [y], [m.tensor(SHAPE, name="z")])
+    m.output(z)
+    m.signature("serve", {"in": x}, {"before": y, "after": z})
+    data = m.bytes()
+    made: dict[str, dict[str, Any]] = {"tensor": {}, "signature": {"names": "signature"}}
+    made["rename"] = {"rename": {"z": "w"}}
+    for options in made.values():
+        result = convert(data, **options)
+        ends = read_signatures(result.model)["serve"]
+        assert list(ends["outputs"]) == ["after"]
+        assert ([*ends["inputs"].values()], [*ends["outputs"].values()]) == names(result)
+        assert verify(data, result).ok
+    assert "before of the signature is not among the outputs of the model" in caplog.text
+    caplog.clear()
+    ends = read_signatures(convert(data, outputs=["y"]).model)["serve"]
+    assert ends["outputs"] == {"before": "y"}
+    assert not caplog.text
+
+
+def test_signatures_of_a_model_that_takes_pictures_name_its_own_ends() -> None:
+    m = Build()
+    x = m.input([1, 6, 8, 3], name="pixels")
+    (y,) = m.op("NEG", [x], [m.tensor([1, 6, 8, 3], name="y")])
+    m.output(y)
+    m.signature("serve", {"in": x}, {"out": y})
+    result = convert(m.bytes(), preprocess={"mean": 0, "std": 1})
+    assert names(result)[0] == ["image"]
+    for model, inputs in ((result, {}), (result.parts["network"], {"in": "pixels"})):
+        ends = read_signatures(model.model)["serve"]
+        assert ends == {"inputs": inputs, "outputs": {"out": "y"}}
+    opened = open_model(result.model)
+    assert opened.signatures == {"serve": {"inputs": {"in": "pixels"}, "outputs": {"out": "y"}}}

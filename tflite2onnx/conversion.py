@@ -353,7 +353,8 @@ def _convert_with_dynamic_axes(
             problems = getattr(error, "problems", ())
             reason = str(problems[0] if problems else error)
         else:
-            report_fixed_axes(reasons, graph.inputs)
+            converted = [port.tensor for port in emitted.inputs]
+            report_fixed_axes(reasons, graph.inputs, converted)
             return emitted
         if words and (not axes or axes & words.keys()):
             first = min(axes & words.keys(), default=min(words))

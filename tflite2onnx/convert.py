@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import NoneType
 from typing import Any
 
 from tflite2onnx.conversion import convert_read_model, prepare_process
+from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Model
 from tflite2onnx.options import (
     OPTION_TYPES,
@@ -27,11 +30,12 @@ from tflite2onnx.options import (
     accept_legacy_arguments,
 )
 from tflite2onnx.pictures.settings import Settings
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_model
 from tflite2onnx.reader.source import AnySource, ModelSource
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import warn_unconverted
 from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.console import handle_records
 
 
 @accept_legacy_arguments
@@ -167,10 +171,42 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         warn_unconverted(source, options.signature)
         return source
 
-    result = convert_read_model(read_source, model, options)
+    try:
+        result = convert_read_model(read_source, model, options)
+    except UnsupportedOperators as error:
+        hint = _suggest_signatures(model, options)
+        raise UnsupportedOperators(error.problems, hint) if hint else error from error
     if output is not None:
         result.save(output, external_data)
     return result
+
+
+def _suggest_signatures(model: AnySource, options: ConversionOptions) -> str:
+    """Return a hint at other signatures, which can be converted; "" if there are none.
+
+    The first signature of a model that is trained on a device is often its training.
+    """
+    signatures = list_entry_points(model)
+    failed = signatures.get(options.signature or "", 0)
+    others = {graph: key for key, graph in reversed(signatures.items()) if graph != failed}
+    with handle_records(lambda _: None):  # the warnings are about other signatures
+        found = [key for key in reversed(others.values()) if _is_convertible(model, options, key)]
+    if not found:
+        return ""
+    noun = "signature" if len(found) == 1 else "signatures"
+    return (
+        f"the {noun} {', '.join(found)} can be converted: choose"
+        f' signature="{found[0]}" (--signature {found[0]} on the command line)'
+    )
+
+
+def _is_convertible(model: AnySource, options: ConversionOptions, key: str) -> bool:
+    try:
+        read = partial(read_entry_point, model, key)
+        convert_read_model(read, model, replace(options, signature=key))
+    except ConversionError:
+        return False
+    return True
 
 
 def _check_arguments(model: object, output: object) -> None:

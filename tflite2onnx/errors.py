@@ -121,17 +121,18 @@ _LONG_NAME = re.compile(rf"\S{{{_SHOWN + 20},}}")
 
 
 class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised
-    """Operators of the model cannot be converted; the message lists all of them."""
+    """Operators of the model cannot be converted; the message lists all of them, and a hint."""
 
-    def __init__(self, problems: Sequence[OperatorError]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: Sequence[OperatorError], hint: str = "") -> None:
+        self.problems, self.hint = tuple(problems), hint
         count = len(self.problems)
         head = f"{count} operator{'s' if count > 1 else ''} cannot be converted:"
-        super().__init__("\n  ".join([head, *_group_problems(self.problems)]))
+        hints = [hint] if hint else []
+        super().__init__("\n  ".join([head, *_group_problems(self.problems), *hints]))
 
-    def __reduce__(self) -> tuple[type[UnsupportedOperators], tuple[Sequence[OperatorError]]]:
+    def __reduce__(self) -> tuple[type[UnsupportedOperators], tuple[Sequence[OperatorError], str]]:
         # Exceptions are pickled with their message as the argument.
-        return UnsupportedOperators, (self.problems,)
+        return UnsupportedOperators, (self.problems, self.hint)
 
 
 def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:

@@ -182,20 +182,32 @@ def list_signature_io(
 ) -> dict[str, dict[str, dict[str, str]]]:
     """Return the ONNX names of inputs and outputs by their names in each signature of a sub-graph.
 
-    The shape is {signature: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}}.
+    The shape is {signature: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}}. A name
+    whose tensor is no input or output of the sub-graph is left out, with a warning: quantizers
+    append an operator after an output, and the signature keeps the tensor before it.
     """
     graph = model.graphs[index]
 
     def list_names(
-        names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
+        kind: str, names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
     ) -> dict[str, str]:
         onnx_names = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
-        return {name: onnx_names.get(tensor, tensor.name) for name, tensor in names.items()}
+        for name, tensor in names.items():
+            if tensor not in onnx_names:
+                _logger.warning(
+                    "%s of the signature is not among the %s of the model: it is the tensor %s,"
+                    " which --%s chooses",
+                    name,
+                    kind,
+                    tensor.name,
+                    kind,
+                )
+        return {name: onnx_names[t] for name, t in names.items() if t in onnx_names}
 
     return {
         s.key: {
-            "inputs": list_names(s.inputs, graph.inputs, emitted.inputs),
-            "outputs": list_names(s.outputs, graph.outputs, emitted.outputs),
+            "inputs": list_names("inputs", s.inputs, graph.inputs, emitted.inputs),
+            "outputs": list_names("outputs", s.outputs, graph.outputs, emitted.outputs),
         }
         for s in model.signatures
         if s.subgraph == index

@@ -15,6 +15,25 @@ from tests.support.small import convolve
 from tflite2onnx import cli, convert
 from tflite2onnx.errors import ConversionError
 
+# A name of each kind of TensorFlow's operators for training.
+_TRAINING = (
+    "ReluGrad",
+    "FusedBatchNormGradV3",
+    "MaxPoolGradGradWithArgmax",
+    "SparseSegmentMeanGradV2",
+    "FakeQuantWithMinMaxVarsGradient",
+    "FakeQuantWithMinMaxVarsPerChannelGradient",
+    "BroadcastGradientArgs",
+    "Conv2DBackpropFilter",
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropInput",
+    "CudnnRNNBackpropV3",
+    "ResourceApplyAdam",
+    "ResourceSparseApplyAdagradV2",
+    "SparseSoftmaxCrossEntropyWithLogits",
+    "CTCLossV2",
+)
+
 
 def model(code: str, options: Any = b"", **fields: Any) -> bytes:
     m = Build()
@@ -125,16 +144,16 @@ def test_command_line_option_keeps_custom_operators(tmp_path: Path) -> None:
         ("TFSentencepieceTokenizeOp", "it works on text"),
         ("WhitespaceTokenizeWithOffsetsV2", "it works on text"),
         ("NGramHash", "it works on text"),
-        ("CTCBeamSearchDecoder", "make its input, the logits, the model's output"),
+        ("CTCBeamSearchDecoder", "make its input, the logits, the output of the model"),
+        ("FlexCTCBeamSearchDecoder", "make its input, the logits, the output of the model"),
         ("FlexUniqueWithCounts", "operator UniqueWithCounts, run by the Flex delegate, is not"),
         ("FlexDecodeJpeg", "DecodeJpeg, run by the Flex delegate, reads or writes a file format"),
-        ("FlexParseExample", "decodes bytes"),
+        ("FlexParseExample", "decodes or encodes bytes"),
         ("FlexStringSplit", "works on text"),
         ("FlexStaticRegexReplace", "works on text"),
         ("FlexRandomShuffle", "uses a random generator that ONNX does not have"),
-        ("FlexReluGrad", "is part of training"),
-        ("FlexConv2DBackpropFilter", "is part of training"),
-        ("FlexResourceApplyAdam", "is part of training"),
+        *((f"Flex{name}", "is part of training") for name in _TRAINING),
+        *((name, "it is part of training") for name in _TRAINING),
         ("FlexMutableHashTableV2", "hash table of TensorFlow"),
         ("FlexLookupTableInsertV2", "hash table of TensorFlow"),
         ("FlexAssignAddVariableOp", "changes a variable in place"),

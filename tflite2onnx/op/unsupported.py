@@ -14,8 +14,8 @@ DOMAIN = "tflite.custom"
 
 _COMPILED = "a part of the model that is compiled for {}, and runs nowhere else: convert {}"
 _TEXT = (
-    "works on text, for which ONNX has few operators: do its work before the model runs, and"
-    " convert the rest of the model (onnxruntime-extensions has tokenisers)"
+    "works on text, for which ONNX has few operators: do its work outside of the model, and convert"
+    " the rest of the model, with --inputs or --outputs (onnxruntime-extensions has tokenisers)"
 )
 _RANDOM = (
     "uses a random generator that ONNX does not have: generate the numbers outside, and make them"
@@ -24,6 +24,16 @@ _RANDOM = (
 _TRAINING = (
     "is part of training: convert the signature for inference (--signature), or a model that was"
     " exported without training"
+)
+# The names of TensorFlow's operators for training. Conv2DBackpropInput and Conv3DBackpropInput are
+# not among them: they are also the transposed convolutions of Keras.
+_TRAINS = (
+    r".*Grad(ients?)?([A-Z].*)?|(?!Conv[23]DBackpropInput).*Backprop(Filter|Input)?(V\d)?"
+    r"|(Resource)?(Sparse)?Apply[A-Z].*|(Sparse)?SoftmaxCrossEntropy.*|CTCLoss(V\d)?"
+)
+_BEAM_SEARCH = (
+    "decodes logits by a beam search, for which ONNX has no operators: make its input, the logits,"
+    " the output of the model (--outputs), and decode them after the model"
 )
 _FLEX = "TensorFlow operator {}, run by the Flex delegate, {}"
 _FLEX_OTHERWISE = (
@@ -38,17 +48,15 @@ _FLEX_REASONS: Mapping[str, str] = {
         " model that works on the decoded pixels or samples"
     ),
     "Decode(Base64|CSV|JSONExample|PaddedRaw|Raw|ProtoV2)|EncodeBase64|Parse.*|SerializeTensor": (
-        "decodes bytes: do so before the model runs, and convert the part of the model that works"
-        " on the numbers"
+        "decodes or encodes bytes: do so outside of the model, and convert the part of the model"
+        " that works on the numbers"
     ),
     "String.*|.*Regex.*|Unicode.*|Substr|AsString|ReduceJoin|Fingerprint|.*(Tokenize|Piece|Text).*"
-    "|UnsortedSegmentJoin|SparseCross.*|(CaseFold|Normalize)UTF8.*|.*NGrams|CTCBeamSearchDecoder": (
-        _TEXT
-    ),
+    "|UnsortedSegmentJoin|SparseCross.*|(CaseFold|Normalize)UTF8.*|.*NGrams": _TEXT,
+    "CTCBeamSearchDecoder": _BEAM_SEARCH,
     "Random.*|Stateless.*|StatefulUniform.*|Multinomial|TruncatedNormal|.*Dropout.*"
     "|.*SampleDistorted.*": _RANDOM,
-    ".*Grad(V2)?|.*BackpropFilter(V2)?|(Resource)?(Sparse)?Apply.*|SoftmaxCrossEntropy.*"
-    "|SparseSoftmaxCrossEntropy.*|.*BackpropInput": _TRAINING,
+    _TRAINS: _TRAINING,
     "(Mutable)?(Dense)?HashTable.*|LookupTable.*|InitializeTable.*|MutableHashTableOfTensors.*": (
         "reads or writes a hash table of TensorFlow: look up outside of the model, or use TFLite's"
         " own hash tables (int64 and text)"
@@ -119,11 +127,8 @@ _REASONS: Mapping[str, str] = {
         " export the model with composites as STABLEHLO_COMPOSITE"
     ),
     "RandomUniformInt": f"it {_RANDOM}",
-    "BroadcastGradientArgs": f"it {_TRAINING}",
-    "CTCBeamSearchDecoder": (
-        "a beam search over text, for which ONNX has no operators: make its input, the logits, the"
-        " model's output, and decode it outside of the model"
-    ),
+    _TRAINS: f"it {_TRAINING}",
+    "CTCBeamSearchDecoder": f"it {_BEAM_SEARCH}",
 }
 _UNKNOWN = "this custom operator is not supported: register one, or keep it with --allow-custom"
 

@@ -14,7 +14,7 @@ Operators state the axes for which they can be converted: `DynamicShape.supports
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -382,21 +382,31 @@ def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
                 yield tensor, axis
 
 
-def report_fixed_axes(fixed: Mapping[str, str], inputs: Sequence[Tensor]) -> None:
-    """Print one line for all axes of inputs that stay fixed, with the first reason."""
+def report_fixed_axes(
+    fixed: Mapping[str, str], inputs: Sequence[Tensor], converted: Iterable[Tensor] = ()
+) -> None:
+    """Print one line for all axes of inputs that stay fixed, with the first reason.
+
+    `converted` are the inputs that are converted, whose sizes may be larger than in the file.
+    """
     if not fixed:
         return
     name, cause = next(iter(fixed.items()))
-    tensor = next(t for t in inputs for axis in range(t.rank) if name_axis(t, axis) == name)
+    tensor, axis = next(
+        (t, axis) for t in inputs for axis in range(t.rank) if name_axis(t, axis) == name
+    )
     count = f"{len(fixed)} axes of inputs are" if len(fixed) > 1 else f"axis {name} is"
+    shape = {t.name: t.shape for t in converted}.get(tensor.name, tensor.shape)
+    size = "as in the file" if shape[axis] == tensor.shape[axis] else f"at {shape[axis]}"
     first = f", {name}" if len(fixed) > 1 else ""
     others = "; `tflite2onnx inspect` lists the others" if len(fixed) > 1 else ""
     _logger.warning(
-        "%s fixed as in the file%s because %s; for other sizes give --shape %s=%s%s",
+        "%s fixed %s%s because %s; for other sizes give --shape %s=%s%s",
         count,
+        size,
         first,
         cause,
         tensor.name,
-        ",".join(map(str, tensor.shape)),
+        ",".join(map(str, shape)),
         others,
     )

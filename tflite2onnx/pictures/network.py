@@ -19,7 +19,7 @@ from tflite2onnx.result import Result
 from tflite2onnx.stateful import STATES
 from tflite2onnx.tensor import DType
 
-_KEY = f"tflite2onnx.{NETWORK}"
+_KEY, _SIGNATURES = f"tflite2onnx.{NETWORK}", "tflite2onnx.signatures"
 _Model = Result | onnx.ModelProto | str | bytes | os.PathLike[str]
 
 
@@ -75,6 +75,8 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
         getattr(part, field).extend(items)
     _rename_values(part, labels)
     properties |= {INPUTS: json.dumps(ends["inputs"]), OUTPUTS: json.dumps(ends["outputs"])}
+    if "signatures" in ends:
+        properties[_SIGNATURES] = json.dumps(ends["signatures"])
     onnx.helper.set_model_props(result, properties)
     return result
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, cast
 
+from tflite2onnx.emit import Emitted
 from tflite2onnx.pictures.attach import Attached
 from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.result import Result, make_result
+
+_Signatures = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 def assemble_parts(
@@ -16,7 +20,8 @@ def assemble_parts(
     """Return the model with its ends; `Result.parts` has its parts.
 
     `metadata` describe the network, and `assemble` makes its result. In the metadata of the whole
-    model, `network` are the inputs and outputs of the network, with the names of their values.
+    model, `network` are the inputs and outputs of the network, with the names of their values, and
+    its signatures. The signatures of the whole model have only names that are left.
     """
     parts = {
         part: assemble(emitted, metadata=metadata)
@@ -25,9 +30,24 @@ def assemble_parts(
         for part, emitted in attached.parts.items()
     }
     network = parts[NETWORK]
-    described = {
+    described: dict[str, Any] = {
         key: [end.to_dict() | {"value": attached.inner[end.name]} for end in ends]
         for key, ends in (("inputs", network.inputs), ("outputs", network.outputs))
     }
-    whole = assemble(attached.whole, metadata={**metadata, NETWORK: described})
+    signatures = cast("_Signatures", metadata["signatures"])
+    described["signatures"] = signatures
+    left = _select_names(signatures, attached.whole)
+    whole = assemble(attached.whole, metadata={**metadata, "signatures": left, NETWORK: described})
     return replace(whole, parts=parts)
+
+
+def _select_names(signatures: _Signatures, whole: Emitted) -> _Signatures:
+    """Return signatures without the names of inputs and outputs that the whole model lacks."""
+    names = {"inputs": {p.name for p in whole.inputs}, "outputs": {p.name for p in whole.outputs}}
+    return {
+        key: {
+            kind: {name: value for name, value in called.items() if value in names[kind]}
+            for kind, called in ends.items()
+        }
+        for key, ends in signatures.items()
+    }

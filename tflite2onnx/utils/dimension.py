@@ -22,6 +22,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 
 _LONGEST_TEXT = 40  # the largest number of characters of an expression in a message
+_MOST_TRIED = 4096  # the largest size that a message proposes
 
 
 class UndecidedError(OperatorError):
@@ -384,6 +385,18 @@ def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
     if one != other:
         raise UnequalError(one, other, message)
     return one
+
+
+def describe_unequal(shape: Sequence[Dim], one: Dim, number: int) -> str:
+    """Return a shape for a message, and the smallest size for which `one` would be `number`."""
+    names = {symbol.name for symbol in list_symbols(one)}
+    text = str([*shape])
+    if len(names) != 1:
+        return text
+    (name,) = names
+    fits = (n for n in range(1, _MOST_TRIED + 1) if evaluate(one, {name: n}) == number)
+    size = next(fits, None)
+    return text if size is None else f"{text} ({name} may be {size})"
 
 
 def depends_on_inputs(dim: Dim) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 
 def join_alternatives(words: Sequence[str]) -> str:
-    """Return one or more words as alternatives: "a", "a or b", "a, b or c"."""
-    *first, last = words
+    """Return one or more words as alternatives, each once: "a", "a or b", "a, b or c"."""
+    *first, last = dict.fromkeys(words)
     return f"{', '.join(first)} or {last}" if first else last
 
 

@@ -30,7 +30,13 @@ from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
 from tflite2onnx.tensor import DType, Shape, name_axis
-from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
+from tflite2onnx.utils.dimension import (
+    Dim,
+    broadcast_dims,
+    describe_unequal,
+    require_equal,
+    require_number,
+)
 
 _MATRIX = 2  # axes
 _IMAGE = 4
@@ -70,9 +76,13 @@ class FullyConnected(DynamicShape):
         else:
             rest = x.elements % self._features
             if x.rank == _MATRIX:
-                reason = f"{x.name} must have {self._features} features"
+                found = describe_unequal(x.shape, x.shape[1], self._features)
+                reason = f"{x.name} must have {self._features} features, got {found}"
                 require_number(x.shape[1], self._features, reason)
-            require_equal(rest, 0, f"{x.name} must be rows of {self._features} elements")
+            found = describe_unequal(x.shape, rest, 0)
+            require_equal(
+                rest, 0, f"{x.name} must be rows of {self._features} elements, got {found}"
+            )
             batch = (x.elements // self._features,)
         return [(*batch, w.shape[0])]
 

@@ -372,7 +372,8 @@ class Recurrent(DynamicShape):
         batch = self.input(0).shape[self._batch_axis]
         for state in states:
             if len(state) == _STATE:
-                require_equal(state[0], batch, f"the batch of a state must be {batch}, got {state}")
+                reason = f"{x.name} must have the batch of its states, {state[0]}, got {[*x.shape]}"
+                require_equal(state[0], batch, reason)
         return [*((*lead, n) for n in units), *states][: len(self.op.outputs)]
 
     def expect_sequences(self, ranks: Collection[int]) -> None:
