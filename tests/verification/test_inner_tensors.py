@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tests.support import Tensor
     from tflite2onnx import Result
 
+MODELS = Path(__file__).parents[2] / "assets/models"
 SIZES = (2, 11, 11, 16)
 
 
@@ -178,6 +180,58 @@ def test_tensor_of_transpose_without_node_is_compared() -> None:
     assert [c.name for c in report.tensors] == ["moved", "y", "z"]
     assert {c.name for c in report.operators} == {"moved", "y", "z"}
     assert all(c.difference.largest == 0 for c in (*report.tensors, *report.operators))
+
+
+def build_hybrid_product(code: str, activation: str) -> bytes:
+    """Return "limited", computed by an operator with an activation, and its product with int8."""
+    m = Build()
+    generator = np.random.default_rng(7)
+    x = m.input((1, 4, 4, 192), name="x")
+    filters = {"CONV_2D": (192, 3, 3, 192), "DEPTHWISE_CONV_2D": (1, 3, 3, 192)}
+    operands = [m.input(x.shape, name="other")]
+    options: dict[str, Any] = {}
+    if code in filters:
+        weights = generator.integers(-127, 128, filters[code]).astype(np.int8)
+        bias = m.constant(generator.standard_normal(192).astype(np.float32))
+        axis = filters[code].index(192)
+        scales = [0.001] * 192  # LiteRT reads one scale for each channel
+        operands = [m.constant(weights, scale=scales, axis=axis), bias]
+        options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    if code == "DEPTHWISE_CONV_2D":
+        options["depth_multiplier"] = 1
+    limited = m.tensor(x.shape, name="limited")
+    m.op(code, [x, *operands], [limited], fused_activation_function=activation, **options)
+    w = m.constant(generator.integers(-127, 128, (192, 1, 1, 192)).astype(np.int8), scale=0.001)
+    b = m.constant(generator.standard_normal(192).astype(np.float32))
+    m.output(
+        *m.op("CONV_2D", [limited, w, b], [m.tensor(x.shape, name="y")], stride_h=1, stride_w=1)
+    )
+    return m.bytes()
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "NONE"])
+@pytest.mark.parametrize("code", ["ADD", "MUL", "CONV_2D", "DEPTHWISE_CONV_2D"])
+def test_value_before_a_removed_relu_has_another_name(
+    code: str, activation: str, batch: int | None
+) -> None:
+    """A product that quantizes negative numbers to 0 needs no RELU before it.
+
+    The value without the RELU is not the tensor of the file, so it does not have its name.
+    """
+    data = build_hybrid_product(code, activation)
+    report = verify(data, convert(data, batch=batch), per_operator=True)
+    assert report.ok
+    compared = [c.name for c in report.operators]
+    assert compared == (["y"] if activation == "RELU" else ["limited", "y"])
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.tflite")), ids=lambda path: path.stem)
+def test_each_named_value_is_the_tensor_of_this_name(path: Path) -> None:
+    """A value that has the name of a tensor of the file has its elements on LiteRT's own inputs."""
+    report = verify(path, per_operator=True)
+    assert [c.name for c in report.operators if not c.difference.ok] == []
+    assert report.operators
 
 
 def test_only_outputs_are_compared_without_tensors() -> None:

@@ -31,6 +31,7 @@ from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.operands import find_positive
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
 from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
+from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Tensor
 
@@ -40,7 +41,7 @@ _PIXEL = (1, 1)  # the height and width of a single pixel
 def quantize_data(graph: Graph, *, fastest: bool) -> Graph:
     """Return the graph in which the data of convolutions are quantized at run time."""
     quantizer = _Quantizer(graph, fastest=fastest)
-    return graph.rewrite(quantizer.rewrite)
+    return quantizer.rename_unlimited(graph.rewrite(quantizer.rewrite))
 
 
 class _Quantizer:
@@ -130,6 +131,14 @@ class _Quantizer:
             return [op]
         choice = "integers" if gains else "images"
         return [op.with_options(quantizes_data=choice)]
+
+    def rename_unlimited(self, graph: Graph) -> Graph:
+        """Return the graph with other names for the results of operators that lost their RELU.
+
+        These results have negative numbers, which the tensors of the file do not have.
+        """
+        names = {tensor: make_like(tensor, "before_relu") for tensor in self._redundant_relus}
+        return graph.replace_tensors(names) if names else graph
 
     def _multiply_pixels(self, op: Op) -> Op:
         product = make_pixel_product(op)
