@@ -66,6 +66,31 @@ def test_output_difference_of_steps_makes_operators_run_alone() -> None:
     assert verify(build_quantized(), tensors=False).operators == ()
 
 
+@pytest.mark.parametrize(("scale", "unit"), [(2e-4, 2e-4), (2e-5, 5.6e-5), (2e-4, 4e-5)])
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("EXP", {}),
+        ("GELU", {"approximate": True}),
+        ("GELU", {"approximate": False}),
+        ("LOG", {}),
+        ("RSQRT", {}),
+    ],
+)
+def test_steps_of_interpolated_tables_are_the_largest_error_of_the_kernel(
+    code: str, options: dict[str, Any], scale: float, unit: float
+) -> None:
+    """Over all inputs, the kernel differs from the function by the allowed steps, or one less."""
+    x = np.arange(1 if code == "RSQRT" else -32768, 32768).astype(np.int16)
+    m = Build()
+    y = m.tensor(x.shape, dtype="int16", scale=unit, name="y")
+    m.output(*m.op(code, [m.input(x.shape, dtype="int16", scale=scale, name="x")], [y], **options))
+    report = verify(m.bytes(), inputs={"x": x}, per_operator=True)
+    (alone,) = report.operators
+    assert report.ok
+    assert alone.difference.allowed - 2 <= alone.difference.largest <= alone.difference.allowed
+
+
 def moving(code: str, **options: Any) -> bytes:
     """Return a convolution and an operator that only moves int8."""
     m = Build()

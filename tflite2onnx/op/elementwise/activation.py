@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import erf, pi, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emi
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import Array, DType
 
 
 def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
@@ -58,6 +59,13 @@ def apply_activation(g: Builder, name: str, x: Value) -> Value:
     return apply_fused_activation(g, name, apply_unbounded_activation(g, name, x), DType.FLOAT32)
 
 
+def compute_gelu(x: Array, *, approximate: bool) -> Array:
+    """Return x * P(X < x) of a normal distribution, or its approximation by tanh."""
+    if approximate:
+        return np.asarray(x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2)
+    return np.asarray(x * (1 + np.vectorize(erf, [float])(x / sqrt(2))) / 2)
+
+
 class Activation(Elementwise):
     """An activation function that is not fused."""
 
@@ -66,6 +74,7 @@ class Activation(Elementwise):
         "GELU": Row(
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
+            interpolated=lambda x, options: compute_gelu(x, approximate=bool(options.approximate)),
         ),
         # Clamps alpha * x + beta to [0, 1]. `fuse_activations` creates this operator.
         "HARD_SIGMOID": Row(
@@ -76,7 +85,7 @@ class Activation(Elementwise):
         "TANH": Row(emit_node("Tanh"), "float32 float16 bfloat16"),
     }
     # The kernels interpolate between the entries of tables.
-    steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
+    steps: ClassVar[Mapping[str, int]] = {"LOGISTIC int16": 16, "TANH int16": 16}
 
 
 class LeakyRelu(Elementwise):

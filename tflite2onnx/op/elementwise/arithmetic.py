@@ -18,6 +18,7 @@ from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
+from tflite2onnx.op.common.interpolated_tables import measure_table_error
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
@@ -43,12 +44,15 @@ class Row(NamedTuple):
         wide: the element types that only TensorFlow's kernel accepts.
         numpy: a NumPy function with exactly the results of the kernel, or None. The function may
             return None where the kernel would fail.
+        interpolated: the function of (input, options) of which the kernel for int16 interpolates a
+            table; see `measure_table_error`.
     """
 
     emit: Emit
     types: str
     numpy: Callable[..., Any] | None = None
     wide: str = ""
+    interpolated: Callable[[Array, Options], Array] | None = None
 
 
 def emit_node(op_type: str) -> Emit:
@@ -104,6 +108,15 @@ class Elementwise(AnySizes, Foldable):
         makes = self.makes or types[0]
         if self.output.dtype is not makes:
             raise OperatorError(f"its output must be {makes.label}, got {self.output.dtype.label}")
+
+    @property
+    def allowed_steps(self) -> int:
+        """The number of steps by which integers may differ from LiteRT's; see `Operator`."""
+        function, x, y = self.row.interpolated, self.input(0).quantization, self.output.quantization
+        if function is None or self.output.dtype is not DType.INT16 or x is None or y is None:
+            return super().allowed_steps
+        scale, unit = float(x.scale[0]), float(y.scale[0])
+        return measure_table_error(lambda numbers: function(numbers, self.options), scale, unit)
 
     def find_types(self) -> list[DType]:
         """Return the different types of the inputs. `check` accepts one type only."""
@@ -169,18 +182,15 @@ class Unary(Elementwise):
         "ABS": Row(emit_node("Abs"), "float32 int16 int32", np.abs),
         "CEIL": Row(emit_node("Ceil"), "float32", np.ceil),
         "COS": Row(emit_node("Cos"), "float32 float16"),
-        "EXP": Row(emit_node("Exp"), "float32"),
+        "EXP": Row(emit_node("Exp"), "float32", interpolated=lambda x, _: np.exp(x)),
         "FLOOR": Row(emit_node("Floor"), "float32 float16 bfloat16", np.floor),
         "LOGICAL_NOT": Row(as_emit(lambda g, x: g.Not(x)), "bool", np.logical_not),
         "ROUND": Row(emit_node("Round"), "float32 float16 bfloat16", np.round),
         "SIGN": Row(emit_node("Sign"), "float32 float64 int32"),
         "SIN": Row(emit_node("Sin"), "float32 float16"),
-        "SQRT": Row(emit_node("Sqrt"), "float32", np.sqrt),
         "SQUARE": Row(as_emit(emit_square), "float32", np.square),
         "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
-    # The kernel interpolates between the entries of a table.
-    steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}
 
 
 class Unbounded(Elementwise):
@@ -191,11 +201,17 @@ class Unbounded(Elementwise):
     """
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "LOG": Row(as_emit(lambda g, x: g.Log(x)), "float32"),
-        "RSQRT": Row(as_emit(emit_reciprocal_root), "float32"),
+        "LOG": Row(
+            as_emit(lambda g, x: g.Log(x)),
+            "float32",
+            interpolated=lambda x, _: np.where(x > 0, np.log(x), -np.inf),
+        ),
+        "RSQRT": Row(
+            as_emit(emit_reciprocal_root),
+            "float32",
+            interpolated=lambda x, _: np.where(x > 0, 1 / np.sqrt(x), np.inf),
+        ),
     }
-    # The kernel interpolates between the entries of a table; the logarithm is steep near 0.
-    steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         storage = y.plan.storage
@@ -208,6 +224,19 @@ class Unbounded(Elementwise):
         if self.op.code == "LOG":
             return g.Max(g.Log(g.Relu(xs[0])), g.scalar(low, DType.FLOAT32))
         return g.Min(super().emit(g, y, *xs), g.scalar(high, DType.FLOAT32))
+
+
+class SquareRoot(Elementwise):
+    """SQRT; the kernel rounds integers down."""
+
+    rows: ClassVar[Mapping[str, Row]] = {"SQRT": Row(emit_node("Sqrt"), "float32", np.sqrt)}
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        root, scale = super().emit(g, y, *xs), y.plan.storage.quantization
+        if scale is None or y.plan.reading is not Reading.DEQUANTIZED:
+            return root
+        step = g.scalar(float(scale.scale[0]), DType.FLOAT32)
+        return g.Mul(g.Floor(g.Div(root, step)), step)
 
 
 def _emit_floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
