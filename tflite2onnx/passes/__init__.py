@@ -185,7 +185,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
-    apply_pattern("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
+    apply_pattern("HARD_SIGMOID RELU TANH", "recurrent.raise_recurrent_steps"),
     # Recurrent layers without a loop unpack sequences and pack them again.
     apply_pattern("UNPACK SPLIT", "patterns.join_parts"),
     # Images whose axes are split and merged again would need Transposes. Keras repeats rows and

@@ -13,7 +13,14 @@ from tests.support import Build, check, random_inputs
 from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
 from tflite2onnx import convert
 from tflite2onnx.op.recurrent import lstm_cell
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, FormulaMatcher, Formulas, Sum
+from tflite2onnx.passes.recurrent.formulas import (
+    Applied,
+    Atom,
+    FormulaMatcher,
+    Formulas,
+    Rows,
+    Sum,
+)
 from tflite2onnx.reader.model import read_model
 
 
@@ -244,7 +251,7 @@ def formulas(m: Build) -> tuple[Formulas, list[Any]]:
     return found, [found.find_formula(t) for t in graph.outputs]
 
 
-def test_sums_of_products_are_split_by_columns_only() -> None:
+def test_sums_of_products_are_split_by_columns_and_rows() -> None:
     m = Build()
     x = m.input([2, 3])
     matrix = np.arange(18, dtype=np.float32).reshape(6, 3)
@@ -257,10 +264,13 @@ def test_sums_of_products_are_split_by_columns_only() -> None:
         reshaped,
     )
     _, (columns, middle, row, same) = formulas(m)
-    for made, rows in ((columns, [2, 3, 4]), (middle, [2, 3]), (same, range(6))):
+    wanted = ([2, 3, 4], [2, 3], range(6), range(6))
+    for made, rows in zip((columns, middle, same, row), wanted, strict=True):
         assert isinstance(made, Sum)
         assert [m.values.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
-    assert isinstance(row, Atom)
+    (source,) = row.products
+    assert isinstance(source, Rows)
+    assert source.indices.tolist() == [1]
 
 
 def test_a_constant_for_each_row_is_no_bias() -> None:
@@ -285,16 +295,14 @@ def test_a_name_of_a_pattern_matches_one_formula() -> None:
 
 
 def test_unsupported_products_stay_atoms_of_a_formula() -> None:
-    """The four products have a computed bias, a product as data, rank 3, and transposed data."""
+    """The products have a computed bias, rank 3, and transposed data."""
     m = Build()
     x, b = m.input([2, 3]), m.input([3])
     w = m.constant(np.ones((3, 3), np.float32))
-    (once,) = m.op("FULLY_CONNECTED", [x, w, None], [[2, 3]])
     deep = m.constant(np.ones((1, 3, 3), np.float32))
     high, turned = m.input([1, 2, 3]), m.input([3, 2])
     m.output(
         *m.op("FULLY_CONNECTED", [x, w, b], [[2, 3]]),
-        *m.op("FULLY_CONNECTED", [once, w, None], [[2, 3]]),
         *m.op("BATCH_MATMUL", [high, deep], [[1, 2, 3]]),
         *m.op("BATCH_MATMUL", [turned, w], [[2, 3]], adj_x=True),
     )

@@ -1,13 +1,15 @@
 """Cells of recurrent layers, as formulas of their next states.
 
     LSTM: c' = s(f) * c + s(i) * a(g), h' = s(o) * b(c')
-    GRU:  h' = s(z) * h + (1 - s(z)) * a(g),
+    GRU:  h' = s(z) * h + (1 - s(z)) * a(g), or s(z) * (h - a(g)) + a(g),
           where g is x W + (s(r) * h) R + b, or x W + b + s(r) * (h R + b')
     RNN:  h' = a(x W + h R + b)
 
 f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. Peepholes of an LSTM add c * p
 to f and i, and c' * p to o. The h' of an LSTM may be multiplied by a matrix, its projection. s is
 mostly the sigmoid, a and b tanh. They may be any `Activation`.
+
+If the states before a step are 0, converters fold all products of the states.
 """
 
 from __future__ import annotations
@@ -19,17 +21,33 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.op.recurrent.activations import Activation
-from tflite2onnx.passes.patterns.matching import Pattern
-from tflite2onnx.passes.recurrent.formulas import Applied, Formula, FormulaMatcher, Sum, make_vector
+from tflite2onnx.passes.patterns.matching import OneOf, Pattern, are_equal
+from tflite2onnx.passes.recurrent.formulas import (
+    Applied,
+    Formula,
+    FormulaMatcher,
+    Scaled,
+    Sum,
+    make_vector,
+)
 from tflite2onnx.tensor import Array, Sizes, Tensor
 
 # The functions of gates: what a recurrent operator can apply.
 _ACTIVATIONS = ("LOGISTIC", "TANH", "RELU", "ELU", "HARD_SIGMOID", "LEAKY_RELU")
 _LSTM: Pattern = ("MUL", "o", "ending")
 _CELL: Pattern = ("ADD", ("MUL", "f", "c"), ("MUL", "i", "g"))
-_GRU: Pattern = ("ADD", ("MUL", "z", "h"), ("MUL", ("ONE_MINUS", "z"), "g"))
+_GRU = OneOf(
+    ("ADD", ("MUL", "z", "h"), ("MUL", ("ONE_MINUS", "z"), "g")),
+    ("ADD", ("MUL", ("SUB", "h", "g"), "z"), "g"),
+)
 _RESET: Pattern = ("MUL", "r", "h")
 _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", "r", "gh"))
+# The same, if the states before are 0.
+_FIRST_CELL = OneOf(("ADD", "forgotten", ("MUL", "i", "g")), ("MUL", "i", "g"))
+_FIRST_GRU = OneOf(
+    ("MUL", ("ONE_MINUS", "z"), "g"),
+    ("ADD", ("MUL", ("NEG", "g"), "z"), "g"),
+)
 _MATRIX = 2  # axes
 _MATCHER = FormulaMatcher()
 
@@ -93,6 +111,83 @@ def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
         parameters = gate.weights, gate.recurrent, make_vector(gate.bias)
         options, change = _list_options(gate.activation), Change(h, result)
         yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], options)
+
+
+def find_first_item(cell: RecurrentCell) -> Formula | None:
+    """Return the item of a step that begins at states of 0, and after which a cell follows.
+
+    None if the states before the cell are not the results of this step.
+    """
+    h = cell.changes[0].before
+    finders = {"GRU": _find_first_gru, "UNIDIRECTIONAL_SEQUENCE_LSTM": _find_first_lstm}
+    finder = finders.get(cell.code, _find_first_rnn)
+    items = {gates[0] for gates in finder(cell, h) if gates[0] and {*gates} == {gates[0]}}
+    return items.pop() if items else None
+
+
+def _read_activations(cell: RecurrentCell) -> tuple[Activation, ...]:
+    activations = cell.options["activations"]
+    return activations if isinstance(activations, tuple) else ()
+
+
+def _find_first_rnn(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
+    (activation,), (weights, _, bias) = _read_activations(cell), cell.parameters
+    yield [_find_item(h, activation, weights, bias)]
+
+
+def _find_first_lstm(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
+    function, inner, last = _read_activations(cell)
+    p, (_, c) = cell.parameters, cell.changes
+    if any(p[8:11]) or p[15]:  # peepholes, a projection
+        return
+    for parts in _MATCHER.match(_LSTM, h, {}):
+        if _split_activation(parts["ending"]) != (last, c.before):
+            continue
+        for first in _MATCHER.match(_FIRST_CELL, c.before, parts):
+            forgotten = first.get("forgotten")
+            is_zero = isinstance(forgotten, Scaled) and not forgotten.factors.any()
+            if forgotten is None or is_zero:
+                # The biases follow the peepholes, in the sequence of the gates.
+                gates = [(first[letter], i) for i, letter in enumerate("ifgo") if letter in first]
+                yield [
+                    _find_item(gate, inner if i == 2 else function, p[i], p[11 + i])
+                    for gate, i in gates
+                ]
+
+
+def _find_first_gru(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
+    function, inner = _read_activations(cell)
+    update, reset, candidate = cell.parameters[:3]
+    biases = cell.parameters[-1]
+    if not biases or not cell.options["reset_after"]:  # converters fold a reset gate before
+        return
+    z, r, g, z_of_h, r_of_h, g_of_h = np.split(biases.values, 6)
+    for parts in _MATCHER.match(_FIRST_GRU, h, {}):
+        activation, total = _split_activation(parts["g"])
+        if not isinstance(total, Sum) or activation != inner:
+            continue
+        resets = [f for f, m in total.products.items() if m.rank < _MATRIX]
+        plain = Sum({f: m for f, m in total.products.items() if f not in resets}, total.bias)
+        # Without a bias no reset gate is left.
+        factors = [total.products[each].values for each in resets] or [np.zeros_like(g_of_h)]
+        if len(factors) == 1 and np.array_equal(factors[0], g_of_h):
+            yield [
+                _find_item(parts["z"], function, update, make_vector(z + z_of_h)),
+                _find_item(plain, Activation("NONE"), candidate, make_vector(g)),
+                *(_find_item(gate, function, reset, make_vector(r + r_of_h)) for gate in resets),
+            ]
+
+
+def _find_item(
+    formula: Formula, activation: Activation, weights: Tensor | None, bias: Tensor | None
+) -> Formula | None:
+    """Return the item of which a gate without states is computed; None if the gate differs."""
+    function, total = _split_activation(formula)
+    if function != activation or not isinstance(total, Sum) or len(total.products) != 1:
+        return None
+    ((item, matrix),) = total.products.items()
+    same = are_equal(matrix, weights) and bias and np.allclose(total.bias, bias.values, rtol=1e-6)
+    return item if same else None
 
 
 def _list_options(*activations: Activation) -> dict[str, object]:

@@ -4,10 +4,13 @@
 2. `Applied` is an elementwise operator on formulas, or the activation that an operator applies.
 3. `Joined` formulas have one matrix. The product is a sum with a part of the matrix for each.
 4. `Scaled` columns in a sum are a product with the diagonal of a matrix.
-5. An `Atom` is any other tensor.
+5. `Rows` are some rows of another formula.
+6. An `Atom` is any other tensor.
 
-Columns that are cut out of a sum are a sum with fewer rows of the matrices. Operators that move
-elements but leave the columns in place do not change the formula.
+A tensor is a matrix here, whose columns are its last axis. Columns that are cut out of a sum are a
+sum with fewer rows of the matrices. Rows that are taken from a sum are a sum of the same rows of
+its sources: exporters multiply a whole sequence by a matrix before they take its items. Operators
+that move elements but leave the matrix as it is do not change the formula.
 
 Matrices stay as stored, also integers, if the operator dequantizes them. That hybrid kernels
 quantize the float inputs of products is no part of a formula.
@@ -15,7 +18,7 @@ quantize the float inputs of products is no part of a formula.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -28,7 +31,8 @@ from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float, joins_last_axis
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
 from tflite2onnx.quantization.storage import BOUNDS
-from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.utils.mapped_files import find_address
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +82,34 @@ class Scaled:
     factors: Array
 
 
-Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a formula: their indices, in a sequence that may repeat."""
+
+    source: Formula
+    indices: Array
+
+
+Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled | Rows
 
 # What the formulas of cells have; an operator of another kind is an atom.
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-_ELEMENTWISE = ("LOGISTIC", "RELU", "TANH", "ELU", "HARD_SIGMOID", "LEAKY_RELU", "MUL", "ADD")
+_ELEMENTWISE = (
+    "LOGISTIC",
+    "RELU",
+    "TANH",
+    "ELU",
+    "HARD_SIGMOID",
+    "LEAKY_RELU",
+    "MUL",
+    "ADD",
+    "NEG",
+)
 _NUMBERS = ("alpha", "beta")  # the options of activations
-_MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
+_MOVES = (
+    *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"),
+    *("REVERSE_V2", "TRANSPOSE", "UNPACK"),
+)
 _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
 # The budget of elements that are computed; recurrent layers need far fewer.
@@ -98,6 +123,10 @@ class Formulas:
         self.producers = Producers(ops)
         self._left = _MOST
         self._known: dict[Tensor, Formula] = {}
+        self._rows: dict[tuple[Formula, bytes], Rows] = {}
+        self._cuts: dict[Hashable, Tensor] = {}
+        self._places: dict[int, Array] = {}
+        self._whole: dict[Sum, Sum] = {}
         for op in ops:  # in order of execution, which keeps recursion shallow
             for tensor in op.outputs:
                 self._known[tensor] = self._make_formula(op, tensor) or Atom(tensor)
@@ -142,10 +171,13 @@ class Formulas:
             return Joined(tuple(map(self.find_formula, op.present)), widths)
         if op.code == "CAST" and last.dtype is output.dtype:
             return self.find_formula(last)
-        from_one = op.code == "SUB" and has_number(self.producers, first, 1)
-        if from_one and last.elements == output.elements:
-            return Applied("ONE_MINUS", (self.find_formula(last),))
-        return None
+        if op.code != "SUB" or last.elements != output.elements:
+            return None
+        for number, code in ((1, "ONE_MINUS"), (0, "NEG")):
+            if has_number(self.producers, first, number):
+                return Applied(code, (self.find_formula(last),))
+        pair = self.find_formula(first), self.find_formula(last)
+        return Applied("SUB", pair) if first.elements == last.elements else None
 
     def _make_product(self, op: Op) -> Formula | None:
         x, weights, *biases = op.present
@@ -161,8 +193,10 @@ class Formulas:
         if isinstance(source, Joined) and len({*source.parts}) == len(source.parts):
             parts = np.split(matrix.values, np.cumsum(source.widths[:-1]), axis=1)
             matrices = [_with_data(matrix, part) for part in parts]
-            return Sum(dict(zip(source.parts, matrices, strict=True)), bias)
-        return None if isinstance(source, (Sum, Joined)) else Sum({source: matrix}, bias)
+            made = Sum(dict(zip(source.parts, matrices, strict=True)), bias)
+            self._whole[made] = Sum({source: matrix}, bias)
+            return made
+        return None if isinstance(source, Joined) else Sum({source: matrix}, bias)
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Tensor | None:
         """Return constant weights as a matrix, None if they are computed or have other scales."""
@@ -181,15 +215,16 @@ class Formulas:
         if op.code == "ADD":
             if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
                 return None
-            for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
+            for a, x, constant in zip(formulas, inputs, inputs[::-1], strict=True):
                 if isinstance(a, Sum) and constant.has_data:
-                    return _with_bias(a, constant.values)
+                    return _with_bias(a, constant) if x.elements == output.elements else None
         if op.code == "MUL" and len(inputs) == 2:  # a layer with dropout multiplies by 1
             for x, factor in (inputs, inputs[::-1]):
                 if has_number(self.producers, factor, 1) and x.elements == output.elements:
                     return self.find_formula(x)
-                if _is_row(factor, x.shape[-1:]) and x.elements == output.elements:
-                    return Scaled(self.find_formula(x), factor.values.reshape(-1))
+                row = _find_row(factor, x.shape[-1] if x.rank else 1)
+                if row is not None and x.elements == output.elements:
+                    return Scaled(self.find_formula(x), row)
         if any(t.elements != output.elements for t in inputs):
             return None
         numbers = tuple(float(op.options[name]) for name in _NUMBERS if name in op.options)
@@ -198,30 +233,77 @@ class Formulas:
         )
 
     def _move_columns(self, op: Op, output: Tensor) -> Formula | None:
-        """Return the formula of an operator that cuts out columns, or leaves columns in place."""
+        """Return the formula of an operator that takes rows and columns, or leaves all in place."""
         moving = [t for t in op.present if not t.has_data]
-        if len(moving) != 1 or not self._take_budget(moving[0].elements):
+        places = self._find_places(moving[0].elements) if len(moving) == 1 else None
+        if places is None or not self._take_budget(output.elements):
             return None
         formula, shape = self.find_formula(moving[0]), moving[0].shape
         total = _find_sum(formula)
         columns = total.bias.size if total else (shape or (1,))[-1]
-        places = np.arange(moving[0].elements).reshape(shape)
-        arrays = [t.values if t.has_data else places for t in op.present]
+        arrays = [t.values if t.has_data else places.reshape(shape) for t in op.present]
         results = evaluate_op(find_operator(op), arrays)
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
-        rows = places.size // columns
-        indices = results[op.outputs.index(output)].reshape(-1)
-        first = indices[: indices.size // rows]
-        if not np.array_equal(indices, (first + columns * np.arange(rows)[:, None]).reshape(-1)):
+        taken, count = results[op.outputs.index(output)].reshape(-1), places.size // columns
+        is_dynamic = bool(moving[0].symbols or output.symbols)
+        widths = [taken.size // count, *([] if is_dynamic else output.shape[-1:])]
+        found = filter(None, (_find_matrix(taken, columns, width) for width in widths))
+        rows, cut = next(found, (taken, taken))
+        if np.array_equal(rows, np.arange(count)):
+            whole = np.array_equal(cut, np.arange(columns))
+            return formula if whole else self._take(formula, None, cut)
+        return None if is_dynamic or rows is taken else self._take(formula, rows, cut)
+
+    def _take(self, formula: Formula, rows: Array | None, columns: Array) -> Formula | None:
+        """Return some rows and columns of a sum of matrices, or of a function of such a sum."""
+        if isinstance(formula, Applied) and len(formula.arguments) == 1:
+            inner = self._take(formula.arguments[0], rows, columns)
+            return inner and replace(formula, arguments=(inner,))
+        if not isinstance(formula, Sum):
             return None
-        if np.array_equal(first, np.arange(columns)):
-            return formula
-        vectors = total and any(m.rank < _RANK for m in total.products.values())
-        if not total or vectors or not first.size or first.max() >= columns:
+        # A matrix that is split has no rows of one tensor.
+        formula = formula if rows is None else self._whole.get(formula, formula)
+        if any(m.rank < _RANK for m in formula.products.values()):
             return None
-        cut = sum(len(first) * matrix.shape[1] for matrix in total.products.values())
-        return _select_columns(formula, first) if self._take_budget(cut) else None
+        products = {}
+        for source, matrix in formula.products.items():
+            part = self._select_rows(matrix, columns)
+            if part is None:
+                return None
+            products[source if rows is None else self._take_rows(source, rows)] = part
+        return Sum(products, formula.bias[columns])
+
+    def _take_rows(self, source: Formula, rows: Array) -> Rows:
+        """Return rows of a formula, one object for the same rows."""
+        if isinstance(source, Rows):
+            rows = source.indices[rows]
+            source = source.source
+        return self._rows.setdefault((source, rows.tobytes()), Rows(source, rows))
+
+    def _select_rows(self, matrix: Tensor, indices: Array) -> Tensor | None:
+        """Return some of the rows of a matrix, one object for each; None if there is no budget.
+
+        The steps of a layer read the same matrix.
+        """
+        data, scales = matrix.values, matrix.quantization
+        if np.array_equal(indices, np.arange(data.shape[0])):
+            return matrix
+        stored = find_address(data), data.shape, data.strides, matrix.dtype
+        key = *stored, indices.tobytes(), scales and scales.scale.tobytes()
+        if key not in self._cuts:
+            if not self._take_budget(indices.size * data.shape[1]):
+                return None
+            if scales and scales.per_axis:
+                scales = scales.with_scale(scales.scale[indices], scales.zero_point[indices])
+            self._cuts[key] = _with_data(matrix, data[indices], scales)
+        return self._cuts[key]
+
+    def _find_places(self, count: int) -> Array | None:
+        """Return the places of so many elements, None if the budget is too small."""
+        if count not in self._places and self._take_budget(count):
+            self._places[count] = np.arange(count)
+        return self._places.get(count)
 
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -243,14 +325,6 @@ def _with_data(matrix: Tensor, data: Array, scales: Quantization | None = None) 
     return Tensor("", data.shape, matrix.dtype, data, scales or matrix.quantization)
 
 
-def _select_rows(matrix: Tensor, indices: Array) -> Tensor:
-    """Return some of the rows of a matrix."""
-    scales = matrix.quantization
-    if scales and scales.per_axis:
-        scales = scales.with_scale(scales.scale[indices], scales.zero_point[indices])
-    return _with_data(matrix, matrix.values[indices], scales)
-
-
 def _find_sum(formula: Formula) -> Sum | None:
     """Return the sum that a formula is, or of which it is a function of one argument."""
     while isinstance(formula, Applied) and len(formula.arguments) == 1:
@@ -258,21 +332,29 @@ def _find_sum(formula: Formula) -> Sum | None:
     return formula if isinstance(formula, Sum) else None
 
 
-def _select_columns(formula: Formula, indices: Array) -> Formula:
-    """Return some of the columns of a formula for which `_find_sum` returns a sum."""
-    if isinstance(formula, Applied):
-        return replace(formula, arguments=(_select_columns(formula.arguments[0], indices),))
-    if not isinstance(formula, Sum):
-        return formula
-    products = {s: _select_rows(m, indices) for s, m in formula.products.items()}
-    return Sum(products, formula.bias[indices])
+def _find_matrix(places: Array, columns: int, width: int) -> tuple[Array, Array] | None:
+    """Return the rows and the columns that places are, None if they are no such matrix.
+
+    The places are those of elements in a matrix of so many `columns`, in the sequence of another
+    matrix, which has `width` columns.
+    """
+    if not width or places.size % width:
+        return None
+    rows, cut = places[::width] // columns, places[:width] % columns
+    whole = (columns * rows[:, None] + cut).reshape(-1)
+    return (rows, cut) if np.array_equal(places, whole) else None
 
 
-def _is_row(tensor: Tensor, columns: Sizes) -> bool:
-    """Return whether a tensor is one constant number for each column."""
-    data = tensor.values
-    plain = tensor.has_data and is_float(tensor)
-    return plain and data.shape[-1:] == columns == (data.size,)
+def _find_row(tensor: Tensor, columns: int) -> Array | None:
+    """Return the constant number for each column, None if rows differ."""
+    if not tensor.has_data or not is_float(tensor) or not tensor.values.size:
+        return None
+    if tensor.values.size == 1:
+        return np.full(columns, tensor.values.reshape(-1), np.float32)
+    if tensor.shape[-1] != columns:
+        return None
+    rows = tensor.values.reshape(-1, columns)
+    return rows[0] if (rows == rows[0]).all() else None
 
 
 def _as_sum(formula: Formula) -> Formula:
@@ -297,11 +379,9 @@ def _add_sums(a: Formula, b: Formula) -> Formula | None:
     return Sum({**a.products, **b.products}, a.bias + b.bias)
 
 
-def _with_bias(formula: Sum, constant: Array) -> Formula | None:
-    bias = formula.bias
-    if constant.size != 1 and (constant.size, constant.shape[-1:]) != (bias.size, bias.shape):
-        return None
-    return Sum(formula.products, bias + constant.astype(np.float32).reshape(-1))
+def _with_bias(formula: Sum, constant: Tensor) -> Formula | None:
+    row = _find_row(constant, formula.bias.size)
+    return None if row is None else Sum(formula.products, formula.bias + row.astype(np.float32))
 
 
 class FormulaMatcher(PatternMatcher[Formula]):

@@ -6,9 +6,15 @@ each other are replaced by one operator over the sequence of their items if
 1. each step has the states after the step before, and equal parameters;
 2. no item depends on a state after a step. A decoder reads its own results, so that each of its
    steps is an operator of its own;
-3. the states and the items are [batch, numbers], and the model runs no sub-graphs;
-4. a single step has a batch of at most 8 and float32 weights. ONNX Runtime computes a larger batch
-   faster in a Gemm, and multiplies 8-bit weights as they are in MatMulNBits only.
+3. the states are [batch, numbers], or have one axis of size 1 more, and the model runs no
+   sub-graphs;
+4. a single step has a batch of at most 8 and float32 weights, and is no RNN. ONNX Runtime computes
+   a larger batch faster in a Gemm, and multiplies 8-bit weights as they are in MatMulNBits only.
+
+PyTorch's layers, as litert-torch exports them, multiply the whole sequence by the weights, and take
+the items of the product. Their first step begins at states of 0, of which no operator is left
+(`find_first_item`). Their other direction reads the items, and joins the states, from last to
+first.
 
 The operator is one of those that `raise_recurrent_loops` makes. A single step of an LSTM takes 1.0
 to 1.1 of the time, and less than before where its neighbours need no other axes. This is no rule
@@ -22,17 +28,21 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.matching import are_equal
-from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Sum
-from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells, find_first_item
+from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Rows, Sum
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes
-_LAST = ("MUL", "ADD")  # the operators that compute h: of an LSTM, of a GRU
+_STATES = (2, 3)  # axes of tensors that are states
+_LAST = ("MUL", "ADD", "TANH", "RELU")  # the operators that compute h: of an LSTM, GRU, RNN
 _GATES = ("LOGISTIC", "HARD_SIGMOID")  # their functions
+_DEPTH = 2  # operators between h and a gate
 _MOST_ROWS = 8  # of a single step
 _PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL"}  # one of which all cells have
 
@@ -46,28 +56,37 @@ class _Step(NamedTuple):
 
 def raise_recurrent_steps(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of steps of recurrent layers."""
-    codes = graph.codes
-    functions = "HARD_SIGMOID" in codes or codes >= {"LOGISTIC", "TANH"}
-    cells = functions and "MUL" in codes and not codes.isdisjoint(_PRODUCTS)
-    if not cells or any(op.graphs for op in graph.ops):
+    if not _may_have_steps(graph) or any(op.graphs for op in graph.ops):
         return graph
     formulas = Formulas(graph.ops)
     chains = _link_steps(_find_steps(graph, formulas))
     replacement = _Replacement(graph, formulas)
     for chain in chains:
-        if not replacement.add(chain):
+        if not replacement.add_from_zero(chain) and not replacement.add(chain):
             for step in chain:
                 replacement.add([step])
     return replacement.make_graph() if replacement.layers else graph
+
+
+def _may_have_steps(graph: Graph) -> bool:
+    """Return whether a graph has the operators of a step, or products by similar weights."""
+    codes = graph.codes
+    if codes.isdisjoint(_PRODUCTS) or codes.isdisjoint({"MUL", "TANH", "RELU"}):
+        return False
+    if "MUL" in codes and ("HARD_SIGMOID" in codes or codes >= {"LOGISTIC", "TANH"}):
+        return True
+    weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*_PRODUCTS)]
+    rows = [(each.shape, each[:1].tobytes()) for each in weights if each.size]
+    return len({*rows}) < len(rows)
 
 
 def _find_steps(graph: Graph, formulas: Formulas) -> list[_Step]:
     """Return the operators whose output is the next h of a cell, in order of execution."""
     steps = []
     for op in graph.ops:
-        if op.is_builtin(*_LAST) and op.outputs[0].rank == _STATE:
+        if op.is_builtin(*_LAST) and op.outputs[0].rank in _STATES:
             result = formulas.find_formula(op.outputs[0])
-            states = dict.fromkeys(_list_states(result, 2))
+            states = dict.fromkeys(_list_states(result, _DEPTH))
             cells = [cell for h in states for cell in find_cells(result, h)]
             steps += [_Step(op, cells)] if cells else []
     return steps
@@ -78,7 +97,8 @@ def _list_states(formula: Formula, depth: int) -> Iterator[Formula]:
     if not isinstance(formula, Applied):
         return
     for argument in formula.arguments:
-        if formula.code in _GATES and isinstance(argument, Sum):
+        is_gate = formula.code in _GATES or (depth == _DEPTH and len(formula.arguments) == 1)
+        if is_gate and isinstance(argument, Sum):
             yield from reversed(list(argument.products))
         elif depth:
             yield from _list_states(argument, depth - 1)
@@ -120,7 +140,7 @@ class _Layer(NamedTuple):
 
     op: Op
     before: Sequence[Op]
-    every: Sequence[Tensor]
+    every: tuple[Tensor, ...]
     outputs: Sequence[Tensor]
 
 
@@ -135,35 +155,85 @@ class _Replacement:
         for tensor in (*graph.inputs, *self._producers):
             self._tensors.setdefault(formulas.find_formula(tensor), []).append(tensor)
 
-    def add(self, chain: Sequence[_Step]) -> bool:
-        """Replace a chain by a layer; return whether the conditions hold."""
+    def add_from_zero(self, chain: Sequence[_Step]) -> bool:
+        """Replace a chain and a step before it, which begins at states of 0; see `add`."""
+        (op, cells), *others = chain
+        firsts = ((cell, find_first_item(cell)) for cell in cells)
+        return any(
+            first and self.add([_Step(op, [cell]), *others], first) for cell, first in firsts
+        )
+
+    def add(self, chain: Sequence[_Step], first: Formula | None = None) -> bool:
+        """Replace a chain by a layer; return whether the conditions hold.
+
+        `first` is the item of a step before the chain, which begins at states of 0.
+        """
         cells, last = [step.cells[0] for step in chain], chain[-1].op
         cell, h, rw = cells[0], last.outputs[0], Rewriter(last)
-        weights = cell.parameters[0]
-        item = replace(h, shape=(h.shape[0], weights.shape[1] if weights else 0))
-        items = [self._find_tensor(each.item, item, rw) for each in cells]
-        starts = [self._find_tensor(each.before, h, rw) for each in cell.changes]
-        found = [t for t in (*items, *starts) if t]
         outputs = [self._tensors[each.after][0] for each in cells[-1].changes]
-        every = [step.op.outputs[0] for step in chain]
-        results = {*every, *outputs}
+        ends = [_make_state(t) for t in outputs]
+        state, weights = ends[0], cell.parameters[0]
+        item = replace(state, shape=(state.shape[0], weights.shape[1] if weights else 0))
+        before = [] if first is None else [self._tensors[cell.changes[0].before][0]]
+        every = (*before, *(step.op.outputs[0] for step in chain))
+        if any(t.sizes != h.sizes for t in every) or (h.symbols and before):
+            return False
+        items = [*([] if first is None else [first]), *(each.item for each in cells)]
+        sequence = self._find_sequence(items, item, rw)
+        starts = [
+            _make_zeros(end) if before else self._find_tensor(each.before, end, rw)
+            for each, end in zip(cell.changes, ends, strict=True)
+        ]
+        found = [t for t in (sequence, *starts) if t]
         fits = (
-            (len(chain) > 1 or _suits_one_step(cell, h))
-            and len(found) == len(items) + len(starts)
-            and all(t.sizes == h.sizes for t in outputs)
-            and cell.fits(item.sizes, [h.sizes for _ in starts])
-            and results.isdisjoint(self._producers.walk_back(*found))
+            (len(every) > 1 or _suits_one_step(cell, state))
+            and len(found) == 1 + len(starts)
+            and all(a.elements == b.elements for a, b in zip(ends, outputs, strict=True))
+            and cell.fits(item.sizes, [end.sizes for end in ends])
+            and {*every, *outputs}.isdisjoint(self._producers.walk_back(*found))
         )
         if not fits:
             return False
-        sequence = self._join_items(found[: len(items)], item, rw)
-        states = _make_sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
-        made = (states, *(replace(t, name=f"{t.name}/end") for t in outputs))
-        inputs = (sequence, *cell.make_parameters(h.name), *found[len(items) :])
+        states = _make_sequence_tensor(state, len(every), f"{outputs[0].name}/sequence")
+        made = (states, *(replace(t, name=f"{t.name}/end") for t in ends))
+        inputs = (found[0], *cell.make_parameters(h.name), *found[1:])
         op = Op(cell.code, last.index, inputs, made, Options(cell.options))
         self.layers.append(_Layer(op, rw.ops, every, outputs))
         self._producers |= dict.fromkeys((*every, *outputs, *made), op)
         return True
+
+    def _find_sequence(self, items: Sequence[Formula], item: Tensor, rw: Rewriter) -> Tensor | None:
+        """Return the items as a sequence [time, batch, numbers], None if a tensor is missing."""
+        rows = [each for each in items if isinstance(each, Rows) and each not in self._tensors]
+        if len(rows) == len(items) and len({each.source for each in rows}) == 1:
+            return self._take_items(rows, item, rw)
+        found = [t for each in items if (t := self._find_tensor(each, item, rw))]
+        return self._join_items(found, item, rw) if len(found) == len(items) else None
+
+    def _take_items(self, items: Sequence[Rows], item: Tensor, rw: Rewriter) -> Tensor | None:
+        """Return items that are rows of one tensor as a sequence, None if no tensor has them."""
+        source, features = items[0].source, item.shape[-1]
+        tensors = self._tensors.get(source, [source.tensor] if isinstance(source, Atom) else [])
+        tensor = next((t for t in tensors if t.shape[-1:] == (features,)), None)
+        if not tensor or any(each.indices.size != item.shape[0] for each in items):
+            return None
+        target = _make_sequence_tensor(item, len(items), f"{tensor.name}/sequence")
+        rows = np.stack([each.indices for each in items])
+        count = tensor.elements // features
+        every = np.arange(count)
+        by_sample = target.shape[1], target.shape[0], features
+        if np.array_equal(rows.reshape(-1), every):
+            if tensor.sizes == target.sizes:
+                return tensor
+            rw.reshape(tensor, output=target)
+        elif np.array_equal(rows.T.reshape(-1), every):
+            rw.transpose(rw.reshape(tensor, by_sample, like=target), (1, 0, 2), output=target)
+        else:
+            matrix = rw.reshape(tensor, (count, features), like=target, name="rows")
+            indices = make_int32(f"{target.name}/indices", rows)
+            rw.op("GATHER", matrix, indices, output=target, axis=0, batch_dims=0)
+        self._producers |= {t: op for op in rw.ops for t in op.outputs}
+        return target
 
     def _find_tensor(self, formula: Formula, like: Tensor, rw: Rewriter) -> Tensor | None:
         """Return a tensor that has a formula and the shape of `like`, None if no tensor has it.
@@ -204,27 +274,97 @@ class _Replacement:
         sequence of the states is unpacked.
         """
         made = {t for layer in self.layers for t in (*layer.every, *layer.outputs)}
-        ops = [op for op in self._graph.ops if made.isdisjoint(op.outputs)]
+        joined: dict[tuple[Tensor | None, ...], _Layer] = {each.every: each for each in self.layers}
+        ops: list[Op] = []
+        for op in self._graph.ops:
+            if made.isdisjoint(op.outputs):
+                layer = joined.get(op.inputs) or joined.get(op.inputs[::-1])
+                axis = _find_joined_axis(op) if layer else None
+                ops += [op] if layer is None or axis is None else _join_states(op, axis, layer)
         copies: dict[Op, Op] = {}
         for layer in self.layers:
             sequence, *ends = layer.op.outputs
-            options = Options({"axis": 0, "num": len(layer.every)})
-            unpack = Op("UNPACK", layer.op.index, (sequence,), (*layer.every,), options)
+            *turn, unpack = _unpack_states(layer, sequence)
             copies[unpack], *rest = map(partial(copy_op, layer.op), ends, layer.outputs)
-            ops += [*layer.before, layer.op, unpack, *rest]
+            ops += [*layer.before, layer.op, *turn, unpack, *rest]
         graph = eliminate_dead_operators(replace(self._graph, ops=_sort_ops(ops)))
 
         def copy_last(op: Op) -> list[Op]:
             unread = (graph.readers.are_among((), t) for t in op.outputs[:-1])
             return [copies[op] if op in copies and all(unread) else op]
 
-        return graph.rewrite(copy_last)
+        return eliminate_dead_operators(graph.rewrite(copy_last))
+
+
+def _find_joined_axis(op: Op) -> int | None:
+    """Return the axis along which an operator joins states, None if it is one of their numbers."""
+    if not op.is_builtin("CONCATENATION", "PACK") or op.activation != "NONE":
+        return None
+    axis = int(op.options.get("axis", 0)) % op.outputs[0].rank
+    return axis if axis < _STATE else None
+
+
+def _join_states(op: Op, axis: int, layer: _Layer) -> list[Op]:
+    """Return what computes the states of a layer, joined from first to last, or from last on."""
+    rw, states = Rewriter(op), layer.op.outputs[0]
+    if op.inputs != layer.every:
+        axes = make_int32(f"{states.name}/axes", [0])
+        states = rw.op("REVERSE_V2", states, axes, like=states, name="reversed")
+    if axis and _has_samples_first(layer.every[0]):
+        states = _put_samples_first(rw, states)
+    return [*rw.ops, copy_op(op, states, op.outputs[0])]
+
+
+def _unpack_states(layer: _Layer, sequence: Tensor) -> list[Op]:
+    """Return the operators that compute the states after each step of a sequence."""
+    rw, h, count = Rewriter(layer.op), layer.every[0], len(layer.every)
+    if h.rank == _STATE:
+        options = Options({"axis": 0, "num": count})
+        return [Op("UNPACK", layer.op.index, (sequence,), layer.every, options)]
+    axis = int(_has_samples_first(h))
+    source = _put_samples_first(rw, sequence) if axis else sequence
+    inputs = make_int32(f"{sequence.name}/axis", axis), source
+    options = Options({"num_splits": count})
+    return [*rw.ops, Op("SPLIT", layer.op.index, inputs, layer.every, options)]
+
+
+def _has_samples_first(h: Tensor) -> bool:
+    """Return whether the first axis of a state is the batch."""
+    return h.rank == _STATE or h.sizes[0] != 1
+
+
+def _put_samples_first(rw: Rewriter, sequence: Tensor) -> Tensor:
+    """Return a sequence [batch, time, numbers] from [time, batch, numbers]."""
+    times, batch, units = sequence.shape
+    symbols = {0: sequence.symbols[1]} if 1 in sequence.symbols else {}
+    turned = replace(
+        sequence,
+        name=f"{sequence.name}/samples",
+        shape=(batch, times, units),
+        shape_signature=(),
+        symbols=symbols,
+    )
+    return rw.transpose(sequence, (1, 0, 2), output=turned)
+
+
+def _make_zeros(state: Tensor) -> Tensor:
+    data = np.zeros(state.shape, np.float32)
+    return replace(state, name=f"{state.name}/zeros", data=data)
+
+
+def _make_state(h: Tensor) -> Tensor:
+    """Return a tensor [batch, numbers] like a state, which may have one axis of size 1 more."""
+    batch = 0 if _has_samples_first(h) else h.rank - _STATE
+    symbols = {0: h.symbols[batch]} if batch in h.symbols else {}
+    shape = h.shape[batch], h.shape[-1]
+    return replace(h, shape=shape, shape_signature=(), symbols=symbols)
 
 
 def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:
     """Return whether condition 4 holds."""
     quantized = any(each and each.quantization for each in cell.parameters)
-    return h.shape[0] <= _MOST_ROWS and not quantized
+    is_rnn = cell.code == "UNIDIRECTIONAL_SEQUENCE_RNN"
+    return h.shape[0] <= _MOST_ROWS and not quantized and not is_rnn
 
 
 def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:

@@ -1,0 +1,121 @@
+"""Recurrent layers of PyTorch, which litert-torch unrolls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.support import check
+from tests.support.graph_text import check_pass
+from tests.support.torch_layers import GATES, UNITS, Torch
+from tflite2onnx.convert import convert
+from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
+from tflite2onnx.reader.model import read_model
+
+MOVES = {"Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Concat", "Slice", "Gather"}
+FORMS = [
+    *({"batch": batch, "batch_first": first} for batch in (1, 3) for first in (False, True)),
+    {"bias": False},
+    {"states": True, "returned": True},
+    {"batch": 2, "returned": True},
+    {"layers": 2, "batch": 2},
+    {"directions": 2, "batch": 2},
+    {"directions": 2, "layers": 2, "states": True, "returned": True},
+]
+
+
+def count_nodes(form: Torch, **options: Any) -> Counter[str]:
+    """Return the numbers of nodes that compute, once the numbers are proved."""
+    result: Any = check(form.model().bytes(), random_layouts=[0], **options)
+    types = Counter(node.op_type for node in result.model.graph.node)
+    return Counter({key: n for key, n in types.items() if key not in MOVES})
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("kind", GATES)
+def test_layers_become_one_node_for_each_direction(kind: str, form: dict[str, Any]) -> None:
+    torch = Torch(kind, **form)
+    assert count_nodes(torch) == {kind: torch.layers * torch.directions}
+
+
+def test_function_of_an_rnn_may_be_relu() -> None:
+    assert count_nodes(Torch("RNN", function="RELU")) == {"RNN": 1}
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_steps_with_other_weights_stay(kind: str) -> None:
+    """The step before is a layer of its own with the first step, or stays as it is."""
+    assert count_nodes(Torch(kind, changed=2)) != {kind: 1}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("kind", GATES)
+def test_weights_of_all_steps_are_stored_once(kind: str, batch: int) -> None:
+    """LiteRT quantizes the states to 8 bits in each step; the node computes with real states."""
+    form = Torch(kind, batch=batch, int8=True)
+    assert count_nodes(form, tolerance=0.02)[kind] == 1
+    model = convert(form.model().bytes()).model
+    stored = [i for i in model.graph.initializer if len(i.dims) == 3 and i.data_type == 3]  # int8
+    assert len(stored) == 2
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_batches_are_one_node(kind: str) -> None:
+    data = Torch(kind).model().bytes()
+    made = convert(data, batch=3).model
+    assert Counter(node.op_type for node in made.graph.node)[kind] == 1
+
+
+def test_steps_become_one_operator_over_the_sequence() -> None:
+    """The second direction reads the items, and joins the states, from last to first."""
+    before = """
+        inputs %0: float32[3,2,5]
+        %1: float32[3,2,7] = FULLY_CONNECTED(%0, float32[7,5], none)
+        %2: float32[1,2,7] = SLICE(%1, [0, 0, 0], [1, 2, 7])
+        %3: float32[1,2,7] = ADD(%2, float32[1,2,7])
+        %4: float32[1,2,7] = TANH(%3)
+        %5: float32[1,2,7] = SLICE(%1, [1, 0, 0], [1, 2, 7])
+        %6: float32[1,2,7] = FULLY_CONNECTED(%4, float32[7,7], none)
+        %7: float32[1,2,7] = ADD(%5, %6)
+        %8: float32[1,2,7] = TANH(%7)
+        %9: float32[1,2,7] = SLICE(%1, [2, 0, 0], [1, 2, 7])
+        %10: float32[1,2,7] = FULLY_CONNECTED(%8, float32[7,7], none)
+        %11: float32[1,2,7] = ADD(%9, %10)
+        %12: float32[1,2,7] = TANH(%11)
+        %13: float32[3,2,7] = CONCATENATION(%4, %8, %12, axis=0)
+        %14: float32[3,2,7] = FULLY_CONNECTED(%0, float32[7,5], none)
+        %15: float32[3,2,7] = REVERSE_V2(%14, [0])
+        %16: float32[1,2,7] = SLICE(%15, [0, 0, 0], [1, 2, 7])
+        %17: float32[1,2,7] = ADD(%16, float32[1,2,7])
+        %18: float32[1,2,7] = TANH(%17)
+        %19: float32[1,2,7] = SLICE(%15, [1, 0, 0], [1, 2, 7])
+        %20: float32[1,2,7] = FULLY_CONNECTED(%18, float32[7,7], none)
+        %21: float32[1,2,7] = ADD(%19, %20)
+        %22: float32[1,2,7] = TANH(%21)
+        %23: float32[1,2,7] = SLICE(%15, [2, 0, 0], [1, 2, 7])
+        %24: float32[1,2,7] = FULLY_CONNECTED(%22, float32[7,7], none)
+        %25: float32[1,2,7] = ADD(%23, %24)
+        %26: float32[1,2,7] = TANH(%25)
+        %27: float32[3,2,7] = CONCATENATION(%26, %22, %18, axis=0)
+        %28: float32[3,2,14] = CONCATENATION(%13, %27, axis=2)
+        return %28
+    """
+    parameters = f"float32[7,5], float32[7,7], {[0.0] * UNITS}"
+    code = "UNIDIRECTIONAL_SEQUENCE_RNN"
+    after = f"""
+        inputs %0: float32[3,2,5]
+        %1: float32[3,2,7], %2: float32[2,7] = {code}(%0, {parameters}, float32[2,7])
+        %3: float32[3,2,7] = RESHAPE(%1)
+        %4: float32[6,5] = RESHAPE(%0)
+        %5: float32[3,2,5] = GATHER(%4, [[4, 5], [2, 3], [0, 1]], axis=0)
+        %6: float32[3,2,7], %7: float32[2,7] = {code}(%5, {parameters}, float32[2,7])
+        %8: float32[3,2,7] = REVERSE_V2(%6, [0])
+        %9: float32[3,2,7] = RESHAPE(%8)
+        %10: float32[3,2,14] = CONCATENATION(%3, %9, axis=2)
+        return %10
+    """
+    form = Torch("RNN", 2, times=3, batch_first=False, bias=False, directions=2)
+    graph = read_model(form.model().bytes()).graphs[0]
+    check_pass(raise_recurrent_steps, graph, before, after, "axis")
