@@ -23,7 +23,7 @@ import onnxruntime as ort
 from inference import make_feeds, open_session
 from onnx import TensorProto, helper, load_model, numpy_helper
 
-from tflite2onnx.solver.convolution_times import Factors, Terms, list_terms
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import Factors, Terms, list_terms
 from tflite2onnx.utils.processor import list_instructions
 from tflite2onnx.verification.latency import NodeTime, profile_nodes
 from tflite2onnx.verification.runtimes import make_session

@@ -72,7 +72,7 @@ from isolation import in_new_process
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.solver.convolution_times import Factors
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import Factors
 from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares
 

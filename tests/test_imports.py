@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tflite2onnx"
 ROWS = (
     {"errors", "utils", "version"},
     {"graph", "graph_text", "tensor"},
-    {"layout", "quantization", "quantize", "reader", "solver", "stateful"},
+    {"axis_letters", "layout", "quantization", "quantize", "reader", "solver", "stateful"},
     {"builder"},
     {"op"},
     {"passes"},

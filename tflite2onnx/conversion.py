@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tflite2onnx import quantize
+from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
-from tflite2onnx.emit import Emitted, emit, make_sites
+from tflite2onnx.emit import Emitted, emit
 from tflite2onnx.errors import (
     ConversionError,
     FixedSizeError,
@@ -40,14 +41,12 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.graph import Graph, Model, Signature
-from tflite2onnx.interface import make_interface, name_axes, order_ends, pin_orders
-from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.interface import order_ends, pin_orders
+from tflite2onnx.layout import Plan, plan
 from tflite2onnx.normalisation import (
     Converters,
-    has_axes,
     keep_file_sizes,
     normalise,
-    quantizes_data,
 )
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
@@ -67,8 +66,8 @@ from tflite2onnx.passes.dynamic_shapes import (
 )
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
+from tflite2onnx.planning import Planner, Planning, plan_graph
 from tflite2onnx.reader.metadata import describe_face_detector, describe_model, list_files
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, make_result
@@ -81,6 +80,7 @@ from tflite2onnx.signatures import (
     rename_endpoints,
 )
 from tflite2onnx.targets import find_rules
+from tflite2onnx.targets.driver import apply_forms
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory
@@ -89,7 +89,6 @@ from tflite2onnx.validity import check
 if TYPE_CHECKING:
     from tflite2onnx.float16 import Float32Node
 
-Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
@@ -377,21 +376,20 @@ def _normalise_plan_emit(
     del opened  # each stage releases the operators of the stage before
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     graph, user_orders, letters = normalise(graph, options, operator_of)
-    if quantizes_data(options):
-        graph = quantize_data(graph, fastest=options.forms == "fastest" and has_axes(options))
-    graph = replace(pin_orders(graph, user_orders), tensors=())
+    _logger.debug("normalised to %d operators", len(graph.ops))
+    planning = Planning(operator_of, planner, user_orders, options.io_layout)
+    planned = apply_forms(plan_graph(pin_orders(graph, user_orders), planning), options)
+    graph = planned.without_plan()
     constants = (t.data for op in graph.walk_ops() for t in op.present)
     release_memory(*(data for data in constants if data is not None))  # passes have read them
-    _logger.debug("normalised to %d operators", len(graph.ops))
-    operators: list[Operator] = [*map(operator_of, graph.walk_ops())]
+    operators, ends, operator_sites, orders = planned.planned
+    del planned
     operator_of.keep_only(graph.walk_ops())
-    operator_sites = make_sites(operators)
     check_dynamic_axes(operators, axes)
-    ends = make_interface(graph, user_orders, options.io_layout)
-    orders = order_ends(ends, planner([ends, *operator_sites]))
+    orders = order_ends(ends, orders)
     _logger.debug("planned %d bytes to transpose", orders.bytes_moved)
     letters = name_axes(operator_sites, letters)
-    del operator_sites
+    del operator_sites, ends
     emitted = _emit_with_opset(graph, operators, orders, options).with_letters(letters)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted

@@ -27,39 +27,22 @@ from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
-from tflite2onnx.builder.rewrites.keep_float_weights import keep_float_weights
-from tflite2onnx.builder.rewrites.keep_softmax_rows import keep_softmax_rows
 from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.layout import Order, Plan, Site
+from tflite2onnx.layout import Order, Plan
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.common.wide_blocks import widen_blocks
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import REAL, decode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
+from tflite2onnx.targets.onnxruntime.nodes.keep_float_weights import keep_float_weights
+from tflite2onnx.targets.onnxruntime.nodes.keep_softmax_rows import keep_softmax_rows
+from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
-
-
-def make_sites(operators: Sequence[Operator]) -> list[Site]:
-    """Return the operators of a graph as sites of the layout plan.
-
-    Raises:
-        UnsupportedOperators: operators cannot be converted; the error lists all of them.
-    """
-    operator_sites = []
-    with collect_errors() as errors:
-        for operator in operators:
-            op = operator.op
-            with errors.at(op.place):
-                operator.verify()
-                site = Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
-                operator_sites.append(site)
-    return operator_sites
 
 
 class Emitted(NamedTuple):

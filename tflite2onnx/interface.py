@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,8 +28,6 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.suggestions import suggest_names
 
-# The tensors of a frame, and the names that the frame gives to their axes.
-_Members = list[tuple[Tensor, Axes]]
 # The keys of the ONNX model's metadata that describe its interface, in JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
 CACHES = "tflite2onnx.caches"  # the input whose memory an output should share
@@ -298,51 +295,3 @@ def _explain_missing(tensor: Tensor, graph: Graph) -> str:
             if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
                 return f"the tensor must be outside of sub-graphs, got one inside {op.place}"
     return "the tensor is constant, or the ONNX model does not use it"
-
-
-def name_axes(sites: Sequence[Site], user_letters: Mapping[Tensor, str]) -> dict[Tensor, str]:
-    """Return the letters of the axes of each tensor, such as "NHWC", in TFLite's order.
-
-    An operator such as a convolution gives its axes letters. The letters hold for every tensor with
-    the same axes, through all operators that keep the axes apart. `user_letters` come before
-    letters of operators; of two operators the first operator gives the letters. Tensors without
-    letters are left out: a guess from the number of axes would be wrong for most of them.
-    """
-    letters = dict(user_letters)
-    frames_of: dict[Tensor, list[_Members]] = {}
-    for members, frame in ((_list_members(site, f), f) for site in sites for f in site.frames):
-        for tensor, axes in members:
-            frames_of.setdefault(tensor, []).append(members)
-            if frame.semantic and all(name.isalpha() and len(name) == 1 for name in axes):
-                letters.setdefault(tensor, "".join(axes))
-    queue = deque(letters)
-    while queue:
-        for members in frames_of.get(queue.popleft(), ()):
-            new_letters = _spread_letters(members, letters)
-            letters |= new_letters
-            queue += new_letters
-    return letters
-
-
-def _list_members(site: Site, frame: Frame) -> _Members:
-    """Return the tensors of a frame, and the names of their axes."""
-    slots = frame.slots.items()
-    members = [(site.reads[i] if i >= 0 else site.writes[~i], axes) for i, axes in slots]
-    return [(tensor, axes) for tensor, axes in members if tensor and len(axes) == tensor.rank]
-
-
-def _spread_letters(members: _Members, letters_of: Mapping[Tensor, str]) -> dict[Tensor, str]:
-    """Return letters for the tensors of a frame without letters.
-
-    Axes that share a name get no letter, such as two axes that a RESHAPE merges.
-    """
-    unknown = [(tensor, axes) for tensor, axes in members if axes and tensor not in letters_of]
-    if not unknown:
-        return {}
-    letters: dict[str, set[str]] = {}
-    for tensor, axes in members:
-        for name, letter in zip(axes, letters_of.get(tensor, ""), strict=False):
-            letters.setdefault(name, set()).add(letter)
-    named = {name: min(text) for name, text in letters.items() if len(text) == 1}
-    spelled = {t: "".join(named.get(name, "") for name in axes) for t, axes in unknown}
-    return {t: spelled[t] for t, axes in unknown if len(set(spelled[t])) == len(axes)}

@@ -117,6 +117,7 @@ def describe_target(target: Target) -> str:
 
 
 _MOST = 1 << 31
+_AXES = 13  # the first opset whose QuantizeLinear has an axis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +173,16 @@ class ConversionOptions:
         object.__setattr__(self, "shapes", as_numbers)
         if self.batch is not None:
             object.__setattr__(self, "batch", _convert_size(self.batch))
+
+    @property
+    def quantizes_data(self) -> bool:
+        """Whether float data beside integer weights are quantized at run time."""
+        return self.quantization == "qdq" and self.dynamic_range == "quantized"
+
+    @property
+    def has_axes(self) -> bool:
+        """Whether an axis may have several scales, which needs opset 13."""
+        return self.opset is None or self.opset >= _AXES
 
     def with_target(self) -> ConversionOptions:
         """Return the options with the target's values for options that are not given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,13 +19,15 @@ from tflite2onnx.passes import apply_if_present, find_pass, verify_operators
 from tflite2onnx.passes.patterns import join_parts
 from tflite2onnx.passes.patterns.rules import Rules
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime import forms
+from tflite2onnx.targets.onnxruntime.forms.movement import flatten_packs
 
 
-def list_paths() -> list[str]:
-    """Return the paths of passes in the tuples."""
-    tree = ast.parse(Path(str(passes.__file__)).read_text())
+def list_paths(module: ModuleType) -> list[str]:
+    """Return the paths of passes in the tuples of a module."""
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = ("apply_if_present", "apply_pattern")
+    names = ("apply_if_present", "apply_pattern", "_apply", "_apply_if_present")
     named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in names]
     return [
         str(ast.literal_eval(call.args[1]))
@@ -33,12 +36,13 @@ def list_paths() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", list_paths())
-def test_every_path_leads_to_a_function(path: str) -> None:
+@pytest.mark.parametrize("module", [passes, forms], ids=lambda module: module.__name__)
+def test_every_path_leads_to_a_function(module: ModuleType) -> None:
     """Paths of passes are strings, so that only this test notices a wrong name in a rare pass."""
-    found = find_pass(path)
-    module = f"tflite2onnx.passes.{path.partition(':')[0]}"
-    assert isinstance(found, Rules) or found.__module__ == module
+    for path in list_paths(module):
+        found = find_pass(path, module.__name__)
+        name = f"{module.__name__}.{path.partition(':')[0]}"
+        assert isinstance(found, Rules) or found.__module__ == name
 
 
 def read_graph(activation: str) -> Graph:
@@ -107,13 +111,13 @@ def test_a_bug_of_a_pass_is_reported(
     def fail(op: Op) -> object:
         return op.inputs[7]
 
-    monkeypatch.setattr(join_parts, "_find_axis", fail)
+    monkeypatch.setattr(flatten_packs, "find_axis", fail)
     m = Build()
     x = m.input([2, 3])
     m.output(*m.op("PACK", [x, x], [[2, 2, 3]], axis=0, values_count=2))
     model = tmp_path / "pack.tflite"
     model.write_bytes(m.bytes())
-    bug = r"join_parts: PACK \(operator 0, tensor_1\): IndexError: tuple index out of range"
+    bug = r"flatten_packs: PACK \(operator 0, tensor_1\): IndexError: tuple index out of range"
     with pytest.raises(InternalError, match=bug):
         convert(model)
     assert main([str(model), "-o", str(tmp_path / "pack.onnx")]) == 1

@@ -12,7 +12,7 @@ from tests.quantized.test_products import SCHEMES, check_layer, run_model
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx import convert
-from tflite2onnx.passes.quantization import join_pixels
+from tflite2onnx.targets.onnxruntime.forms.convolutions import join_pixels
 
 
 def layer(

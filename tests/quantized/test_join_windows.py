@@ -14,7 +14,7 @@ from tests.quantized.test_rounded import types
 from tests.support import check
 from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx.op.vision import conv
-from tflite2onnx.passes.quantization import join_windows
+from tflite2onnx.targets.onnxruntime.forms.dynamic_range import join_windows
 
 
 @pytest.fixture(autouse=True)

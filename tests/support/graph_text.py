@@ -35,7 +35,11 @@ from tests.support.build import Build
 from tests.support.tensor import Tensor as Built, TensorFields
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.graph_text import write_graph
+from tflite2onnx.layout import plan
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.planning import PlannedGraph, Planning, plan_graph
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 Pass: TypeAlias = Callable[[Graph], Graph]
@@ -144,9 +148,19 @@ def _parse_option(node: Any) -> Any:
     return ast.literal_eval(node)
 
 
-def parse_graph(text: str) -> Graph:
+def parse_graph(text: str) -> PlannedGraph:
     """Return the graph that a text describes."""
-    return _Parser(text).parse_graph()
+    return plan_by_default(_Parser(text).parse_graph())
+
+
+def plan_by_default(graph: Graph) -> PlannedGraph:
+    """Return a graph with the plan that it gets without options, as forms of targets need it."""
+    return plan_graph(graph, Planning(find_operator, plan, {}, "auto"))
+
+
+def read_graph(model: bytes) -> PlannedGraph:
+    """Return the first graph of a model as the file has it, with its plan."""
+    return plan_by_default(read_model(model).graphs[0])
 
 
 def assert_rewritten(change: Pass, before: str, after: str) -> None:

@@ -36,15 +36,16 @@ ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
 
 _CONVOLUTIONS = "patterns.convolutions"
+# Where passes, and the forms of targets, stand.
+_FOLDERS = (f"{__name__}.", "tflite2onnx.targets.")
 _NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
-_KEEP_BLOCKS = f"{_CONVOLUTIONS}.keep_blocks"
 
 
-def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
+def apply_if_present(prefixes: str, path: str, package: str = __name__) -> Callable[[T], T]:
     """Return a pass that runs if an operator's code or activation begins with one of `prefixes`.
 
-    `path` is the path of the module below this folder; the function has the name of the module, or
+    `path` is the path of the module below `package`; the function has the name of the module, or
     the name after a colon. The module is imported when the pass runs for the first time.
     """
     begins = tuple(prefixes.split())
@@ -52,19 +53,19 @@ def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
     def run_if_present(value: T) -> T:
         graphs = value.graphs if isinstance(value, Model) else (value,)
         present = any(code.startswith(begins) for graph in graphs for code in graph.codes)
-        return find_pass(path)(value) if present else value
+        return find_pass(path, package)(value) if present else value
 
     return run_if_present
 
 
-def apply_pattern(prefixes: str, path: str) -> Callable[[T], T]:
+def apply_pattern(prefixes: str, path: str, package: str = __name__) -> Callable[[T], T]:
     """Return a pass, like `apply_if_present`, whose errors do not end a conversion.
 
     After an OperatorError the graph is unchanged: the operator raises the error again when it is
     emitted. Any other exception is a bug of the pass, because operators are verified. The graph is
     unchanged then too, and an `InternalWarning` is raised, which is an error in tests.
     """
-    change: Callable[[T], T] = apply_if_present(prefixes, path)
+    change: Callable[[T], T] = apply_if_present(prefixes, path, package)
 
     def run_or_warn(value: T) -> T:
         try:
@@ -85,19 +86,19 @@ def describe_bug(error: Exception) -> str:
     """Return a message with the pass, and the operator if known, that raised an exception."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
-    passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
-    # The pass of a rule says more than `rules`, the driver of all rules.
-    passes.sort(key=lambda name: name == "rules")
+    passes = [name.rpartition(".")[2] for name in modules if name.startswith(_FOLDERS)]
+    # The pass of a rule says more than the drivers of all rules and of all forms.
+    passes.sort(key=lambda name: name in ("rules", "driver"))
     values = [value for frame in frames for value in frame.f_locals.values()]
     places = [local.place for local in values if isinstance(local, Op) and local is not NO_OP]
     return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
 
 
-def find_pass(path: str) -> Callable[[T], T]:
+def find_pass(path: str, package: str = __name__) -> Callable[[T], T]:
     """Return the function of a path, which `apply_if_present` describes."""
     name, _, function = path.partition(":")
     result: Callable[[T], T] = getattr(
-        import_module(f"{__name__}.{name}"), function or name.rpartition(".")[2]
+        import_module(f"{package}.{name}"), function or name.rpartition(".")[2]
     )
     return result
 
@@ -220,71 +221,6 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # A CAST that saturates takes three nodes.
     apply_if_present("CAST", "normalise:trust_indices"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs no operator reads
-)
-
-# For graphs in which convolutions quantize float data at run time. These passes run before
-# FASTEST_PASSES, which would rewrite some of the convolutions as floats.
-QUANTIZED_PASSES: tuple[GraphPass, ...] = (
-    # ONNX Runtime copies the windows of integer convolutions into matrices.
-    apply_pattern("CONV_2D", "quantization.join_windows"),
-)
-
-# After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
-FASTEST_PASSES: tuple[GraphPass, ...] = (
-    # Each slice of a state takes a Slice and a Reshape.
-    apply_pattern("SLICE STRIDED_SLICE", "patterns.split_slices"),
-    # The pass of attention expects a TRANSPOSE before each operand.
-    apply_pattern("BATCH_MATMUL", "patterns.split_slices:slice_before_transpose"),
-    # The passes of caches look for a mask that is repeated for the queries that share a head.
-    apply_pattern("SELECT_V2", "patterns.attention.repeat_masks"),
-    # ONNX Runtime fuses MatMul with a Transpose that has no batch axis.
-    apply_pattern("BATCH_MATMUL", "patterns.attention.fuse_attention"),
-    # ONNX Runtime has an operator for rotary embeddings.
-    apply_pattern("COS", "patterns.attention.fuse_rotations"),
-    # BROADCAST_TO copies the long caches of language models for each token.
-    apply_pattern("BROADCAST_TO", "patterns.attention.share_heads"),
-    # Gemm adds its third input without a further node.
-    apply_pattern("FULLY_CONNECTED", "patterns.fold_into_products:chain_products"),
-    eliminate_dead_operators,  # Removes the layers that were chained.
-    # ONNX has no PACK and UNPACK.
-    apply_pattern("PACK UNPACK", "patterns.join_parts:flatten_packs"),
-    # A product of pixels may need fewer Transposes in another layout.
-    apply_pattern("TRANSPOSE", "patterns.multiply_pixels"),
-    # A Transpose of the last axis and another axis is slow.
-    apply_pattern("BATCH_MATMUL", "patterns.swap_products"),
-    # Functions after pooling have fewer elements. This pass is before the pass that replaces ELU.
-    apply_pattern("MAX_POOL_2D", "patterns.normalizations.pool_before_functions"),
-    # ONNX Runtime has slow kernels for these operators.
-    apply_pattern("DIV ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
-    # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
-    apply_pattern("RESIZE_BILINEAR", "patterns.normalizations.multiply_resizes"),
-    # Softmax is slow along another axis than the last.
-    apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
-    # A Pad of channels leaves the blocked layout of convolutions.
-    apply_pattern("PAD", f"{_KEEP_BLOCKS}:convolve_padded_channels"),
-    # A convolution that pads channels takes as long as any other convolution.
-    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.pad_channels:leave_out_copies"),
-    # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_pattern("PRELU", f"{_KEEP_BLOCKS}:split_prelu"),
-    # An image of few channels between two convolutions is slow to store and to read.
-    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
-    # ONNX Runtime computes groups of few channels one by one.
-    apply_pattern("CONV_2D", f"{_KEEP_BLOCKS}:merge_groups"),
-    # A product of an image and one pixel leaves the blocked layout of convolutions.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_KEEP_BLOCKS}:repeat_factors"),
-    # ONNX Runtime adds constants outside of the blocked layout of convolutions.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
-    # ONNX Runtime slices channels outside of the blocked layout of convolutions.
-    apply_pattern("SLICE STRIDED_SLICE", "patterns.normalizations.split_convolutions"),
-    # ONNX Runtime computes filters in blocks of 8 or 16.
-    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
-    # ONNX Runtime has blocks for multiples of 4 channels only.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
-    # ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above
-    # create.
-    apply_pattern("CONV_2D", "quantization.join_pixels"),
-    # Dense layers are products of matrices between two RESHAPE.
-    apply_pattern("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
 )
 
 

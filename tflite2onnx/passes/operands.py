@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
-from tflite2onnx.op import find_convolved, find_operator
+from tflite2onnx.graph import NO_OP, Graph, Op
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
@@ -18,10 +18,6 @@ ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
 ACTIVATIONS = (
     *("GELU", "HARD_SIGMOID", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "PRELU", "RELU", "RELU6"),
     *("RELU_0_TO_1", "RELU_N1_TO_1", "TANH"),
-)
-# Operators that networks have between convolutions. Other operators were not measured.
-_KEEPS_AXES = (
-    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MUL", "PAD", "SUB", *ACTIVATIONS),
 )
 # Operators whose outputs are never negative, and operators whose outputs are negative only if an
 # input is.
@@ -96,19 +92,6 @@ def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:
     op = graph.producers.find(tensor)
     is_alone = op.is_builtin(*codes) and graph.readers.find_only_reader(tensor) is not NO_OP
     return op if is_alone else NO_OP
-
-
-def find_images(graph: Graph) -> set[Tensor]:
-    """Return the images that depend on a convolution through operators that keep the order of axes.
-
-    The planner stores these images with channels first.
-    """
-    images: set[Tensor] = set()
-    for op in graph.walk_ops():
-        keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
-        if keeps or find_convolved(op) is not ABSENT:
-            images.update(t for t in op.outputs if t.rank == _IMAGE)
-    return images
 
 
 def find_integer_images(graph: Graph) -> set[Tensor]:

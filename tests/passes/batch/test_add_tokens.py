@@ -9,7 +9,7 @@ from tflite2onnx.graph_text import write_graph
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
-from tflite2onnx.passes.patterns.attention.read_caches import read_caches
+from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import read_caches
 
 STEP = """
     inputs id: int32[1,1], at: int32[1,1], keys: float32[1,6,2,8], values: float32[1,6,2,8]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.fold_into_products import chain_products
+from tflite2onnx.targets.onnxruntime.forms.products.chain_products import chain_products
 
 SUM = """
     inputs a: float32[1,3], b: float32[1,4]

@@ -9,9 +9,8 @@ import pytest
 
 from tests.passes.patterns.test_join_parts import pack, unpack
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged
-from tflite2onnx.passes.patterns.join_parts import flatten_packs
-from tflite2onnx.reader.model import read_model
+from tests.support.graph_text import check_pass, check_unchanged, read_graph
+from tflite2onnx.targets.onnxruntime.forms.movement.flatten_packs import flatten_packs
 
 
 def negate(m: Build, x: Tensor) -> Tensor:
@@ -46,7 +45,7 @@ def test_pack_becomes_concatenation_and_reshape() -> None:
         %5: float32[2,2,4] = RESHAPE(%4)
         return %5
     """
-    graph = read_model(pack_negated([2, 4], 1, 2)).graphs[0]
+    graph = read_graph(pack_negated([2, 4], 1, 2))
     check_pass(flatten_packs, graph, before, after, "axis")
 
 
@@ -66,7 +65,7 @@ def test_unpack_becomes_reshape_and_split() -> None:
         %5: float32[2,4] = NEG(%3)
         return %4, %5
     """
-    graph = read_model(negate_unpacked([2, 2, 4], 1)).graphs[0]
+    graph = read_graph(negate_unpacked([2, 2, 4], 1))
     check_pass(flatten_packs, graph, before, after, "axis")
 
 
@@ -122,7 +121,7 @@ def with_other_scale() -> bytes:
     ids=["last", "one", "axes", "scalars", "unpack", "reshapes", "constant", "scales"],
 )
 def test_packs_that_save_no_nodes_stay(data: bytes) -> None:
-    graph = read_model(data).graphs[0]
+    graph = read_graph(data)
     check_unchanged(flatten_packs, graph)
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, read_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.products.multiply_pixels import multiply_pixels
 
 NAME = "fused_activation_function"
 BIAS = "[1.0, 1.0, 1.0, 1.0, 1.0]"
@@ -56,7 +55,7 @@ def test_convolution_becomes_a_dense_layer() -> None:
         return %2
     """
     after = before.replace("CONV_2D(%0, float32[5,1,1,3]", "FULLY_CONNECTED(%0, float32[5,3]")
-    check_pass(multiply_pixels, read_model(m.bytes()).graphs[0], before, after, NAME)
+    check_pass(multiply_pixels, read_graph(m.bytes()), before, after, NAME)
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
@@ -85,7 +84,7 @@ def test_convolutions_of_windows_and_dilations_stay() -> None:
     for options in ({"size": 3}, {"dilation_h_factor": 2}):
         m = Build()
         m.output(transpose(m, convolve(m, m.input([1, 4, 6, 2]), 5, **options)))
-        graph = read_model(m.bytes()).graphs[0]
+        graph = read_graph(m.bytes())
         check_unchanged(multiply_pixels, graph)
 
 
@@ -94,5 +93,5 @@ def test_convolutions_without_transpose_stay() -> None:
     m = Build()
     x = convolve(m, m.input([1, 4, 6, 2]), 5)
     m.output(transpose(m, convolve(m, x, 3, 3)))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(multiply_pixels, graph)

@@ -10,11 +10,10 @@ import pytest
 from tests.passes.patterns.attention.test_fuse_attention import SWAPPED, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, read_graph
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.split_slices import slice_before_transpose
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import slice_before_transpose
 
 ITEMS_FIRST = (2, 0, 3, 1, 4)
 
@@ -71,7 +70,7 @@ def test_items_are_sliced_before_the_transpose() -> None:
         %6: float32[1,3,5,5] = SOFTMAX(%5)
         return %6
     """
-    check_pass(move, read_model(m.bytes()).graphs[0], before, after)
+    check_pass(move, read_graph(m.bytes()), before, after)
 
 
 @pytest.mark.parametrize("code", ["SLICE", "STRIDED_SLICE", "UNPACK"])
@@ -93,7 +92,7 @@ def test_slices_with_masks_equal_litert(masks: dict[str, Any]) -> None:
     bounds = [m.constant(np.array([each], np.int32)) for each in (1, 2, 1)]
     (item,) = m.op("STRIDED_SLICE", [y, *bounds], [y.shape[1:]], shrink_axis_mask=1, **masks)
     m.output(m.softmax(m.multiply(item, item, adj_y=True)))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     assert write_graph(slice_before_transpose(graph)) != write_graph(graph)
     check(m.bytes())
 
@@ -120,7 +119,7 @@ def refuse(m: Spelled, kind: str) -> None:
 def test_items_of_other_transposes_stay(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(slice_before_transpose, graph)
     check(m.bytes())
 
@@ -128,5 +127,5 @@ def test_items_of_other_transposes_stay(kind: str) -> None:
 def test_items_that_no_attention_reads_stay() -> None:
     m = Spelled()
     m.output(*take(m, m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST), "UNPACK"))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     assert slice_before_transpose(graph) is graph

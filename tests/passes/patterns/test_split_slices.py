@@ -10,11 +10,10 @@ import pytest
 
 from tests.support import Build, Tensor, check
 from tests.support.fusions import count_optimized_nodes
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, read_graph
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.split_slices import split_slices
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import split_slices
 
 split = eliminate_dead_after(split_slices)
 SHAPE = (1, 2, 5, 2)
@@ -82,7 +81,7 @@ def test_slices_become_transpose_and_split() -> None:
       %14: float32[1,5] = ABS(%9)
       return %11, %12, %13, %14
     """
-    check_pass(split, read_model(spell(take_strided, *ALL)).graphs[0], before, after)
+    check_pass(split, read_graph(spell(take_strided, *ALL)), before, after)
 
 
 @pytest.mark.parametrize("slicer", [take_strided, take])
@@ -117,7 +116,7 @@ def test_only_slices_along_the_last_axis_are_split(axis: int) -> None:
 )
 def test_incomplete_or_repeated_items_stay_slices(places: list[tuple[int, int]]) -> None:
     data = spell(take_strided, *places)
-    graph = read_model(data).graphs[0]
+    graph = read_graph(data)
     check_unchanged(split_slices, graph)
     check(data)
 
@@ -129,7 +128,7 @@ def test_numbers_of_a_vector_need_no_transpose() -> None:
     parts = [m.op("SLICE", [x, *constants(m, (i,), (1,))], [[1]])[0] for i in (2, 0, 1)]
     m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
     check(m.bytes())
-    text = write_graph(split(read_model(m.bytes()).graphs[0]))
+    text = write_graph(split(read_graph(m.bytes())))
     assert "SPLIT" in text
     assert "TRANSPOSE" not in text
 
@@ -142,7 +141,7 @@ def test_slices_of_a_large_tensor_stay() -> None:
         m.op("SLICE", [x, *constants(m, (0, i), (1 << 13, 1))], [[1 << 13, 1]])[0] for i in range(3)
     ]
     m.output(*parts)
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(split_slices, graph)
 
 
@@ -151,7 +150,7 @@ def test_slices_with_computed_bounds_stay() -> None:
     x, begin = m.input((4, 3)), m.input([2], dtype="int32")
     parts = [m.op("SLICE", [x, begin, *constants(m, (4, 1))], [[4, 1]])[0] for _ in range(3)]
     m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(split_slices, graph)
 
 
@@ -166,6 +165,6 @@ def test_ranges_and_mixed_axes_stay() -> None:
         for begin, size in [((0, 0), (1, 3)), ((1, 0), (1, 3)), ((0, 0), (2, 1))]
     ]
     m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(split_slices, graph)
     check(m.bytes())

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, read_graph
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.swap_products import swap_products
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.products.swap_products import swap_products
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +79,7 @@ def test_operands_of_the_product_are_swapped() -> None:
         %8: float32[1,7,3,2,5] = TRANSPOSE(%7, [0, 3, 1, 4, 2])
         return %8
     """
-    check_pass(swap_products, read_model(attention()).graphs[0], before, after, *NAMES)
+    check_pass(swap_products, read_graph(attention()), before, after, *NAMES)
 
 
 @pytest.mark.parametrize("batch", [1, -1])
@@ -109,7 +108,7 @@ def test_swapped_adjoint_operands_need_no_transpose(adjoint: tuple[bool, bool]) 
     b = transpose(m, m.input((1, 6, 4), name="x"), (1, 0, 2) if adjoint[1] else (0, 2, 1))
     b = reshape(m, b, (6, 4) if adjoint[1] else (4, 6))
     m.output(transpose(m, multiply(m, a, b, (5, 6), *adjoint), (1, 0)))
-    text = write_graph(swap_products(read_model(m.bytes()).graphs[0]), NAMES)
+    text = write_graph(swap_products(read_graph(m.bytes())), NAMES)
     assert "float32[6,5] = BATCH_MATMUL(" in text
     check(m.bytes())
     assert convert(m.bytes()).transposes == 0
@@ -124,7 +123,7 @@ def test_swapped_adjoint_operands_need_no_transpose(adjoint: tuple[bool, bool]) 
     ids=["columns last", "read twice"],
 )
 def test_products_with_other_readers_stay(data: bytes) -> None:
-    graph = read_model(data).graphs[0]
+    graph = read_graph(data)
     check_unchanged(swap_products, graph)
 
 
@@ -149,7 +148,7 @@ def test_products_of_other_operands_stay(kind: str) -> None:
     }[kind]()
     y = multiply(m, a, b, (5, 6))
     m.output(*([y] if kind == "graph output" else [transpose(m, y, (1, 0))]))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     if kind != "symbols":
         check_unchanged(swap_products, graph)
     check(m.bytes())

@@ -17,11 +17,6 @@ operator is folded if
    bytes. The reciprocals of divisors are finite.
 
 Products of filters are rounded once more, which changes a result by 1e-7 of the range.
-
-`chain_products`: of the sum of two dense layers of one row, the second adds the result of the first
-as its bias, if it has none. Gemm adds any matrix of the shape of its result, so that the sum needs
-no node. A step of an LSTM that is spelled out has such a sum. If neither has a bias, an ADD of a
-constant to the sum is the bias of the first.
 """
 
 from __future__ import annotations
@@ -40,16 +35,9 @@ from tflite2onnx.tensor import Array, Tensor
 
 # The axis of the output channels of the filters.
 _CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "FULLY_CONNECTED": 0}
-_BIAS = 2  # the input
-_MATRIX = 2  # axes
 _LAYER = ("data", "weights#", "bias#?")
 _PRODUCT: Pattern = OneOf(
     any_of(_CHANNELS, *_LAYER), ("RESHAPE", ("FULLY_CONNECTED", *_LAYER), ...)
-)
-_SECOND: Pattern = ("FULLY_CONNECTED", "b", "w#", None)
-_CHAINED = OneOf(
-    ("ADD", ("ADD", ("FULLY_CONNECTED", "a", "v#", None), _SECOND), "bias#"),
-    ("ADD", ("FULLY_CONNECTED", "a", "v#", "p#?"), _SECOND),
 )
 
 
@@ -106,22 +94,6 @@ def _scale_filters(product: Op, weights: Tensor, factors: Array) -> Tensor | Non
     return replace(weights, name=f"{weights.name}/scaled", data=stored)
 
 
-def _chain_layers(found: Match) -> list[Op]:
-    (*_, first, second), y, bias = found.ops, found.output, found.tensors.get("bias#")
-    if y.rank != _MATRIX or y.shape[0] != 1 or y.symbols or first is second:
-        return []
-    if not all(map(is_float, found.tensors.values())) or (bias and bias.elements != y.elements):
-        return []
-    if any(op.outputs[0].sizes != y.sizes for op in found.ops):
-        return []
-    if bias:
-        inner = replace(first.outputs[0], name=f"{y.name}/first")
-        first = replace(first, inputs=(*first.inputs[:_BIAS], bias), outputs=(inner,))
-    whole = replace(second, inputs=(*second.inputs[:_BIAS], first.outputs[0]), outputs=(y,))
-    whole = whole.with_activation(found.last.activation)
-    return [first, whole] if bias else [whole]
-
-
 fold_into_products = Rules(
     Rule(
         "sums and products with constants behind convolutions and dense layers",
@@ -129,7 +101,4 @@ fold_into_products = Rules(
         Activated(any_of(("ADD", "DIV", "MUL", "SUB"), Named("x", _PRODUCT), "constant#")),
         _fold_constant,
     ),
-)
-chain_products = Rules(
-    Rule("sums of dense layers of one row", "FULLY_CONNECTED", Activated(_CHAINED), _chain_layers),
 )

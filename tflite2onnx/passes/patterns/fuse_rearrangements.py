@@ -8,8 +8,8 @@
 The first three replace RESHAPE, TRANSPOSE, GATHER, SPLIT, ... with constant parameters, in any
 number, if
 
-1. the image depends on a convolution by operators that keep the order of the axes (`find_images`),
-   so that it is stored with channels first. Elsewhere two Transposes cost more;
+1. the axes of the image are those of a convolution (`axis_letters`): its channels are probably
+   stored first. Elsewhere two Transposes cost more;
 2. they have a RESHAPE and a TRANSPOSE, and each element of the result is the element of the image
    that the replacement moves there: the places of all elements are compared;
 3. all sizes are static, and the image has at most a million elements. Blocks are of float32. The
@@ -35,9 +35,11 @@ from math import prod
 
 import numpy as np
 
+from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
+from tflite2onnx.layout import Site
 from tflite2onnx.op import find_convolved, find_operator, is_valid
-from tflite2onnx.passes.operands import RESHAPES, find_images, find_producer, is_float
+from tflite2onnx.passes.operands import RESHAPES, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
@@ -72,27 +74,35 @@ class _Budget:
 
 
 def _move_elements(found: Match) -> Op | None:
-    y, images = found.output, found.analyze(find_images)
-    x, moves = y, list[tuple[Op, Tensor]]()
-    while y.rank == _IMAGE and x not in images:
-        op = found.graph.producers.find(x)
-        if not op.is_builtin(*_MOVES):
-            return None
+    if found.output.rank != _IMAGE:
+        return None
+    x, moves = found.output, list[tuple[Op, Tensor]]()
+    while (op := found.graph.producers.find(x)).is_builtin(*_MOVES):
         moves.append((op, x))
         x = _find_data(op)
+    if x not in found.analyze(_list_images):
+        return None
     # No size is dynamic but the batch, which is the first axis of all tensors.
     same_batch = all(t.symbols == x.symbols for op, _ in moves for t in op.outputs)
     if not {op.code for op, _ in moves}.issuperset(_ENDS) or {*x.symbols} - {0} or not same_batch:
         return None
     budget = found.analyze(_Budget)
     budget.left -= x.elements * len(moves)
-    if not 0 < x.elements <= _MOST or budget.left < 0 or x.dtype is not y.dtype:
+    if not 0 < x.elements <= _MOST or budget.left < 0 or x.dtype is not found.output.dtype:
         return None
     places = _find_places(moves[::-1], x)
     if places is None or not places.size:
         return None
     every = _list_moves(found.last, x, places)
     return next((op for op in every if _moves_elements(op, x, places)), None)
+
+
+def _list_images(graph: Graph) -> frozenset[Tensor]:
+    """Return the tensors with the axes of images, NHWC, in a convolution or another operator."""
+    ops = [op for op in graph.walk_ops() if not op.is_builtin(*_MOVES)]
+    frames = ((op, find_operator(op).frames()) for op in ops)
+    letters = name_axes([Site(op.inputs, op.outputs, (*each,)) for op, each in frames], {})
+    return frozenset(tensor for tensor, text in letters.items() if text == "NHWC")
 
 
 def _find_data(op: Op) -> Tensor:

@@ -10,9 +10,9 @@ from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.attention import attend_tokens as module
-from tflite2onnx.passes.patterns.attention.attend_tokens import attend_tokens
-from tflite2onnx.passes.patterns.attention.fuse_rotations import fuse_rotations
+from tflite2onnx.targets.onnxruntime.forms.attention import attend_tokens as module
+from tflite2onnx.targets.onnxruntime.forms.attention.attend_tokens import attend_tokens
+from tflite2onnx.targets.onnxruntime.forms.attention.fuse_rotations import fuse_rotations
 
 DEPTH, TOKENS = 8, 6
 # The sequence of heads, tokens and depth in a cache.

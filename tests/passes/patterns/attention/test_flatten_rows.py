@@ -6,7 +6,7 @@ from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.attention.flatten_rows import flatten_rows
+from tflite2onnx.targets.onnxruntime.forms.products.flatten_rows import flatten_rows
 
 LAYERS = """
     inputs x: float32[2,3,4]

@@ -10,10 +10,9 @@ import pytest
 
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, read_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.attention.fuse_attention import fuse_attention
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import fuse_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -148,7 +147,7 @@ def test_operators_become_one_attention() -> None:
         %8: float32[1,5,12] = RESHAPE(%7, [1, 5, 12])
         return %8
     """
-    check_pass(fuse, read_model(spell(spell_torch)).graphs[0], before, after)
+    check_pass(fuse, read_graph(spell(spell_torch)), before, after)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -159,7 +158,7 @@ def test_all_spellings_of_attention_equal_litert(
 ) -> None:
     """The results equal LiteRT's, also as Attention, whose mask must have all rows."""
     data = spell(spelling, batch=batch, masked=masked)
-    graph = fuse(read_model(data).graphs[0])
+    graph = fuse(read_graph(data))
     (scale,) = (op.options.scale for op in graph.ops if op.code == "ATTENTION")
     assert scale == pytest.approx(0.5)
     check(data)
@@ -259,7 +258,7 @@ def refuse(m: Spelled, kind: str) -> None:
 def test_graphs_that_differ_from_attention_stay_unchanged(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(fuse_attention, graph)
     check(m.bytes())
 
@@ -283,5 +282,5 @@ def test_products_without_softmax_stay() -> None:
     m = Spelled()
     q, k = (m.transpose(m.split_heads(), HEADS_FIRST) for _ in range(2))
     m.output(m.multiply(q, k, adj_y=True))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     assert fuse_attention(graph) is graph

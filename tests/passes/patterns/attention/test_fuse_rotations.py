@@ -7,7 +7,7 @@ import pytest
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.attention.fuse_rotations import fuse_rotations
+from tflite2onnx.targets.onnxruntime.forms.attention.fuse_rotations import fuse_rotations
 
 INPUTS = "inputs x: float32[1,3,5,8], angle: float32[1,1,5,4]"
 HALVES = f"""

@@ -11,7 +11,7 @@ from tests.support.decoder import build_decoder
 from tests.support.graph_text import parse_graph
 from tflite2onnx import convert, verify
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.attention.read_caches import read_caches
+from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import read_caches
 
 if TYPE_CHECKING:
     from tflite2onnx.graph import Graph

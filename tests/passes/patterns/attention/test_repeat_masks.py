@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.attention.repeat_masks import repeat_masks
+from tflite2onnx.targets.onnxruntime.forms.attention.repeat_masks import repeat_masks
 
 BEFORE = """
     inputs x: float32[1,2,6,5], seen: bool[1,1,3,5]

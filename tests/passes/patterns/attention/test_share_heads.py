@@ -9,7 +9,7 @@ from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
 from tflite2onnx.op import find_operator
-from tflite2onnx.passes.patterns.attention.share_heads import share_heads
+from tflite2onnx.targets.onnxruntime.forms.attention.share_heads import share_heads
 
 # A step of one token, with keys and values [batch, tokens, heads, depth], as litert-torch has it.
 STEP = """

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.convolutions.compose_convolutions import compose_convolutions
-from tflite2onnx.reader.model import read_model
+from tests.support.graph_text import (
+    check_pass,
+    check_unchanged,
+    make_model,
+    parse_graph,
+    read_graph,
+)
+from tflite2onnx.targets.onnxruntime.forms.convolutions.compose_convolutions import (
+    compose_convolutions,
+)
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 SIZE = (28, 28)
@@ -64,7 +71,7 @@ def test_two_convolutions_become_one() -> None:
         %3: float32[1,28,28,48] = CONV_2D(%2, float32[48,1,1,16], float32[48])
         return %3
     """
-    graph = read_model(build(Network(), (16, 12, 48))).graphs[0]
+    graph = read_graph(build(Network(), (16, 12, 48)))
     check_pass(compose_convolutions, graph, before, after)
 
 
@@ -76,7 +83,7 @@ def test_composed_convolutions_equal_litert() -> None:
 @pytest.mark.parametrize("channels", [(96, 24, 144), (600, 8, 600)])
 def test_slower_compositions_are_left_out(channels: tuple[int, int, int]) -> None:
     """Many channels on both sides would multiply more, or need large filters."""
-    check_unchanged(compose_convolutions, read_model(build(Network(), channels)).graphs[0])
+    check_unchanged(compose_convolutions, read_graph(build(Network(), channels)))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_convolutions_with_activations_windows_or_strides_stay(options: dict[str
     (x,) = m.op("CONV_2D", inputs, [[1, SIZE[0], width, 8]], **{**STEP, **options})
     inputs = [x, m.weights(48, 1, 1, 8), m.weights(48)]
     m.output(*m.op("CONV_2D", inputs, [[1, SIZE[0], width, 48]], **STEP))
-    check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
+    check_unchanged(compose_convolutions, read_graph(m.bytes()))
 
 
 def test_dense_layer_is_not_composed() -> None:
@@ -100,7 +107,7 @@ def test_dense_layer_is_not_composed() -> None:
     x = m.convolve(m.convolve(m.convolve(m.input([1, *SIZE, 3]), 16, 3), 8), 48)
     inputs = [x, m.weights(10, 48), m.weights(10)]
     m.output(*m.op("FULLY_CONNECTED", inputs, [[28 * 28, 10]]))
-    graph = compose_convolutions(read_model(m.bytes()).graphs[0])
+    graph = compose_convolutions(read_graph(m.bytes()))
     assert [op.code for op in graph.ops] == ["CONV_2D", "CONV_2D", "FULLY_CONNECTED"]
 
 
@@ -109,7 +116,7 @@ def test_convolution_with_two_readers_stays() -> None:
     x = m.convolve(m.convolve(m.input([1, *SIZE, 3]), 16), 8)
     m.output(x)
     m.output(m.convolve(x, 48))
-    graph = compose_convolutions(read_model(m.bytes()).graphs[0])
+    graph = compose_convolutions(read_graph(m.bytes()))
     assert [op.code for op in graph.ops][-1] == "CONV_2D"
     check(m.bytes(), seeds=[0])
 
@@ -119,7 +126,7 @@ def test_convolution_whose_bias_is_an_input_stays() -> None:
     x = m.convolve_depthwise(m.convolve(m.input([1, *SIZE, 3]), 16, 3))
     (x,) = m.op("CONV_2D", [x, m.weights(8, 1, 1, 16), m.input([8])], [[1, *SIZE, 8]], **STEP)
     m.output(m.convolve(x, 48))
-    check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
+    check_unchanged(compose_convolutions, read_graph(m.bytes()))
 
 
 def test_convolutions_with_integer_filters_stay() -> None:
@@ -130,7 +137,7 @@ def test_convolutions_with_integer_filters_stay() -> None:
         w = m.constant(np.ones((channels, 1, 1, x.shape[-1]), np.int8), scale=0.01)
         (x,) = m.op("CONV_2D", [x, w, m.weights(channels)], [[1, *SIZE, channels]], **STEP)
     m.output(x)
-    check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
+    check_unchanged(compose_convolutions, read_graph(m.bytes()))
 
 
 def test_quantized_convolutions_stay() -> None:
@@ -142,7 +149,7 @@ def test_quantized_convolutions_stay() -> None:
         y = m.tensor([1, *SIZE, channels], **fields)
         (x,) = m.op("CONV_2D", [x, w], [y], **STEP)
     m.output(x)
-    check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
+    check_unchanged(compose_convolutions, read_graph(m.bytes()))
 
 
 def test_three_convolutions_become_one() -> None:

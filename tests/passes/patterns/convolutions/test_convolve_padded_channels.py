@@ -9,13 +9,12 @@ import pytest
 
 from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, read_graph
 from tflite2onnx import convert
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.patterns.convolutions import cost
-from tflite2onnx.passes.patterns.convolutions.keep_blocks import convolve_padded_channels
-from tflite2onnx.passes.patterns.convolutions.pad_channels import leave_out_copies
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.costs import convolution_graphs as cost
+from tflite2onnx.targets.onnxruntime.forms.convolutions.keep_blocks import convolve_padded_channels
+from tflite2onnx.targets.onnxruntime.forms.convolutions.pad_channels import leave_out_copies
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 BIAS = "[0.0, 0.0, 0.0, 0.0, 0.0]"
@@ -61,7 +60,7 @@ def test_pad_of_channels_becomes_a_convolution() -> None:
         "PAD(%1, [[0, 0], [0, 0], [0, 0], [1, 1]])",
         "CONV_2D(%1, float32[5,1,1,3], padding=VALID)",
     )
-    check_pass(convolve_pads, read_model(model(BOTH)).graphs[0], before, after, "padding")
+    check_pass(convolve_pads, read_graph(model(BOTH)), before, after, "padding")
 
 
 @pytest.mark.parametrize("pair", [(0, 2), (3, 0), (1, 4)], ids=str)
@@ -80,7 +79,7 @@ def test_convolved_pads_equal_litert(pair: tuple[int, int]) -> None:
     ids=["pixels", "nothing", "ones"],
 )
 def test_pads_of_no_channels_or_of_pixels_stay(pads: Any, code: str) -> None:
-    graph = read_model(model(pads, code)).graphs[0]
+    graph = read_graph(model(pads, code))
     check_unchanged(convolve_pads, graph)
     check(model(pads, code), seeds=[0])
 
@@ -91,7 +90,7 @@ def test_pads_at_ends_of_the_graph_stay() -> None:
     pads = m.constant(np.array(LAST, np.int32))
     (y,) = m.op("PAD", [m.input([1, 5, 7, 3]), pads], [[1, 5, 7, 5]])
     m.output(*m.op("PAD", [convolve(m, y, 5), pads], [[1, 5, 7, 7]]))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(convolve_pads, graph)
 
 
@@ -102,7 +101,7 @@ def test_pads_of_many_channels_stay() -> None:
     pads = m.constant(np.array([[0, 0], [0, 0], [0, 0], [0, 1 << 20]], np.int32))
     (y,) = m.op("PAD", [x, pads], [[1, 1, 1, 3 + (1 << 20)]])
     m.output(*m.op("NEG", [y], [y.shape]))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(convolve_pads, graph)
 
 
@@ -146,7 +145,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
         %5: float32[1,64,64,9] = CONV_2D(%4, float32[9,1,1,28], float32[9])
         return %5
     """
-    check_pass(convolve_pads, read_model(residual()).graphs[0], before, after)
+    check_pass(convolve_pads, read_graph(residual()), before, after)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
     ],
 )
 def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, Any]) -> None:
-    (graph,) = read_model(residual(**options)).graphs
+    graph = read_graph(residual(**options))
     changed = convolve_pads(graph)
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
         op.code for op in changed.ops
@@ -168,7 +167,7 @@ def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, 
 def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is less than the number of operators: no copy of channels is left out."""
     monkeypatch.setattr(cost, "_MOST_ESTIMATED", 5)
-    (graph,) = read_model(residual()).graphs
+    graph = read_graph(residual())
     codes = [op.code for op in convolve_pads(graph).ops]
     assert codes == [op.code.replace("PAD", "CONV_2D") for op in graph.ops]
 

@@ -11,10 +11,11 @@ import pytest
 from onnx import TensorProto
 
 from tests.support import Build, check
-from tests.support.graph_text import assert_rewritten, check_unchanged
+from tests.support.graph_text import assert_rewritten, check_unchanged, read_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.convolve_pixel_blocks import convolve_pixel_blocks
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.convolutions.convolve_pixel_blocks import (
+    convolve_pixel_blocks,
+)
 
 
 def model(
@@ -93,7 +94,7 @@ def test_dynamic_batch_computes_blocks() -> None:
 )
 def test_convolutions_that_gain_no_time_in_blocks_stay(options: dict[str, Any]) -> None:
     """Convolutions stay if no block fits, or if it would not be faster."""
-    graph = read_model(model(**{"outputs": 3, **options})).graphs[0]
+    graph = read_graph(model(**{"outputs": 3, **options}))
     check_unchanged(convolve_pixel_blocks, graph)
 
 
@@ -119,7 +120,7 @@ def test_convolutions_of_integer_images_stay() -> None:
     x = m.input([1, 64, 64, 32], dtype="int8", scale=0.1)
     filters = m.constant(np.ones((3, 3, 3, 32), np.int8), scale=0.1)
     m.output(*m.op("CONV_2D", [x, filters, None], [[1, 64, 64, 3]], dtype="int8", scale=1.0))
-    check_unchanged(convolve_pixel_blocks, read_model(m.bytes()).graphs[0])
+    check_unchanged(convolve_pixel_blocks, read_graph(m.bytes()))
 
 
 def test_canonical_forms_and_dynamic_sizes_stay() -> None:

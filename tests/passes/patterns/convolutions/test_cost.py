@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tflite2onnx.passes.patterns.convolutions.cost import (
+from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import (
     Times,
     estimate_convolution,
 )
-from tflite2onnx.solver.convolution_times import FACTORS, find_kernel
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS, find_kernel
 from tflite2onnx.tensor import DType, Tensor
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, read_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.keep_blocks import merge_groups
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.convolutions.keep_blocks import merge_groups
 
 
 def model(channels: int, outputs: int, read: int, activation: str = "NONE", **words: Any) -> Build:
@@ -41,7 +40,7 @@ def test_groups_of_4_channels_are_merged_to_16(
     [(16, 16, 8), (24, 24, 4), (32, 16, 4), (4, 16, 4), (48, 48, 12), (16, 32, 2)],
 )
 def test_groups_that_do_not_fill_a_block_stay(channels: int, outputs: int, read: int) -> None:
-    check_unchanged(merge_groups, read_model(model(channels, outputs, read).bytes()).graphs[0])
+    check_unchanged(merge_groups, read_graph(model(channels, outputs, read).bytes()))
 
 
 def test_groups_with_integer_filters_stay() -> None:
@@ -49,7 +48,7 @@ def test_groups_with_integer_filters_stay() -> None:
     x = m.input([1, 3, 3, 16])
     filters = m.constant(np.ones((16, 1, 1, 4), np.int8), scale=0.1)
     m.output(*m.op("CONV_2D", [x, filters, None], [[1, 3, 3, 16]], padding="SAME"))
-    check_unchanged(merge_groups, read_model(m.bytes()).graphs[0])
+    check_unchanged(merge_groups, read_graph(m.bytes()))
 
 
 def test_canonical_forms_keep_the_groups() -> None:
@@ -65,5 +64,5 @@ def test_filters_of_groups_grow_to_a_block() -> None:
         return %1
     """
     after = before.replace("float32[32,3,3,4]", "float32[32,3,3,16]")
-    graph = read_model(model(32, 32, 4).bytes()).graphs[0]
+    graph = read_graph(model(32, 32, 4).bytes())
     check_pass(merge_groups, graph, before, after, "padding")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, parse_graph
+from tests.support.graph_text import check_pass, check_unchanged, parse_graph, read_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.pad_channels import Channels, pad_channels
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.graph import Graph
+from tflite2onnx.targets.onnxruntime.forms.convolutions.pad_channels import Channels, pad_channels
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 SIZE = (5, 7)
@@ -71,7 +71,7 @@ def test_channels_are_padded_to_whole_blocks() -> None:
         %3: float32[1,5,7,10] = CONV_2D(%2, float32[10,1,1,16], float32[10])
         return %3
     """
-    check_pass(pad_channels, read_model(bottleneck()).graphs[0], before, after)
+    check_pass(pad_channels, read_graph(bottleneck()), before, after)
 
 
 def activate(m: Network, x: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def read_slopes(m: Network, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("between", [concatenate, pass_on, multiply, read_slopes])
 def test_channels_with_other_readers_stay(between: Callable[[Network, Tensor], Tensor]) -> None:
     data = bottleneck(between)
-    graph = read_model(data).graphs[0]
+    graph = read_graph(data)
     check_unchanged(pad_channels, graph)
     check(data, seeds=[0])
 
@@ -139,7 +139,7 @@ def test_channels_with_other_readers_stay(between: Callable[[Network, Tensor], T
 def test_channels_that_need_no_padding_stay(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 channels are a block with AVX2, 20 are two blocks with AVX-512."""
     monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
-    graph = read_model(bottleneck(channels=channels)).graphs[0]
+    graph = read_graph(bottleneck(channels=channels))
     check_unchanged(pad_channels, graph)
 
 
@@ -150,8 +150,7 @@ def test_much_padding_needs_a_depthwise_convolution(channels: int, padded: int) 
 
     plain, depthwise = bottleneck(convolve, channels), bottleneck(channels=channels)
     sizes = [
-        pad_channels(read_model(data).graphs[0]).ops[0].outputs[0].shape[-1]
-        for data in (plain, depthwise)
+        pad_channels(read_graph(data)).ops[0].outputs[0].shape[-1] for data in (plain, depthwise)
     ]
     assert sizes == [padded, -(-channels // 8) * 8]
 
@@ -165,14 +164,14 @@ def test_twelve_channels_are_padded_to_sixteen() -> None:
 
 def test_channels_of_one_small_reader_stay() -> None:
     """Channels that are read by one small convolution are not padded: the cost exceeds the gain."""
-    graph = read_model(bottleneck(lambda _, x: x)).graphs[0]
+    graph = read_graph(bottleneck(lambda _, x: x))
     check_unchanged(pad_channels, graph)
 
 
 def test_tensor_with_a_given_layout_is_not_padded() -> None:
     """A tensor with a layout from the user is not padded."""
     data = bottleneck()
-    name = read_model(data).graphs[0].ops[0].outputs[0].name
+    name = read_graph(data).ops[0].outputs[0].name
     text = str(convert(data, layouts={name: ("NHWC", "NCHW")}).model)
     assert "dim_value: 16" not in text
 
@@ -187,7 +186,7 @@ RESIZED = """
 
 
 def test_channels_that_are_padded_twice_have_one_padding_of_the_first_filters() -> None:
-    graph = parse_graph(RESIZED)
+    graph: Graph = parse_graph(RESIZED)
     for size in (3, 6):
         channels = Channels(graph)
         graph = channels.pad({channels.find(graph.ops[0].outputs[0]): size}, graph)
@@ -199,7 +198,7 @@ def test_channels_that_are_padded_twice_have_one_padding_of_the_first_filters() 
 
 
 def test_name_of_a_constant_does_not_make_it_a_padded_one() -> None:
-    graph = parse_graph(RESIZED)
+    graph: Graph = parse_graph(RESIZED)
     w = graph.ops[0].operand(1)
     graph = graph.replace_tensors({w: replace(w, name="w/padded")})
     channels = Channels(graph)

@@ -10,7 +10,7 @@ from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.convolutions.keep_blocks import repeat_factors
+from tflite2onnx.targets.onnxruntime.forms.convolutions.keep_blocks import repeat_factors
 
 STEP = "padding=SAME, stride_h=1, stride_w=1"
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged
-from tflite2onnx.passes.patterns.convolutions.keep_blocks import split_prelu
-from tflite2onnx.reader.model import read_model
+from tests.support.graph_text import check_pass, check_unchanged, read_graph
+from tflite2onnx.targets.onnxruntime.forms.convolutions.keep_blocks import split_prelu
 
 NAME = "fused_activation_function"
 PLAIN = f"{NAME}=NONE"
@@ -57,7 +56,7 @@ def test_prelu_becomes_depthwise_convolutions_and_a_sum() -> None:
         %5: float32[2,5,7,4] = CONV_2D(%4, {WEIGHTS})
         return %5
     """
-    graph = read_model(model([-2, 0, 1, 3])).graphs[0]
+    graph = read_graph(model([-2, 0, 1, 3]))
     check_pass(split_prelu, graph, before, after, NAME)
 
 
@@ -75,7 +74,7 @@ def test_numbers_equal_litert_for_any_slopes(slopes: list[float]) -> None:
 )
 def test_computed_equal_or_pixelwise_slopes_stay_prelu(slopes: Any) -> None:
     """Slopes that are computed, that differ between pixels, or that are all equal, stay PRelu."""
-    graph = read_model(model(slopes)).graphs[0]
+    graph = read_graph(model(slopes))
     check_unchanged(split_prelu, graph)
     check(model(slopes), seeds=[0])
 
@@ -85,7 +84,7 @@ def test_prelu_without_convolution_stays() -> None:
     m = Build()
     alpha = m.constant(np.linspace(0, 1, 4, dtype=np.float32))
     m.output(*m.op("PRELU", [m.input(SHAPE), alpha], [SHAPE]))
-    graph = read_model(m.bytes()).graphs[0]
+    graph = read_graph(m.bytes())
     check_unchanged(split_prelu, graph)
 
 

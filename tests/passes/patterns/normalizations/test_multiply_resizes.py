@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tflite2onnx.passes.patterns.normalizations.multiply_resizes import multiply_resizes
-from tflite2onnx.reader.model import read_model
+from tests.support.graph_text import read_graph
+from tflite2onnx.targets.onnxruntime.forms.products.multiply_resizes import multiply_resizes
 
 
 def build_resize(
@@ -29,7 +29,7 @@ def build_resize(
 
 
 def list_codes(m: Build) -> list[str]:
-    return [op.code for op in multiply_resizes(read_model(m.bytes()).graphs[0]).ops]
+    return [op.code for op in multiply_resizes(read_graph(m.bytes())).ops]
 
 
 @pytest.mark.parametrize("options", [{}, {"align_corners": True}, {"half_pixel_centers": True}])

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.graph_text import assert_rewritten
-from tflite2onnx.passes.patterns.normalizations.pool_before_functions import pool_before_functions
-from tflite2onnx.reader.model import read_model
+from tests.support.graph_text import assert_rewritten, read_graph
+from tflite2onnx.targets.onnxruntime.forms.functions.pool_before_functions import (
+    pool_before_functions,
+)
 
 SHAPE, POOLED = [2, 6, 8, 4], [2, 3, 4, 4]
 POOL: dict[str, Any] = {"stride_h": 2, "stride_w": 2, "filter_height": 2, "filter_width": 2}
@@ -30,7 +31,7 @@ def build_pool(*steps: tuple[str, Any], code: str = "MAX_POOL_2D", stride: int =
 
 
 def list_codes(m: Build) -> list[str]:
-    return [op.code for op in pool_before_functions(read_model(m.bytes()).graphs[0]).ops]
+    return [op.code for op in pool_before_functions(read_graph(m.bytes())).ops]
 
 
 def test_pool_moves_before_functions() -> None:
@@ -81,6 +82,6 @@ def test_functions_that_never_fall_move(steps: list[tuple[str, Any]]) -> None:
     ids=["negative", "pixels", "falls", "as many", "average"],
 )
 def test_functions_that_fall_or_differ_by_pixel_stay(m: Build) -> None:
-    codes = [op.code for op in read_model(m.bytes()).graphs[0].ops]
+    codes = [op.code for op in read_graph(m.bytes()).ops]
     assert list_codes(m) == codes
     check(m.bytes(), seeds=[0])

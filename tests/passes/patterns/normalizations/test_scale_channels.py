@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.normalizations.scale_channels import scale_channels
+from tflite2onnx.targets.onnxruntime.forms.convolutions.scale_channels import scale_channels
 
 STEP = "padding=SAME, stride_h=1, stride_w=1"
 ONES = "[1.0, 1.0, 1.0, 1.0]"

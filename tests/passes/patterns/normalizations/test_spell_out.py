@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.passes.patterns.normalizations.spell_out import spell_out
+from tflite2onnx.targets.onnxruntime.forms.functions.spell_out import spell_out
 
 LRN = "LOCAL_RESPONSE_NORMALIZATION"
 

@@ -14,9 +14,9 @@ from tests.support.graph_text import (
     check_unchanged,
     eliminate_dead_after,
     parse_graph,
+    read_graph,
 )
-from tflite2onnx.passes.patterns.normalizations.split_convolutions import split_convolutions
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.targets.onnxruntime.forms.convolutions.split_convolutions import split_convolutions
 
 split = eliminate_dead_after(split_convolutions)
 SIZE = (20, 20)
@@ -80,14 +80,14 @@ def test_convolution_is_split_instead_of_its_result() -> None:
         %9: float32[1,20,20,16] = CONV_2D(%8, float32[16,3,3,32], float32[16])
         return %5, %9
     """
-    check_pass(split, read_model(network()).graphs[0], before, after)
+    check_pass(split, read_graph(network()), before, after)
 
 
 @pytest.mark.parametrize("function", ["SILU", "HARD_SWISH", "RELU", "NONE"])
 def test_split_convolutions_equal_litert(function: str) -> None:
     model = network((0, 16, 64), function)
     check(model)
-    (graph,) = read_model(model).graphs
+    graph = read_graph(model)
     assert "SLICE" not in split(graph).codes
 
 
@@ -117,4 +117,4 @@ def test_grouped_convolutions_stay() -> None:
     ],
 )
 def test_convolutions_whose_slices_gain_no_time_stay(model: bytes) -> None:
-    check_unchanged(split_convolutions, read_model(model).graphs[0])
+    check_unchanged(split_convolutions, read_graph(model))

@@ -34,11 +34,11 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_order
-from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.passes.patterns.matching import Match, Named, Shared, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import same_quantization
+from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.tensor import Tensor
 
 SLICES = ("SLICE", "STRIDED_SLICE")  # with one output, unlike others that take ranges

@@ -30,7 +30,6 @@ from itertools import product
 from tflite2onnx.graph import Op
 from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.operands import has_unit_steps, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import (
@@ -41,7 +40,8 @@ from tflite2onnx.passes.rewriter import (
     repeat_channels,
     shift_filters,
 )
-from tflite2onnx.solver.convolution_times import FACTORS
+from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import Times, estimate_convolution
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS
 from tflite2onnx.tensor import DType, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels

@@ -19,8 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import find_images, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -31,9 +30,15 @@ from tflite2onnx.passes.patterns.matching import (
     any_of,
 )
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.patterns.split_slices import SLICES, find_taken_ranges, list_slices
 from tflite2onnx.passes.rewriter import make_constant, make_like
-from tflite2onnx.solver.convolution_times import FACTORS
+from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import estimate_convolution
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS
+from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import (
+    SLICES,
+    find_taken_ranges,
+    list_slices,
+)
 from tflite2onnx.tensor import Tensor
 
 _BLOCK = 16  # channels
@@ -58,7 +63,7 @@ def _make_convolution(found: Match) -> list[Op]:
         return []
     if w.shape[-1] != conv.operand(0).shape[-1]:  # a part of the filters would read other groups
         return []
-    if not is_float(w) or y not in found.analyze(find_images) or not _is_fast(conv, parts):
+    if not is_float(w) or y not in found.analyze(list_blocked) or not _is_fast(conv, parts):
         return []
     return list(_copy_for_channels(conv, between, parts[slices.index(found.last)], found.last))
 

@@ -28,15 +28,15 @@ from math import prod
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import are_fixed_floats, squeeze_order, squeeze_shape
-from tflite2onnx.passes.patterns.attention.fuse_attention import (
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import (
     Matrices,
     count_shares,
     scale_matrices,
     trace_matrices,
 )
-from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _MATRIX = 2  # axes

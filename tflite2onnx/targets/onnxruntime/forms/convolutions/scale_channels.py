@@ -7,8 +7,8 @@ concatenation or a sum (DenseNet, ResNet v2). ONNX Runtime adds them outside of 
 of convolutions, and applies the activation there, between two reorders; a convolution does both in
 the blocks. A product, a sum, or a sum of a product is replaced if
 
-1. it is a float32 image that depends on a convolution by operators that keep the order of the axes
-   (`find_images`), and no output of the graph;
+1. it is a float32 image; the plan stores it and the result with channels first; the result is no
+   output of the graph;
 2. the constants have one element for each channel, or only one, and the channels are a multiple
    of 4: ONNX Runtime computes others one by one;
 3. the graph has no products of integers, which store images with channels last.
@@ -22,11 +22,12 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_images, find_integer_images
+from tflite2onnx.passes.operands import find_integer_images
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.blocks import list_blocked
 from tflite2onnx.tensor import Array
 
 _ALIGNMENT = 4  # channels
@@ -35,9 +36,9 @@ _IMAGE = 4  # axes
 
 def _make_convolution(found: Match) -> list[Op]:
     op, x, y = found.last, found.x, found.output
-    if x not in found.analyze(find_images) or y in found.graph.outputs or x.sizes != y.sizes:
+    if not found.analyze(list_blocked) >= {x, y} or found.analyze(find_integer_images):
         return []
-    if found.analyze(find_integer_images):
+    if y in found.graph.outputs or x.sizes != y.sizes:
         return []
     factors = _read_vector(found, "factors#", 1)
     offsets = _read_vector(found, "offsets#", 0)

@@ -5,8 +5,8 @@
 ONNX Runtime computes Resize pixel by pixel, 1.1 ns for each of a channel; a product of matrices
 computes 8 or 16 columns at once. A RESIZE_BILINEAR is replaced if
 
-1. its input is a float32 image that depends on a convolution by operators that keep the order of
-   the axes (`find_images`); the sizes are known, the batch may be dynamic;
+1. its input is a float32 image that the plan stores with channels first; the sizes are known, the
+   batch may be dynamic;
 2. the products have at most 40 multiplications for each element of the output. Processors with AVX2
    alone need about twice the time for a product, and as much for Resize;
 3. ONNX Runtime does not compute it in the blocks of convolutions, as for multiples of 8 channels
@@ -21,10 +21,11 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
+from tflite2onnx.targets.onnxruntime.blocks import list_blocked
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 _MOST = 40  # multiplications
@@ -35,7 +36,11 @@ _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 def _make_products(found: Match) -> list[Op]:
     options, x, y = found.last.options, found.x, found.output
     image = found.graph.producers.trace(x, "RESIZE_BILINEAR")
-    if image not in found.analyze(find_images) or not is_float(x) or {*x.symbols, *y.symbols} - {0}:
+    if (
+        image not in found.analyze(list_blocked)
+        or not is_float(x)
+        or {*x.symbols, *y.symbols} - {0}
+    ):
         return []
     (batch, *old, channels), new = x.shape, list(y.shape[1:3])
     if old == new or not all(old + new) or max(new) > _LARGEST:

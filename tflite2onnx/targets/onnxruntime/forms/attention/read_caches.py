@@ -44,8 +44,6 @@ from tflite2onnx.passes.operands import (
     squeeze_order,
     squeeze_shape,
 )
-from tflite2onnx.passes.patterns.attention.fuse_attention import Matrices, scale_matrices
-from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.patterns.matching import (
     GraphMatcher,
     Match,
@@ -55,6 +53,8 @@ from tflite2onnx.passes.patterns.matching import (
     through,
 )
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
+from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
 from tflite2onnx.tensor import DType, Tensor
 
 _AXES = 4

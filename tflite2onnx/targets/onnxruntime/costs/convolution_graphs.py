@@ -1,18 +1,19 @@
 """The expected time of convolutions in ONNX Runtime, which chooses between their forms.
 
 A time is that of all convolutions of a graph, by the table of
-`solver.convolution_times`, with blocks of 16 channels and with blocks of 8.
+`convolution_times`, with blocks of 16 channels and with blocks of 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import prod, sqrt
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.operands import CONVOLUTIONS, find_images
-from tflite2onnx.solver.convolution_times import FACTORS, list_terms
+from tflite2onnx.passes.operands import CONVOLUTIONS
+from tflite2onnx.planning import list_channels_first, list_orders
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import Tensor
 
 # The part of the time with AVX2 that a gain with AVX-512 may cost. Two measurements of a model
@@ -47,18 +48,25 @@ def keep_faster(graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Gr
     """
     if not changes:
         return graph
-    first = times = estimate_times(graph)
+    # An image that a change makes takes the place of one that is stored with channels first.
+    others = list_orders(graph).keys() - list_channels_first(graph)
+    first = times = estimate_times(graph, others)
     for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
         other = change(graph)
-        if other is not graph and (expected := estimate_times(other)).is_better(times, first):
+        if other is graph:
+            continue
+        expected = estimate_times(other, others)
+        if expected.is_better(times, first):
             graph, times = other, expected
     return graph
 
 
-def estimate_times(graph: Graph) -> Times:
-    """Return the expected time of the convolutions of a graph, and of the reorders before them."""
-    images = find_images(graph)
-    return Times(*(sum(_estimate_nodes(graph, images, block)) for block in FACTORS))
+def estimate_times(graph: Graph, others: Collection[Tensor]) -> Times:
+    """Return the expected time of the convolutions of a graph, and of the reorders before them.
+
+    `others` are the tensors that are not stored with channels first.
+    """
+    return Times(*(sum(_estimate_nodes(graph, others, block)) for block in FACTORS))
 
 
 def estimate_convolution(block: int, filters: tuple[int, ...], x: Tensor, y: Tensor) -> float:
@@ -72,14 +80,14 @@ def estimate_convolution(block: int, filters: tuple[int, ...], x: Tensor, y: Ten
     return FACTORS[block][kernel].estimate(terms)
 
 
-def _estimate_nodes(graph: Graph, images: set[Tensor], block: int) -> Iterator[float]:
+def _estimate_nodes(graph: Graph, others: Collection[Tensor], block: int) -> Iterator[float]:
     direct = set()
     for op in graph.ops:
         if op.is_builtin(*CONVOLUTIONS):
             x, w = op.operand(0), op.operand(1)
             read = w.shape[-1] if op.code == "CONV_2D" else 1
             yield estimate_convolution(block, (read, *w.shape[1:3]), x, op.outputs[0])
-            if op.code == "CONV_2D" and read < block and x in images:
+            if op.code == "CONV_2D" and read < block and x not in others:
                 direct.add(x)
     for x in direct:
         yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

@@ -26,8 +26,8 @@ from tflite2onnx.passes.patterns.matching import (
     through,
 )
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.patterns.split_slices import SLICES, find_taken_ranges
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import SLICES, find_taken_ranges
 from tflite2onnx.tensor import Tensor
 
 _AXES = 4

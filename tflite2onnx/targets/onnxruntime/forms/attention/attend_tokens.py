@@ -30,12 +30,12 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.attention.positions import Positions
-from tflite2onnx.passes.patterns.attention.read_caches import (
+from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
+from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (
     CacheAttention,
     list_attention,
 )
-from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _AXES = 4

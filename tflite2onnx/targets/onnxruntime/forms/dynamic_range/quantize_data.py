@@ -16,8 +16,8 @@ by DynamicQuantizeLinear, whose zero point follows from the data.
 
 The data of other convolutions of single pixels are not rounded, because the nodes that round data
 take longer than the convolution. A network with such a convolution differs from LiteRT's by the
-rounding of data anyway, so its other convolutions are not rounded either. With `--forms canonical`
-only 4 applies, because 1 to 3 are no convolutions in ONNX.
+rounding of data anyway, so its other convolutions are not rounded either. The pass `round_data` has
+chosen by 4 alone, without 1 to 3.
 """
 
 from __future__ import annotations
@@ -26,29 +26,38 @@ from dataclasses import replace
 from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import find_operator
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.operands import find_positive
-from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
-from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
+from tflite2onnx.passes.quantization.round_data import IMAGES, find_rounding_convolution
 from tflite2onnx.passes.rewriter import make_like
-from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.targets.onnxruntime.forms.dynamic_range.convolve_transposed import (
+    convolve_transposed,
+)
+from tflite2onnx.targets.onnxruntime.forms.products.multiply_pixels import make_pixel_product
 from tflite2onnx.tensor import Tensor
 
 _PIXEL = (1, 1)  # the height and width of a single pixel
 
 
-def quantize_data(graph: Graph, *, fastest: bool) -> Graph:
+def quantize_data(graph: Graph) -> Graph:
     """Return the graph in which the data of convolutions are quantized at run time."""
-    quantizer = _Quantizer(graph, fastest=fastest)
-    return quantizer.rename_unlimited(graph.rewrite(quantizer.rewrite))
+    undecided = graph.rewrite(lambda op: [_forget_choice(op)])
+    quantizer = _Quantizer(undecided)
+    return quantizer.rename_unlimited(undecided.rewrite(quantizer.rewrite))
+
+
+def _forget_choice(op: Op) -> Op:
+    if op.options.get("quantizes_data") != IMAGES:
+        return op
+    options = {name: value for name, value in op.options.items() if name != "quantizes_data"}
+    return replace(op, options=Options(options))
 
 
 class _Quantizer:
     """Rewrites convolutions."""
 
-    def __init__(self, graph: Graph, *, fastest: bool) -> None:
-        self._graph, self._fastest = graph, fastest
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
 
     @cached_property
     def _positive(self) -> set[Tensor]:
@@ -57,7 +66,7 @@ class _Quantizer:
     @cached_property
     def _converters(self) -> dict[Op, Convolution]:
         """The converters of convolutions with float data and integer weights."""
-        converters = {op: _find_converter(op) for op in self._graph.walk_ops()}
+        converters = {op: find_rounding_convolution(op) for op in self._graph.walk_ops()}
         return {op: converter for op, converter in converters.items() if converter}
 
     @cached_property
@@ -93,7 +102,7 @@ class _Quantizer:
         )
 
     def _gains(self, converter: Convolution) -> bool:
-        return self._fastest and isinstance(converter, Conv2D) and converter.gains_from_integers
+        return isinstance(converter, Conv2D) and converter.gains_from_integers
 
     def _keeps_channels_last(self, op: Op) -> bool:
         """Return whether an operator keeps the channels last, as products of integers do.
@@ -120,7 +129,7 @@ class _Quantizer:
             return [op.with_options(channels_last=True)]
         if converter is None or "quantizes_data" in op.options:
             return [op]
-        if isinstance(converter, TransposeConv) and self._fastest:
+        if isinstance(converter, TransposeConv):
             ops = convolve_transposed(op, converter)
             if ops:
                 return ops
@@ -129,7 +138,7 @@ class _Quantizer:
             return [self._multiply_pixels(op)]
         if not gains and self._reads_real_pixels:
             return [op]
-        choice = "integers" if gains else "images"
+        choice = "integers" if gains else IMAGES
         return [op.with_options(quantizes_data=choice)]
 
     def rename_unlimited(self, graph: Graph) -> Graph:
@@ -147,13 +156,3 @@ class _Quantizer:
             options = Options({**product.options, "data_are_positive": True})
             return replace(product, options=options)
         return product
-
-
-def _find_converter(op: Op) -> Convolution | None:
-    """Return the converter of a convolution with float data and integer weights, else None."""
-    if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
-        return None
-    if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
-        return None
-    converter = find_operator(op)
-    return converter if isinstance(converter, Convolution) and converter.is_hybrid else None

@@ -49,8 +49,8 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import ACTIVATIONS, has_unit_steps, is_float, normalize_axes
-from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import keep_faster
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 

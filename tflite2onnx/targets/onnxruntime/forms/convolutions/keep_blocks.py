@@ -2,8 +2,8 @@
 
 ONNX Runtime stores the images of float convolutions in blocks of channels, 16 with AVX-512 and 8
 with AVX2. An operator that it has no kernel of blocks for takes an image out of the blocks and back
-into them. Operators change if their float32 images depend on convolutions by operators that keep
-the order of the axes (`find_images`); elsewhere the new forms take longer. An infinite number gives
+into them. Operators change if the plan stores their float32 images with channels first; elsewhere
+the new forms take longer. An infinite number gives
 NaN in other channels that the same filters read.
 
 `convolve_padded_channels`: PAD of channels becomes a convolution with 1x1 filters. The filter of an
@@ -39,10 +39,11 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_images, find_integer_images, is_float
+from tflite2onnx.passes.operands import find_integer_images, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
+from tflite2onnx.targets.onnxruntime.blocks import list_blocked
 
 _MOST_COPIED = 1 << 18  # elements of filters: a tiny file could otherwise need any amount of memory
 _MOST_REPEATED = 1 << 19  # elements of an image
@@ -51,7 +52,7 @@ _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 
 def _convolve_padded(found: Match) -> list[Op]:
     x, y = found.x, found.output
-    if x not in found.analyze(find_images) or y in found.graph.walk_outputs():
+    if x not in found.analyze(list_blocked) or y in found.graph.walk_outputs():
         return []
     *others, before, after = found.list_integers("pads#")
     if any(others) or min(before, after) < 0 or x.shape == y.shape:
@@ -67,7 +68,7 @@ def _convolve_padded(found: Match) -> list[Op]:
 def _split_prelu(found: Match) -> list[Op]:
     x, y, slopes = found.x, found.output, found.tensors["slope#"]
     each = slopes.shape[-1:] == x.shape[-1:] == (slopes.elements,)
-    if not each or x not in found.analyze(find_images):
+    if not each or x not in found.analyze(list_blocked):
         return []
     bend = 1 - slopes.values.astype(np.float32).reshape(1, 1, 1, -1)
     rw, code = Rewriter(found.last), "DEPTHWISE_CONV_2D"
@@ -92,7 +93,7 @@ def _merge_groups(found: Match) -> Op | None:
 
 def _repeat_factors(found: Match) -> list[Op]:
     x, pixel, y = found.x, found.tensors["pixel"], found.output
-    if not found.analyze(find_images) >= {x, pixel} or {x, y} & found.analyze(find_integer_images):
+    if not found.analyze(list_blocked) >= {x, pixel} or {x, y} & found.analyze(find_integer_images):
         return []
     single = (y.sizes[0], 1, 1, y.sizes[-1])
     if x.sizes != y.sizes or pixel.sizes != single or y.sizes == single:

@@ -34,7 +34,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Body, Builder, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.solver.convolution_times import FACTORS, list_terms
+from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 

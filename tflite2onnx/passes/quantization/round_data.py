@@ -1,0 +1,36 @@
+"""Convolutions with float data and integer weights round the data as LiteRT's kernels do.
+
+They get the option `quantizes_data` "images": they multiply the real numbers to which an image is
+quantized. A network in which each pixel of a convolution has a scale of its own
+(`Conv2D.quantizes_pixels`) is not rounded, because the nodes that round pixels take longer than the
+convolution, and it differs from LiteRT's network by the rounding of these data anyway.
+"""
+
+from __future__ import annotations
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import find_operator
+from tflite2onnx.op.vision.conv import Conv2D, Convolution
+from tflite2onnx.quantization.storage import is_quantized
+
+IMAGES = "images"  # the value of the option
+
+
+def round_data(graph: Graph) -> Graph:
+    """Return the graph in which the data of convolutions are rounded at run time."""
+    converters = {op: find_rounding_convolution(op) for op in graph.walk_ops()}
+    if any(isinstance(conv, Conv2D) and conv.quantizes_pixels for conv in converters.values()):
+        return graph
+    return graph.rewrite(
+        lambda op: [op.with_options(quantizes_data=IMAGES) if converters[op] else op]
+    )
+
+
+def find_rounding_convolution(op: Op) -> Convolution | None:
+    """Return the converter of a convolution with float data and integer weights, else None."""
+    if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
+        return None
+    if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
+        return None
+    converter = find_operator(op)
+    return converter if isinstance(converter, Convolution) and converter.is_hybrid else None

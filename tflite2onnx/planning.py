@@ -1,0 +1,121 @@
+"""A graph with its layout plan, which the forms of a target read.
+
+The plan is made when it is first needed, and again for each graph that a form returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import NamedTuple
+
+from tflite2onnx.errors import collect_errors
+from tflite2onnx.graph import Graph
+from tflite2onnx.interface import make_interface
+from tflite2onnx.layout import Order, Plan, Site, make_channels_first
+from tflite2onnx.op.base import Operator
+from tflite2onnx.passes.shape_walk import OperatorOf
+from tflite2onnx.tensor import Tensor
+
+Planner = Callable[[Sequence[Site]], Plan]
+_IMAGE = 4  # axes
+
+
+def make_sites(operators: Sequence[Operator]) -> list[Site]:
+    """Return the operators of a graph as sites of the layout plan.
+
+    Raises:
+        UnsupportedOperators: operators cannot be converted; the error lists all of them.
+    """
+    operator_sites = []
+    with collect_errors() as errors:
+        for operator in operators:
+            op = operator.op
+            with errors.at(op.place):
+                operator.verify()
+                site = Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
+                operator_sites.append(site)
+    return operator_sites
+
+
+class Planned(NamedTuple):
+    """The operators of a graph, the graph's interface, the operators as sites, and their plan.
+
+    The first orders of the plan are those of the interface.
+    """
+
+    operators: Sequence[Operator]
+    ends: Site
+    sites: Sequence[Site]
+    plan: Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Planning:
+    """What a plan depends on besides the operators: the orders that the user wants, and options."""
+
+    operator_of: OperatorOf
+    planner: Planner
+    user_orders: Mapping[Tensor, Order]
+    io_layout: str
+
+    def plan(self, graph: Graph) -> Planned:
+        """Plan the orders of all tensors of a graph.
+
+        Raises:
+            UnsupportedOperators: operators cannot be converted; the error lists all of them.
+        """
+        operators = [*map(self.operator_of, graph.walk_ops())]
+        sites = make_sites(operators)
+        ends = make_interface(graph, self.user_orders, self.io_layout)
+        return Planned(operators, ends, sites, self.planner([ends, *sites]))
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedGraph(Graph):
+    """A graph whose plan is known."""
+
+    planning: Planning = field(kw_only=True)
+
+    @cached_property
+    def planned(self) -> Planned:
+        """The plan, with the sites that it is made for."""
+        return self.planning.plan(self)
+
+    @cached_property
+    def orders(self) -> Mapping[Tensor, Order]:
+        """The order in which each input and each computed tensor is stored."""
+        _, ends, sites, plan = self.planned
+        return {
+            tensor: orders[~i]
+            for site, orders in zip((ends, *sites), plan.orders, strict=True)
+            for i, tensor in enumerate(site.writes)
+        }
+
+    def without_plan(self) -> Graph:
+        """Return the graph without its plan, and without the tensors that the file lists."""
+        parts = {part.name: getattr(self, part.name) for part in fields(Graph)}
+        return Graph(**{**parts, "tensors": ()})
+
+
+def plan_graph(graph: Graph, planning: Planning) -> PlannedGraph:
+    """Return a graph with its plan."""
+    parts = {part.name: getattr(graph, part.name) for part in fields(Graph)}
+    return PlannedGraph(**parts, planning=planning)
+
+
+def list_orders(graph: Graph) -> Mapping[Tensor, Order]:
+    """Return the order in which a `PlannedGraph` stores each input and each computed tensor."""
+    if not isinstance(graph, PlannedGraph):
+        raise TypeError(f"the graph must be planned, got a {type(graph).__name__}")
+    return graph.orders
+
+
+def list_channels_first(graph: Graph) -> frozenset[Tensor]:
+    """Return the images that a `PlannedGraph` stores with channels first."""
+    return frozenset(
+        tensor
+        for tensor, order in list_orders(graph).items()
+        if tensor.rank == _IMAGE and order == make_channels_first(_IMAGE)
+    )

@@ -1,0 +1,30 @@
+"""The images that ONNX Runtime stores in blocks of channels.
+
+Convolutions of floats store channels in blocks, of 16 with AVX-512 and of 8 with AVX2. Some
+operators after a convolution keep the blocks (nchwc_transformer.cc); all others take an image out
+of the blocks, and the next convolution puts it back.
+"""
+
+from __future__ import annotations
+
+from tflite2onnx.graph import ABSENT, Graph, Op
+from tflite2onnx.op import find_convolved
+from tflite2onnx.passes.operands import ACTIVATIONS
+from tflite2onnx.planning import list_channels_first
+from tflite2onnx.tensor import Tensor
+
+# Operators whose nodes keep the blocks, and PAD, which keeps_blocks.py makes a convolution.
+_KEEPS_BLOCKS = (
+    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "MUL", "PAD"),
+    *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SUB", *ACTIVATIONS),
+)
+
+
+def list_blocked(graph: Graph) -> frozenset[Tensor]:
+    """Return the images that a planned graph stores with channels first, and in blocks."""
+    planar = list_channels_first(graph)
+    return frozenset(t for op in graph.walk_ops() if _keeps_blocks(op) for t in op.outputs) & planar
+
+
+def _keeps_blocks(op: Op) -> bool:
+    return op.is_builtin(*_KEEPS_BLOCKS) or find_convolved(op) is not ABSENT

@@ -1,0 +1,1 @@
+"""The time of operators in ONNX Runtime."""

@@ -1,0 +1,108 @@
+"""Forms of operators that ONNX Runtime computes faster than the canonical ones, in order.
+
+A form rewrites operators of a planned graph: it may ask for the order in which the plan stores a
+tensor (`PlannedGraph.stores_channels_first`). A new form is a line below.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tflite2onnx.graph import Graph
+from tflite2onnx.options import ConversionOptions
+from tflite2onnx.passes import GraphPass, apply_if_present, apply_pattern
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.planning import PlannedGraph
+
+_apply = partial(apply_pattern, package=__name__)
+_apply_if_present = partial(apply_if_present, package=__name__)
+
+
+def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
+    """Return the forms that the options ask for."""
+    quantizes = options.quantizes_data and options.has_axes
+    return (
+        *(_QUANTIZED if quantizes else ()),
+        *FORMS,
+        *((_read_shared_caches,) if options.caches == "shared" else ()),
+        # The product of matrices copies its second operand, unless the first one has a single row.
+        _apply("DYNAMIC_UPDATE_SLICE", "attention.attend_tokens"),
+        *((_quantize_data,) if quantizes else ()),
+    )
+
+
+def _read_shared_caches(graph: Graph) -> Graph:
+    from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (  # noqa: PLC0415 - rare
+        read_caches,
+    )
+
+    orders = graph.planning.user_orders if isinstance(graph, PlannedGraph) else {}
+    return read_caches(graph, orders)
+
+
+# Convolutions quantize float data at run time. This form is before the others, which would rewrite
+# some of the convolutions as floats.
+_QUANTIZED: tuple[GraphPass, ...] = (
+    # Windows of integer convolutions are copied into matrices.
+    _apply("CONV_2D", "dynamic_range.join_windows"),
+)
+_quantize_data = _apply_if_present(
+    "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "dynamic_range.quantize_data"
+)
+
+FORMS: tuple[GraphPass, ...] = (
+    # Each slice of a state takes a Slice and a Reshape.
+    _apply("SLICE STRIDED_SLICE", "movement.split_slices"),
+    # The pass of attention expects a TRANSPOSE before each operand.
+    _apply("BATCH_MATMUL", "movement.split_slices:slice_before_transpose"),
+    # The passes of caches look for a mask that is repeated for the queries that share a head.
+    _apply("SELECT_V2", "attention.repeat_masks"),
+    # ONNX Runtime fuses MatMul with a Transpose that has no batch axis.
+    _apply("BATCH_MATMUL", "attention.fuse_attention"),
+    # ONNX Runtime has an operator for rotary embeddings.
+    _apply("COS", "attention.fuse_rotations"),
+    # BROADCAST_TO copies the long caches of language models for each token.
+    _apply("BROADCAST_TO", "attention.share_heads"),
+    # Gemm adds its third input without a further node.
+    _apply("FULLY_CONNECTED", "products.chain_products"),
+    eliminate_dead_operators,  # Removes the layers that were chained.
+    # ONNX has no PACK and UNPACK.
+    _apply("PACK UNPACK", "movement.flatten_packs"),
+    # A product of pixels may need fewer Transposes in another layout.
+    _apply("TRANSPOSE", "products.multiply_pixels"),
+    # A Transpose of the last axis and another axis is slow.
+    _apply("BATCH_MATMUL", "products.swap_products"),
+    # Functions after pooling have fewer elements. This pass is before the pass that replaces ELU.
+    _apply("MAX_POOL_2D", "functions.pool_before_functions"),
+    # ONNX Runtime has slow kernels for these operators.
+    _apply("DIV ELU LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
+    # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
+    _apply("RESIZE_BILINEAR", "products.multiply_resizes"),
+    # Softmax is slow along another axis than the last.
+    _apply_if_present("LOG_SOFTMAX SOFTMAX", "movement.store_softmax_last"),
+    # A Pad of channels leaves the blocked layout of convolutions.
+    _apply("PAD", "convolutions.keep_blocks:convolve_padded_channels"),
+    # A convolution that pads channels takes as long as any other convolution.
+    _apply("CONV_2D", "convolutions.pad_channels:leave_out_copies"),
+    # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
+    _apply("PRELU", "convolutions.keep_blocks:split_prelu"),
+    # An image of few channels between two convolutions is slow to store and to read.
+    _apply("CONV_2D", "convolutions.compose_convolutions"),
+    # ONNX Runtime computes groups of few channels one by one.
+    _apply("CONV_2D", "convolutions.keep_blocks:merge_groups"),
+    # A product of an image and one pixel leaves the blocked layout of convolutions.
+    _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.keep_blocks:repeat_factors"),
+    # ONNX Runtime adds constants outside of the blocked layout of convolutions.
+    _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.scale_channels"),
+    # ONNX Runtime slices channels outside of the blocked layout of convolutions.
+    _apply("SLICE STRIDED_SLICE", "convolutions.split_convolutions"),
+    # ONNX Runtime computes filters in blocks of 8 or 16.
+    _apply("CONV_2D", "convolutions.convolve_pixel_blocks"),
+    # ONNX Runtime has blocks for multiples of 4 channels only.
+    _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.pad_channels"),
+    # ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above
+    # create.
+    _apply("CONV_2D", "convolutions.join_pixels"),
+    # Dense layers are products of matrices between two RESHAPE.
+    _apply("FULLY_CONNECTED", "products.flatten_rows"),
+)

@@ -1,0 +1,1 @@
+"""Forms of attention, and of the caches of language models."""

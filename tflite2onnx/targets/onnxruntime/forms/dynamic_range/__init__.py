@@ -1,0 +1,1 @@
+"""Forms of products of float data and integer weights."""

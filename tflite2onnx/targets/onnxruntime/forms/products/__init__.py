@@ -1,0 +1,1 @@
+"""Forms of products of matrices."""
