@@ -20,13 +20,9 @@ from inference import bind_onnx_runtime, measure_inferences
 import tflite2onnx
 from tests.op.signal import test_rfft as rfft
 from tests.passes.patterns import (
-    test_flatten_packs as packs,
     test_fuse_rearrangements as rearrangements,
     test_fuse_repeats as repeats,
-    test_slice_before_transpose as packed,
-    test_split_slices as slices,
 )
-from tests.passes.patterns.attention import test_fuse_attention as attention
 from tests.passes.patterns.convolutions import test_compute_images as sequences
 from tests.passes.patterns.normalizations import (
     test_fuse_group_normalizations as groups,
@@ -36,6 +32,12 @@ from tests.passes.patterns.normalizations import (
 )
 from tests.support import Build, keras
 from tests.support.fusions import count_optimized_nodes
+from tests.targets.onnxruntime.forms.attention import test_fuse_attention as attention
+from tests.targets.onnxruntime.forms.movement import (
+    test_flatten_packs as packs,
+    test_slice_before_transpose as packed,
+    test_split_slices as slices,
+)
 from tflite2onnx import passes
 
 TURNS = 40

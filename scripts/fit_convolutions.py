@@ -1,4 +1,4 @@
-"""The factors of the time of convolutions in ONNX Runtime, for `solver/convolution_times.py`.
+"""The factors of the time of convolutions in ONNX Runtime, for `costs/convolution_times.py`.
 
 Random chains of convolutions run on one thread, and ONNX Runtime profiles their nodes. For each
 kernel, factors that are not negative are fitted to the times of its nodes, so that the sum of the

@@ -14,7 +14,7 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
   which convolutions compute, and out of them;
-- expected: the time that the table in `solver/convolution_times.py` expects of the float
+- expected: the time that the table in `costs/convolution_times.py` expects of the float
   convolutions and reorders, divided by the time that they took. The factors are fitted on this
   processor first (`fit_convolutions.py`). Far from 1, the model is wrong;
 - operators: those that take the most time, each with its share of the time of all nodes.

@@ -1,4 +1,4 @@
-"""Write the list of recognised forms in docs/performance.md, from the rules of the passes."""
+"""Write the list of recognised forms in docs/performance.md, from all rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
-from tflite2onnx import passes
+import tflite2onnx
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 
 TARGET = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -15,19 +15,22 @@ START, END = "<!-- made by scripts/make_form_list.py -->\n", "<!-- end -->\n"
 
 
 def list_rules() -> Iterator[tuple[str, Rule]]:
-    """Yield the rules of all passes, each with the path of its module."""
-    for module in walk_packages(passes.__path__, f"{passes.__name__}."):
-        path = module.name.removeprefix(f"{passes.__name__}.")
+    """Yield the rules of all passes and of all targets, each with the path of its module."""
+    package = tflite2onnx.__name__
+    folders = (f"{package}.passes.", f"{package}.targets.")
+    for module in walk_packages(tflite2onnx.__path__, f"{package}."):
+        if not module.name.startswith(folders):
+            continue
         for value in vars(import_module(module.name)).values():
             if isinstance(value, Rules):
-                yield from ((path, rule) for rule in value.rules)
+                yield from ((module.name.removeprefix(f"{package}."), rule) for rule in value.rules)
 
 
 def document() -> str:
     """Return the document with the list of the rules."""
     rows = dict.fromkeys(
         f"| {rule.name} | {rule.result} | [{path.rpartition('.')[2]}]"
-        f"(../tflite2onnx/passes/{path.replace('.', '/')}.py) |\n"
+        f"(../tflite2onnx/{path.replace('.', '/')}.py) |\n"
         for path, rule in list_rules()
     )
     table = "| in the model | becomes | rule |\n| --- | --- | --- |\n" + "".join(rows)

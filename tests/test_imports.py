@@ -32,6 +32,7 @@ ROWS = (
         "normalisation",
         "options",
         "pictures",
+        "planning",
         "result",
         "signatures",
         "targets",
@@ -128,9 +129,10 @@ def test_folders_have_few_files_and_folders(folder: Path) -> None:
     """Few files and folders are in one folder."""
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}
-    sizes = {PACKAGE: (23, 13), PACKAGE / "op": (8, 13), PACKAGE / "cli": (15, 1)}
+    sizes = {PACKAGE: (25, 13), PACKAGE / "op": (8, 13), PACKAGE / "cli": (15, 1)}
     sizes[PACKAGE / "passes"] = (14, 7)
     sizes[PACKAGE / "verification"] = (15, 1)
+    sizes[PACKAGE / "targets" / "onnxruntime" / "forms"] = (1, 7)
     most_files, most_folders = sizes.get(folder, (14, 5))
     assert len(files) <= most_files
     assert len(names - files) <= most_folders

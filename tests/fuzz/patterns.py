@@ -8,19 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.passes.patterns import (
-    test_flatten_packs as packs,
     test_fuse_rearrangements as rearrangements,
     test_fuse_repeats as repeats,
     test_join_parts as parts,
-    test_slice_before_transpose as packed,
-    test_split_slices as slices,
-    test_swap_products as products,
 )
-from tests.passes.patterns.attention import test_fuse_attention as attention
 from tests.passes.patterns.convolutions import (
     test_compute_images as sequences,
     test_fuse_convolutions as convolutions,
-    test_split_prelu as prelus,
 )
 from tests.passes.patterns.normalizations import (
     test_fuse_group_normalizations as groups,
@@ -29,6 +23,14 @@ from tests.passes.patterns.normalizations import (
     test_fuse_softmax as softmax,
 )
 from tests.support import Build
+from tests.targets.onnxruntime.forms.attention import test_fuse_attention as attention
+from tests.targets.onnxruntime.forms.convolutions import test_split_prelu as prelus
+from tests.targets.onnxruntime.forms.movement import (
+    test_flatten_packs as packs,
+    test_slice_before_transpose as packed,
+    test_split_slices as slices,
+)
+from tests.targets.onnxruntime.forms.products import test_swap_products as products
 
 
 def build_upsampling() -> bytes:

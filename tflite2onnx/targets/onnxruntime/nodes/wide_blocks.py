@@ -1,7 +1,7 @@
 """More channels for convolutions where ONNX Runtime computes in blocks of 16 (AVX-512).
 
 With AVX2 a block has 8 channels, and images of 8 channels are blocks. With AVX-512 these images are
-not blocks (`solver.convolution_times`). If a convolution has groups of 8 channels, the image is
+not blocks (`costs.convolution_times`). If a convolution has groups of 8 channels, the image is
 copied, and the groups are computed one by one. Filters of zeros that fill blocks of 16 are faster
 with AVX-512 and slower with AVX2, so the model tests the size of blocks:
 

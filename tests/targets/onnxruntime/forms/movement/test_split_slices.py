@@ -1,4 +1,4 @@
-"""passes/patterns/split_slices.py: slices that take a tensor apart."""
+"""targets/onnxruntime/forms/movement/split_slices.py: slices that take a tensor apart."""
 
 from __future__ import annotations
 

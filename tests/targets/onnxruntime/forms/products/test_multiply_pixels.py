@@ -1,4 +1,4 @@
-"""passes/patterns/multiply_pixels.py: 1x1 convolutions next to a TRANSPOSE."""
+"""targets/onnxruntime/forms/products/multiply_pixels.py: 1x1 convolutions next to a TRANSPOSE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/keep_blocks.py: PRELU after convolutions."""
+"""targets/onnxruntime/forms/convolutions/keep_blocks.py: PRELU after convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes.patterns.normalizations.multiply_resizes.py: RESIZE_BILINEAR as products of matrices."""
+"""targets.onnxruntime.forms.multiply_resizes.py: RESIZE_BILINEAR as products of matrices."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged, read_graph
+from tests.targets.onnxruntime.forms.convolutions.test_pad_channels import Network
 from tflite2onnx import convert
 from tflite2onnx.graph import Graph
 from tflite2onnx.targets.onnxruntime.costs import convolution_graphs as cost

@@ -1,4 +1,4 @@
-"""passes/patterns/swap_products.py: products of matrices of which the rows become the last axis."""
+"""swap_products.py: products of matrices of which the rows become the last axis."""
 
 from __future__ import annotations
 

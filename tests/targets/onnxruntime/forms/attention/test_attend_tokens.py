@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.passes.patterns.attention.test_read_caches import STEP, WINDOW
 from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_unchanged, make_model, parse_graph
+from tests.targets.onnxruntime.forms.attention.test_read_caches import STEP, WINDOW
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.targets.onnxruntime.forms.attention import attend_tokens as module

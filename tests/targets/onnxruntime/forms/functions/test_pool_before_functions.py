@@ -1,4 +1,4 @@
-"""passes.patterns.normalizations.pool_before_functions.py: functions of the inputs of pools."""
+"""targets.onnxruntime.forms.pool_before_functions.py: functions of the inputs of pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes/patterns/join_parts.py: PACK and UNPACK without a node for each part."""
+"""flatten_packs.py: PACK and UNPACK without a node for each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes/patterns/split_slices.py: items of a TRANSPOSE."""
+"""targets/onnxruntime/forms/movement/split_slices.py: items of a TRANSPOSE."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.patterns.attention.test_fuse_attention import SWAPPED, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, read_graph
+from tests.targets.onnxruntime.forms.attention.test_fuse_attention import SWAPPED, Spelled
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import slice_before_transpose

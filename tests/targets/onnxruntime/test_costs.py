@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/cost.py: the expected time of convolutions."""
+"""targets/onnxruntime/costs: the expected time of convolutions."""
 
 from __future__ import annotations
 

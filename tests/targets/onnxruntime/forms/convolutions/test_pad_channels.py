@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/pad_channels.py: channel counts that are no blocks."""
+"""targets/onnxruntime/forms/convolutions/pad_channels.py: channel counts that are no blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/compose_convolutions.py: one convolution in place of two."""
+"""compose_convolutions.py: one convolution in place of two."""
 
 from __future__ import annotations
 

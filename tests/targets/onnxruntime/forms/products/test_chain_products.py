@@ -1,4 +1,4 @@
-"""passes/patterns/fold_into_products.py: sums of dense layers with one row as a chain of Gemm."""
+"""chain_products.py: sums of dense layers with one row as a chain of Gemm."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Tensor, check
 from tests.support.graph_text import (
     check_pass,
@@ -16,6 +15,7 @@ from tests.support.graph_text import (
     parse_graph,
     read_graph,
 )
+from tests.targets.onnxruntime.forms.convolutions.test_pad_channels import Network
 from tflite2onnx.targets.onnxruntime.forms.convolutions.split_convolutions import split_convolutions
 
 split = eliminate_dead_after(split_convolutions)
