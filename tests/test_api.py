@@ -269,7 +269,14 @@ def test_debug_log_has_stages_on_stderr(model: Path) -> None:
     words = [sys.executable, "-c", code, str(model), str(model.with_suffix(".onnx"))]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout == ""
-    stages = ["read 3 operators", "normalised to 3", "planned 0 bytes", "emitted 3 nodes", "wrote"]
+    stages = [
+        "read 3 operators",
+        "normalised to 3",
+        "chose forms",
+        "planned 0 bytes",
+        "emitted 3 nodes",
+        "wrote",
+    ]
     lines = done.stderr.splitlines()
     assert len(lines) == len(stages)
     assert all(stage in line for stage, line in zip(stages, lines, strict=True))

@@ -380,6 +380,7 @@ def _normalise_plan_emit(
     planning = Planning(operator_of, planner, user_orders, options.io_layout)
     planned = apply_forms(plan_graph(pin_orders(graph, user_orders), planning), options)
     graph = planned.without_plan()
+    _logger.debug("chose forms of %d operators", len(graph.ops))
     constants = (t.data for op in graph.walk_ops() for t in op.present)
     release_memory(*(data for data in constants if data is not None))  # passes have read them
     operators, ends, operator_sites, orders = planned.planned

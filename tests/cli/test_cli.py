@@ -134,7 +134,14 @@ def test_verbose_logs_stages_on_stderr(model: str, capsys: Captured) -> None:
     assert main(["-v", model]) == 0
     out, err = capsys.readouterr()
     assert out == summary
-    stages = ["read 2 operators", "normalised to 2", "planned 3080 bytes", "emitted 3", "wrote"]
+    stages = [
+        "read 2 operators",
+        "normalised to 2",
+        "chose forms",
+        "planned 3080 bytes",
+        "emitted 3",
+        "wrote",
+    ]
     assert all(s in line for s, line in zip(stages, err.splitlines(), strict=True))
     logger = logging.getLogger("tflite2onnx")
     assert (logger.handlers, logger.level) == ([], logging.NOTSET)

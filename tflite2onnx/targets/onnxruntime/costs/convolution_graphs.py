@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.operands import CONVOLUTIONS
-from tflite2onnx.planning import list_channels_first, list_orders
+from tflite2onnx.planning import list_orders
+from tflite2onnx.targets.onnxruntime.blocks import list_blocked
 from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import Tensor
 
@@ -48,8 +49,8 @@ def keep_faster(graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Gr
     """
     if not changes:
         return graph
-    # An image that a change makes takes the place of one that is stored with channels first.
-    others = list_orders(graph).keys() - list_channels_first(graph)
+    # An image that a change makes takes the place of one that is in blocks.
+    others = list_orders(graph).keys() - list_blocked(graph)
     first = times = estimate_times(graph, others)
     for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
         other = change(graph)
@@ -64,7 +65,7 @@ def keep_faster(graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Gr
 def estimate_times(graph: Graph, others: Collection[Tensor]) -> Times:
     """Return the expected time of the convolutions of a graph, and of the reorders before them.
 
-    `others` are the tensors that are not stored with channels first.
+    `others` are the tensors that are not in blocks of channels.
     """
     return Times(*(sum(_estimate_nodes(graph, others, block)) for block in FACTORS))
 
