@@ -18,6 +18,7 @@ import tflite2onnx
 from tests.golden.records import ASSETS
 from tests.support import Build
 from tests.support.small import chain, network
+from tests.support.task import METADATA
 from tflite2onnx import bundle as module
 from tflite2onnx.bundle import convert_bundle, is_bundle, read_bundle
 from tflite2onnx.cli import main
@@ -366,3 +367,27 @@ def test_layout_mapping_is_refused_for_a_bundle(
     assert main([str(task), "--layout", str(mapping)]) == 1
     assert "bundle" in capsys.readouterr().err
     assert issubclass(LayoutError, ConversionError)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [(b"\xff\xff\xff", True), (METADATA[:-1], True), (METADATA, False), (b"", False)],
+    ids=["damaged", "truncated", "right", "empty"],
+)
+def test_damaged_metadata_of_a_bundle_are_reported(
+    tmp_path: Path, capsys: Captured, metadata: bytes, *, told: bool
+) -> None:
+    """The models are converted, and the file is passed on."""
+    files = {"TF_LITE_PREFILL_DECODE": chain("ABS"), "METADATA": metadata}
+    (tmp_path / "x.task").write_bytes(archive(files))
+    commands = (
+        [str(tmp_path / "x.task"), str(tmp_path / "out")],
+        ["inspect", str(tmp_path / "x.task")],
+    )
+    for words in commands:
+        assert main(words) == 0
+        message = (
+            "warning: the file METADATA of the bundle is ignored: it is damaged, or no metadata"
+        )
+        assert (message in capsys.readouterr().err) == told
+    assert (tmp_path / "out/METADATA").read_bytes() == metadata

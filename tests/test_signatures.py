@@ -290,7 +290,7 @@ def test_metadata_name_only_outputs_that_exist(caplog: pytest.LogCaptureFixture)
         assert list(ends["outputs"]) == ["after"]
         assert ([*ends["inputs"].values()], [*ends["outputs"].values()]) == names(result)
         assert verify(data, result).ok
-    assert "before of the signature is not among the outputs of the model" in caplog.text
+    assert "before of the signature serve is not among the outputs of the model" in caplog.text
     caplog.clear()
     ends = read_signatures(convert(data, outputs=["y"]).model)["serve"]
     assert ends["outputs"] == {"before": "y"}

@@ -78,6 +78,7 @@ from tflite2onnx.signatures import (
     name_tensors,
     rename_as_requested,
     rename_endpoints,
+    warn_missing_ends,
 )
 from tflite2onnx.targets import find_rules
 from tflite2onnx.targets.driver import apply_forms
@@ -138,8 +139,10 @@ def convert_read_model(
 
 
 def _open_source(source: Model, origin: AnySource, options: ConversionOptions) -> _Opened:
+    index, _ = find_signature(source, options.signature)
+    if options.inputs is None and options.outputs is None:
+        warn_missing_ends(source, index)
     if options.inputs is None:
-        index, _ = find_signature(source, options.signature)
         shapes = name_tensors(options, source, index).shapes
         report_unknown_ranks([t for t in source.graphs[index].inputs if t.name not in shapes])
     return _open_model(source, options, _read_metadata(source, origin, options))

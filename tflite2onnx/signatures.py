@@ -148,6 +148,30 @@ def warn_unconverted(model: Model, key: str | None) -> None:
         )
 
 
+def warn_missing_ends(model: Model, index: int) -> None:
+    """Warn about names in signatures whose tensors are no inputs or outputs of the sub-graph.
+
+    Quantizers append an operator after an output, and the signature keeps the tensor before it.
+    """
+    graph = model.graphs[index]
+    for signature in (each for each in model.signatures if each.subgraph == index):
+        for kind, names, ends in (
+            ("inputs", signature.inputs, graph.inputs),
+            ("outputs", signature.outputs, graph.outputs),
+        ):
+            for name, tensor in names.items():
+                if tensor not in ends:
+                    _logger.warning(
+                        "%s of the signature %s is not among the %s of the model: it is the tensor"
+                        " %s, which --%s chooses",
+                        name,
+                        signature.key,
+                        kind,
+                        tensor.name,
+                        kind,
+                    )
+
+
 def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:
     """Return the ONNX graph with a signature's names for its inputs and outputs.
 
@@ -183,31 +207,20 @@ def list_signature_io(
     """Return the ONNX names of inputs and outputs by their names in each signature of a sub-graph.
 
     The shape is {signature: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}}. A name
-    whose tensor is no input or output of the sub-graph is left out, with a warning: quantizers
-    append an operator after an output, and the signature keeps the tensor before it.
+    whose tensor is no input or output of the model is left out, see `warn_missing_ends`.
     """
     graph = model.graphs[index]
 
     def list_names(
-        kind: str, names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
+        names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
     ) -> dict[str, str]:
         onnx_names = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
-        for name, tensor in names.items():
-            if tensor not in onnx_names:
-                _logger.warning(
-                    "%s of the signature is not among the %s of the model: it is the tensor %s,"
-                    " which --%s chooses",
-                    name,
-                    kind,
-                    tensor.name,
-                    kind,
-                )
         return {name: onnx_names[t] for name, t in names.items() if t in onnx_names}
 
     return {
         s.key: {
-            "inputs": list_names("inputs", s.inputs, graph.inputs, emitted.inputs),
-            "outputs": list_names("outputs", s.outputs, graph.outputs, emitted.outputs),
+            "inputs": list_names(s.inputs, graph.inputs, emitted.inputs),
+            "outputs": list_names(s.outputs, graph.outputs, emitted.outputs),
         }
         for s in model.signatures
         if s.subgraph == index

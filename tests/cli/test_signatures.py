@@ -150,3 +150,35 @@ def test_signatures_of_different_sizes_are_verified(key: str, capsys: Captured) 
     assert len(found["verification"]["tensors"]) == {"short": 1, "long": 4}[key]
     assert Path("page.html").exists()
     assert main(["verify", "model.tflite", "model.onnx", "--report", "page.html"]) == 0
+
+
+def test_verify_chooses_a_signature(capsys: Captured) -> None:
+    """Without an ONNX model the signature is converted; a given model must have it."""
+    assert main(["verify", "several.tflite", "--signature", "size"]) == 0
+    out, err = capsys.readouterr()
+    assert ("ABS_y" in out, err) == (True, "")
+    assert main(["several.tflite", "--signature", "size", "size.onnx"]) == 0
+    assert main(["verify", "several.tflite", "size.onnx", "--signature", "size"]) == 0
+    capsys.readouterr()
+    assert main(["verify", "several.tflite", "size.onnx", "--signature", "minus"]) == 1
+    assert "signature must be size, which the converted model has, got minus" in (
+        capsys.readouterr().err
+    )
+    assert main(["verify", "several.tflite", "size.onnx", "--signature", "sise"]) == 1
+    assert "signature must be minus, same or size, got sise; did you mean size?" in (
+        capsys.readouterr().err
+    )
+
+
+def test_verify_verifies_each_signature(capsys: Captured) -> None:
+    assert main(["verify", "several.tflite", "--signature", "all"]) == 0
+    out, _ = capsys.readouterr()
+    assert [line for line in out.splitlines() if line.endswith(":") and " " not in line] == [
+        "minus:",
+        "same:",
+        "size:",
+    ]
+    assert main(["several.tflite", "--signature", "all", "-o", "out"]) == 0
+    capsys.readouterr()
+    assert main(["verify", "several.tflite", "out", "--signature", "all"]) == 0
+    assert capsys.readouterr().out.startswith("minus:")

@@ -11,25 +11,28 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 from tflite2onnx.cli.parsers import COMMANDS, make_parser
-from tflite2onnx.errors import ConversionError
+from tflite2onnx.errors import ConversionError, OutputError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
 from tflite2onnx.utils.console import (
     describe_bug,
     describe_record,
     handle_records,
+    is_closed,
     print_error,
+    print_json,
     print_lines,
 )
 from tflite2onnx.utils.interrupts import raise_on_interrupt
 from tflite2onnx.utils.suggestions import suggest_names
 
 _FAILED, _INTERRUPTED = 1, 130
+_LISTS = ("ops", "completion")  # commands that print without --json, and in spite of --quiet
 
 
 def run_program() -> NoReturn:
@@ -72,9 +75,10 @@ def _exit_status(status: int) -> int:
     if status >= 0:
         return status
     name = signal.Signals(-status).name
-    print_lines(
-        sys.stderr, [f"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed ({name})"]
-    )
+    message = f"cannot verify: LiteRT or ONNX Runtime crashed ({name})"
+    print_lines(sys.stderr, [f"tflite2onnx: {message}"])
+    if "--json" in sys.argv:
+        print_json({"error": message})
     return _FAILED
 
 
@@ -93,11 +97,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(words)
     about = getattr(options, "model", name)
     try:
+        _check_stdout(name, options)
         with _log_to_stderr(options):
             status = int(command.run_command(options))
         sys.stdout.flush()
     except ConversionError as error:
-        print_error(about, str(error))
+        _print_failure(name, options, str(error))
     except KeyboardInterrupt:
         print_error(about, "interrupted")
         return _INTERRUPTED
@@ -109,10 +114,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - a traceback is for --verbose only
         if options.verbose:
             traceback.print_exc()
-        print_error(about, describe_bug(error))
+        _print_failure(name, options, describe_bug(error))
     else:
         return status
     return _FAILED
+
+
+def _check_stdout(name: str, options: argparse.Namespace) -> None:
+    """Raise OutputError if stdout is closed, and a command is run for what it prints."""
+    writes_file = name == "convert"
+    is_printed = name in _LISTS or options.json or not (writes_file or options.quiet)
+    if is_printed and is_closed(sys.stdout):
+        raise OutputError("cannot print: stdout is closed")
+
+
+def _print_failure(name: str, options: argparse.Namespace, message: str) -> None:
+    """Print the error of a command on stderr, and with --json as JSON, too."""
+    about = getattr(options, "model", name)
+    print_error(about, message)
+    if getattr(options, "json", False):
+        from tflite2onnx.cli.standard_streams import find_json_stream  # noqa: PLC0415 - slow
+
+        failure = {"model": about, "error": message}
+        summary = {"converted": 0, "failed": 1, "models": [failure]}
+        with suppress(OSError):  # stdout is full, or a pipe without a reader
+            stream = find_json_stream(options)
+            print_json(summary if name == "convert" else failure, stream)
+            stream.flush()
 
 
 def _make_help_arguments(words: Sequence[str]) -> list[str]:

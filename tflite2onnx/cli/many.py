@@ -12,8 +12,9 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from tflite2onnx.cli.places import STANDARD, Job
+from tflite2onnx.cli.places import Job
 from tflite2onnx.cli.progress import hide_progress, show_progress
+from tflite2onnx.cli.standard_streams import find_json_stream
 from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
@@ -61,12 +62,10 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
             interrupted = True
     done = {jobs[index]: outcomes[index] for index in sorted(outcomes)}
     if options.json:
-        writes_model = any(job.output == STANDARD for job in jobs)
-        stream = sys.stderr if writes_model else sys.stdout
         failed = sum(outcome.status == _FAILED for outcome in done.values())
         models = [{**item.facts, "messages": list(item.messages)} for item in done.values()]
         summary = {"converted": len(done) - failed, "failed": failed, "models": models}
-        print_json(summary, stream)
+        print_json(summary, find_json_stream(options))
     elif not options.quiet:
         total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
         rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from tflite2onnx.cli.places import STANDARD
 from tflite2onnx.errors import OutputError
 from tflite2onnx.result import Result
-from tflite2onnx.utils.console import filter_stderr
+from tflite2onnx.utils.console import filter_stderr, is_closed
 from tflite2onnx.writer import LARGEST_FILE
 
 
@@ -18,20 +21,37 @@ def read_source(path: str) -> str | bytes:
     return sys.stdin.buffer.read() if path == STANDARD else path
 
 
+def find_json_stream(options: argparse.Namespace) -> TextIO:
+    """Return the stream of the JSON output: stderr if a command line writes a model to stdout."""
+    if not hasattr(options, "others"):  # only conversions have outputs
+        return sys.stdout
+    # Without -o the second of two files is the output, see `split_files`.
+    outputs = options.others if options.output is None else [options.output]
+    return sys.stderr if (outputs or [options.model])[-1] == STANDARD else sys.stdout
+
+
 def write_standard_output(result: Result) -> int:
     """Write a model to standard output; return the number of bytes.
 
     Raises:
-        OutputError: standard output is a terminal, or the model is too large for one file.
+        OutputError: standard output is a terminal, is closed or full, or the model is too large for
+            one file.
     """
+    if is_closed(sys.stdout):
+        raise OutputError("cannot write the model: stdout is closed; give OUT.onnx")
     if sys.stdout.isatty():
         raise OutputError("cannot write a model to the terminal; give OUT.onnx")
     if result.size > LARGEST_FILE:
         raise OutputError(
             "a model above 2 GB needs two files, and cannot be written to standard output"
         )
-    written = sys.stdout.buffer.write(result.skeleton.serialize())
-    sys.stdout.buffer.flush()
+    try:
+        written = sys.stdout.buffer.write(result.skeleton.serialize())
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # The bytes that are left would be written again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputError(f"cannot write the model to stdout: {error.strerror}") from error
     return written
 
 

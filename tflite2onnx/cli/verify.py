@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tflite2onnx.bundle import is_bundle, list_parts, make_bundle, read_bundle
+from tflite2onnx.bundle import ALL_SIGNATURES, is_bundle, list_parts, make_bundle, read_bundle
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     add_verification_options,
@@ -78,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the converted model, or for a bundle the folder; - is standard input (default: the"
         " model is converted now and not written)",
     )
+    add(
+        "--signature",
+        metavar="NAME",
+        help=f"the signature to verify (default: that of the converted model, else the main one);"
+        f" {ALL_SIGNATURES} verifies each",
+    )
     add_verification_options(parser)
     add(
         "--prompt",
@@ -114,7 +120,8 @@ def run_command(options: argparse.Namespace) -> int:
         raise OptionError("only one model can be standard input, got - twice")
     source = read_source(options.model)
     with hide_information(hidden=options.quiet):
-        if is_bundle(source) or is_folder(options.converted or ""):
+        is_several = is_folder(options.converted or "") or options.signature == ALL_SIGNATURES
+        if is_bundle(source) or is_several:
             return _verify_bundle(options, source)
         return _verify_model(options, source)
 
@@ -126,7 +133,7 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
         if options.converted is not None:
             check_distinct_files(options.report, options.converted, "the ONNX model")
     given = None if options.converted is None else read_source(options.converted)
-    converted = convert(source) if given is None else given
+    converted = convert(source, signature=options.signature) if given is None else given
     report = _verify(options, source, converted)
     if options.report is not None:
         write_report(options.report, source, converted, report)
@@ -146,9 +153,9 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
     statuses, findings = set(), []
-    parts = list_parts(bundle)
+    parts = list_parts(bundle, options.signature)
     if folder is not None and not all((Path(folder) / part.file).exists() for part in parts):
-        parts = list_parts(bundle, joins=True)
+        parts = list_parts(bundle, options.signature, joins=True)
     check_pages(options.report, parts)
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])
@@ -170,14 +177,14 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))
         findings.append({"name": name, **report.to_dict()})
-    files = {
-        (part.model, part.signature): Path(folder) / part.file
-        if folder is not None
-        else convert(bundle.models[part.model], signature=part.signature)
-        for part in parts
-    }
     decodings = {}
     if _FAILED not in statuses:
+        files = {
+            (part.model, part.signature): Path(folder) / part.file
+            if folder is not None
+            else convert(bundle.models[part.model], signature=part.signature)
+            for part in parts
+        }
         decodings = verify_decoders(bundle.models, files, options.prompt)
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
@@ -198,6 +205,7 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
             model,
             converted,
             per_operator=options.per_operator,
+            signature=None if options.signature == ALL_SIGNATURES else options.signature,
             progress=progress,
             **read_verification_options(options),
         )

@@ -27,6 +27,7 @@ from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
+from tflite2onnx.utils.suggestions import join_alternatives
 from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
@@ -67,6 +68,7 @@ def verify(  # noqa: PLR0913 - options
     model: AnySource,
     converted: ConvertedModel | None = None,
     *,
+    signature: str | None = None,
     inputs: Mapping[str, GivenArray] | None = None,
     images: Sequence[str | os.PathLike[str]] = (),
     seed: int = 0,
@@ -83,6 +85,8 @@ def verify(  # noqa: PLR0913 - options
         converted: the result of `convert`, or the ONNX model (a path, the bytes of the file, a
             ModelProto), whose metadata contain the layouts of its inputs and outputs. If None, the
             model is converted first.
+        signature: the signature to convert if `converted` is None; otherwise a signature that the
+            converted model must have. None means any.
         inputs: arrays for inputs of the TFLite model, by name, in TFLite's layout and element
             type; all other inputs are random. An array is one sample or a batch of samples. The
             path of a .npy file, of a .npz file with one array or an array of the input's name, or
@@ -106,8 +110,9 @@ def verify(  # noqa: PLR0913 - options
         ConversionError: the model cannot be converted.
     """
     _check_arguments(SAMPLES if samples is None else samples, seed, tolerance)
-    converted = convert(model) if converted is None else converted
+    converted = convert(model, signature=signature) if converted is None else converted
     opened = open_model(converted)
+    _check_signature(signature, opened, model)
     model = embed_external_weights(model)
     models = _split_signatures(opened, model) if not inputs and not images else [opened]
 
@@ -130,6 +135,15 @@ def verify(  # noqa: PLR0913 - options
 
     reports = [make_report(ends) for ends in models]
     return next((report for report in reports if not report.ok), reports[0])
+
+
+def _check_signature(signature: str | None, opened: OpenedModel, model: AnySource) -> None:
+    """Raise OptionError if the converted model is that of other signatures."""
+    if signature is None or signature in opened.signatures:
+        return
+    find_signature(read_model(model), signature)
+    known = join_alternatives([*opened.signatures]) if opened.signatures else "None"
+    raise OptionError(f"signature must be {known}, which the converted model has, got {signature}")
 
 
 def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:

@@ -7,6 +7,7 @@ language model have names without a suffix.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,8 @@ from tflite2onnx.utils.archive import (
 )
 from tflite2onnx.utils.constant_budget import SizeLimit
 from tflite2onnx.utils.unique_names import Names
+
+_logger = logging.getLogger(__name__)
 
 _MOST_LEVELS = 4
 _LIMIT = SizeLimit(times=16, more=1 << 26)  # Limits the unpacked bytes: models hardly compress.
@@ -115,10 +118,17 @@ def _read_archive(data: memoryview) -> Bundle:
 
 
 def _describe_archive(files: Mapping[str, memoryview]) -> Mapping[str, Any]:
-    """Return the metadata of a language model; none if the file is of another kind."""
+    """Return the metadata of a language model; none, with a warning, if they are damaged."""
+    data = bytes(files.get(_METADATA_FILE, b""))
     try:
-        metadata = litertlm.read_task_metadata(bytes(files.get(_METADATA_FILE, b"")))
-    except litertlm.GARBAGE:
+        metadata = litertlm.read_task_metadata(data)
+    except litertlm.GARBAGE as error:
+        _logger.warning(
+            "the file %s of the bundle is ignored: it is damaged, or no metadata of a language"
+            " model (%s)",
+            _METADATA_FILE,
+            error,
+        )
         return {}
     return {"format": "task", "metadata": metadata} if any(metadata.values()) else {}
 
