@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.passes.batch.test_add_batch import build, check_batch, draw, reshape
+from tests.passes.batch.test_add_batch import Network, build, check_batch, draw, reshape
 from tests.support import Build, Tensor
 from tests.support.control import op
+from tests.support.runtimes import session
 from tests.support.streams import assign, handle, initialise, read_variable
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.errors import OptionError
@@ -62,9 +63,60 @@ def normalize_rows(m: Build) -> Sequence[Tensor]:
     return [reshape(m, back, 1, 2, 6, 4)]
 
 
-INDEPENDENT = {
+def normalize_steps(m: Build) -> Sequence[Tensor]:
+    """Each step of a sequence is normalized as PyTorch's converter spells it.
+
+    The axes of both means include the batch axis.
+    """
+    x = m.input([1, 5, 8], name="x")
+    over = m.constant([0, 2])
+    (mean,) = m.op("MEAN", [x, over], [[5]])
+    (squares,) = m.op("SQUARED_DIFFERENCE", [x, reshape(m, mean, 1, 5, 1)], [[1, 5, 8]])
+    (variance,) = m.op("MEAN", [squares, over], [[5]])
+    factor = op(m, "RSQRT", variance)
+    (scaled,) = m.op("MUL", [x, reshape(m, factor, 1, 5, 1)], [[1, 5, 8]])
+    (product,) = m.op("MUL", [factor, mean], [[5]])
+    (y,) = m.op("SUB", [scaled, reshape(m, product, 1, 5, 1)], [[1, 5, 8]])
+    return [y]
+
+
+def reduce_batch_axis_too(code: str, dtype: str, *, keep_dims: bool) -> Network:
+    """Return a network that reduces the batch axis, another axis of size 1, and a longer axis."""
+
+    def network(m: Build) -> Sequence[Tensor]:
+        x = m.input([1, 4, 1, 3], name="x", dtype=dtype)
+        shape = [1, 4, 1, 1] if keep_dims else [4]
+        axes = m.constant([-1, 0, 2])
+        return m.op(code, [x, axes], [shape], dtype=dtype, keep_dims=keep_dims)
+
+    return network
+
+
+INDEPENDENT: dict[str, Network] = {
     f.__name__: f
-    for f in (subtract_mean, scale_constant, pack_scalars, convolve_phases, normalize_rows)
+    for f in (
+        subtract_mean,
+        scale_constant,
+        pack_scalars,
+        convolve_phases,
+        normalize_rows,
+        normalize_steps,
+    )
+}
+INDEPENDENT |= {
+    f"{code}{' that keeps axes' * keep_dims}": reduce_batch_axis_too(
+        code, dtype, keep_dims=keep_dims
+    )
+    for code, dtype in (
+        ("MEAN", "float32"),
+        ("SUM", "int32"),
+        ("REDUCE_MAX", "float32"),
+        ("REDUCE_MIN", "int32"),
+        ("REDUCE_PROD", "float32"),
+        ("REDUCE_ANY", "bool"),
+        ("REDUCE_ALL", "bool"),
+    )
+    for keep_dims in (False, True)
 }
 
 
@@ -72,6 +124,18 @@ INDEPENDENT = {
 @pytest.mark.parametrize("size", [3, "n"])
 def test_batch_equals_single_runs(name: str, size: int | str) -> None:
     check_batch(build(INDEPENDENT[name]), size)
+
+
+def test_axis_of_unknown_size_is_not_taken_for_an_axis_of_size_1() -> None:
+    """The file declares the number of rows of a sample as 1; each sample has several rows."""
+    m = Build()
+    x = m.input([1, None, 3], name="x")
+    (rows,) = m.op("RESHAPE", [x, m.constant([-1, 3])], [m.tensor([None, 3])])
+    m.output(*m.op("SUM", [rows, m.constant([0, 1])], [[]]))
+    result = convert(m.bytes(), batch="n")
+    given = draw(2, 4, 3)
+    (total,) = session(result).run(None, {"x": given})
+    np.testing.assert_allclose(total, given.sum((1, 2)), rtol=1e-5)
 
 
 def test_hash_table_finds_words_of_a_batch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -10,11 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
@@ -59,7 +61,7 @@ def _find_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
     return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
 
 
-class Reduction(DynamicShape, Foldable):
+class Reduction(DynamicShape, Foldable, IndexesAxes):
     """A reduction over the axes that the second input lists; an empty list reduces nothing."""
 
     rows: ClassVar[Mapping[str, ReductionRule]] = {
@@ -134,7 +136,23 @@ class Reduction(DynamicShape, Foldable):
         return [Frame({0: names, ~0: reduced}, names)]
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return None if operand or self.has_data_dependent_shape else self._axes
+        if operand or self.has_data_dependent_shape:
+            return None
+        # An axis of size 1 is reduced beside others, as in a normalization of one sample: nothing
+        # is added. A reduction over such axes alone is one over samples.
+        longer = [axis for axis in self._axes if self.input(0).shape[axis] != 1]
+        return longer or self._axes
+
+    def keep_axis(self, axis: int) -> Op | None:
+        if axis not in self._axes:
+            return None
+        axes, y = self.input(1), self.output
+        others = [other for other in self._axes if other != axis]
+        listed = replace(axes, shape=(len(others),), data=np.array(others, axes.dtype.numpy))
+        if not self.options.keep_dims:
+            place = axis - sum(other < axis for other in others)
+            y = replace(y, shape=(*y.shape[:place], 1, *y.shape[place:]))
+        return replace(self.op, inputs=(self.input(0), listed), outputs=(y,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # The nodes of an integer mean or product depend on the number of reduced elements.

@@ -12,7 +12,7 @@ shapes that the operators infer, from the axes along which they compute
    samples: it is between two axes, or inside an axis. A constant shape becomes a shape for the
    batch.
 3. An operator that takes the only element of the batch axis (STRIDED_SLICE, UNPACK, GATHER) takes
-   all elements.
+   all elements. A reduction over this axis and others reduces the others only.
 4. Constants that must be as long as the batch (in CONCATENATION, PACK, or as a state) are repeated.
    A state that depends on no sample is the same for all samples. Constants that list sizes (of
    BROADCAST_TO, TRANSPOSE_CONV) get the size of the batch.
@@ -310,6 +310,10 @@ class Batching:
             return self._find_place_of_shared(operator, t, index, same, place, size)
         mixed = operator.find_mixed_axes(index)
         if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
+            raise _UnalignedError
+        # A dynamic size of a sample that the file declares as 1 is not 1.
+        is_longer = t.shape[same] == 1 != self._builder.find_sample_shape(t)[same]
+        if is_longer and isinstance(operator, IndexesAxes) and operator.keep_axis(same):
             raise _UnalignedError
         target, shape = Place(same, place.outer), self._builder.find_sample_shape(t)[same]
         # The samples move to an axis of size 1, or the sequence of elements stays the same.
