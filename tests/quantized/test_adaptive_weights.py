@@ -12,7 +12,11 @@ import pytest
 from onnx import TensorProto
 
 from tests.golden.records import ASSETS
-from tests.golden.saturation import assume_saturation, find_saturating
+from tests.golden.saturation import (
+    assume_exact_products,
+    assume_saturation,
+    find_saturating,
+)
 from tests.op.recurrent import cells
 from tests.support import Build, Subgraph, Tensor, check, run_onnx
 from tests.support.control import count_rounds, counter, loop
@@ -20,7 +24,7 @@ from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx import convert
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.support.runtimes import Array
@@ -81,6 +85,53 @@ def test_weights_become_uint8_without_floats(opset: int | None, intermediate: in
     inner = [n for g in list_graphs(model.graph)[1:] for n in g.node]
     types = {a.i for n in inner if n.op_type == "Cast" for a in n.attribute if a.name == "to"}
     assert types == {intermediate}
+
+
+def shared_dense(rows: int = 8) -> bytes:
+    """Return three dense layers with the same weights, two of which read the same data."""
+    m = Build()
+    x = m.input([rows, 64], **ROWS)
+    w = m.constant(WEIGHTS, scale=0.01, name="w")
+    scales = {**ROWS, "scale": 0.2}
+    a, b = (m.op("FULLY_CONNECTED", [x, w], [m.tensor(x.shape, **scales)])[0] for _ in "ab")
+    m.output(a)
+    m.output(*m.op("FULLY_CONNECTED", [b, w], [m.tensor(x.shape, **{**ROWS, "scale": 1.0})]))
+    return m.bytes()
+
+
+def shared_filters() -> bytes:
+    """Return two convolutions with the same few filters, which compute several pixels at once."""
+    m = Build()
+    w = m.constant(GENERATOR.integers(-127, 128, (4, 3, 3, 3), np.int8), scale=0.01, name="w")
+    bias = m.constant(np.arange(4, dtype=np.int32))
+    for _ in range(2):
+        x = m.input([1, 32, 32, 3], **ROWS)
+        y = m.tensor([1, 32, 32, 4], **{**ROWS, "scale": 0.2})
+        m.output(*m.op("CONV_2D", [x, w, bias], [y], padding="SAME", stride_w=1, stride_h=1))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize("make", [shared_dense, shared_filters])
+def test_shared_weights_load_with_precise_products(
+    make: Callable[[], bytes], opset: int | None
+) -> None:
+    """ONNX Runtime rejects two products that read one int8 constant; they are stored once."""
+    check(make(), steps=1)
+    model = convert(make(), opset=opset).model
+    stored = [t for t in model.graph.initializer if t.data_type == TensorProto.INT8]
+    assert len([t for t in stored if np.prod(t.dims) > 32]) == 1
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    for each in (assume_saturation(model), assume_exact_products(model)):
+        onnx.checker.check_model(each, full_check=True)
+        session = onnxruntime.InferenceSession(each.SerializeToString(), options)
+        feeds = {
+            i.name: GENERATOR.integers(-128, 128, i.shape, np.int8) for i in session.get_inputs()
+        }
+        precise, plain = session.run(None, feeds), run_onnx(assume_saturation(model), feeds)
+        for one, other in zip(precise, plain, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_kernels_are_those_of_a_fixed_type() -> None:
@@ -166,7 +217,7 @@ def test_both_branches_read_weights_from_a_second_file(tmp_path: Path) -> None:
     assert np.array_equal(want, have)
 
 
-def test_readers_of_the_same_weights_share_them() -> None:
+def test_readers_of_the_same_weights_store_them_once() -> None:
     m = Build()
     w = m.constant(WEIGHTS, scale=0.01)
     for name in "ab":
@@ -174,7 +225,8 @@ def test_readers_of_the_same_weights_share_them() -> None:
         m.output(*m.op("FULLY_CONNECTED", [x, w], [y]))
     model = check(m.bytes(), steps=1).model
     (choice,) = [n for n in model.graph.node if n.op_type == "If"]
-    assert len(choice.output) == 1
+    assert len(choice.output) == 2
+    assert sum(np.prod(t.dims) == WEIGHTS.size for t in model.graph.initializer) == 1
     for each in (model, assume_saturation(model)):
         assert count_optimized_nodes(each)["QGemm"] == 2
 

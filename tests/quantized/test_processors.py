@@ -16,7 +16,11 @@ import pytest
 from onnx import TensorProto
 
 from tests.golden.records import assets, zoo
-from tests.golden.saturation import assume_saturation, find_saturating
+from tests.golden.saturation import (
+    assume_exact_products,
+    assume_saturation,
+    find_saturating,
+)
 from tests.support import difference
 from tests.support.emulation import EMULATED, NATIVE, Runs, run_models, why_not
 from tests.support.extremes import Sample, samples
@@ -74,14 +78,15 @@ def quantized_models() -> Iterator[bytes]:
             types = {tensor.data_type for tensor in model.graph.initializer}
             if types & {TensorProto.INT8, TensorProto.UINT8} and not missing_feature(model):
                 yield model.SerializeToString()
+                yield assume_exact_products(model).SerializeToString()
 
 
-@pytest.mark.parametrize("processor", [emulated_processor("Haswell")])
+@pytest.mark.parametrize("processor", [NATIVE, emulated_processor("Haswell")])
 def test_models_load_with_precise_products(processor: str, tmp_path: Path) -> None:
     """Models load with ONNX Runtime's option x64quantprecision.
 
-    The option converts int8 weights to uint8 on processors without VNNI. ONNX Runtime then fails if
-    two nodes share a weight or a zero point.
+    The option converts int8 weights to uint8, and ONNX Runtime then fails if two nodes share a
+    weight or a zero point. Adaptive weights stay int8 only on processors with VNNI.
     """
     models: list[tuple[bytes, Runs]] = [(model, []) for model in quantized_models()]
     assert models

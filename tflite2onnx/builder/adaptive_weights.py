@@ -20,6 +20,12 @@ of the weights, and BitwiseXor adds 128 to them modulo 256. Before opset 18, whi
 Cast makes floats, and QuantizeLinear bytes: on a processor without VNNI a language model of 18 MB
 of weights then takes 135 MB in place of 77.
 
+With session.x64quantprecision ONNX Runtime rejects a model in which two products read one int8
+constant (`Nodes.make_separate_constant`). So each product has its own DequantizeLinear. Of int8
+weights that several products read, each product but the first has a copy, which a Slice of all rows
+makes at load. The ends of the Slices differ, and are larger than the number of rows, so that ONNX
+Runtime does not merge the Slices (CommonSubexpressionElimination).
+
 Before ONNX Runtime removes an If, it folds both branches. So the weights of an If are a megabyte,
 or one weight. A nested graph with such weights has its own If, with the same condition, because
 ONNX Runtime fuses the nodes of one graph only.
@@ -27,14 +33,17 @@ ONNX Runtime fuses the nodes of one graph only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, find_readers, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.builder.opsets import find_first_opset
+from tflite2onnx.builder.store_once import identify_assembly, replace_inputs
 from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
@@ -59,10 +68,10 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
     Of all graphs of a model the main graph must be the last.
     """
-    weights = {}
+    weights: Mapping[Value, _ReadWeight] = {}
     if g.adaptive:  # without adaptive weights no node needs a change
+        nodes, weights = _separate_readers(g, nodes)
         readers = find_readers(nodes)
-        weights = {value: weight for value, weight in g.adaptive.items() if value in readers}
     for part in _divide(weights):
         needs = [(each, _needs_zero_point(readers[real])) for real, each in part.items()]
         branches = {
@@ -75,27 +84,59 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
+class _ReadWeight(NamedTuple):
+    """An adaptive weight of one reader; `copy` is the number of earlier readers of its bytes."""
+
+    weight: AdaptiveWeight
+    copy: int
+
+
+def _separate_readers(
+    g: Builder, nodes: Sequence[Node]
+) -> tuple[list[Node], dict[Value, _ReadWeight]]:
+    """Return nodes each of which reads adaptive weights of its own, and these weights."""
+    weights: dict[Value, _ReadWeight] = {}
+    counts: Counter[Hashable] = Counter()
+    separate = []
+    for node in nodes:
+        read = {}
+        for value in {**dict.fromkeys(v for n in walk_nodes([node]) for v in n.present)}:
+            if value not in g.adaptive:
+                continue
+            weight = g.adaptive[value]
+            entry = g.assemblies.get(id(weight.integers.data))
+            key = weight.integers if entry is None else identify_assembly(entry)
+            read[value] = value
+            if value in weights:
+                read[value] = g.annotate_like(value, Value(), DType.FLOAT32)
+            weights[read[value]] = _ReadWeight(weight, counts[key])
+            counts[key] += 1
+        separate.append(replace_inputs(node, read) if read else node)
+    return separate, weights
+
+
 def _needs_zero_point(readers: Iterable[Node]) -> bool:
     return not {node.op_type for node in readers} <= _NEED_NO_ZERO_POINT
 
 
-def _divide(weights: Mapping[Value, AdaptiveWeight]) -> Iterator[dict[Value, AdaptiveWeight]]:
+def _divide(weights: Mapping[Value, _ReadWeight]) -> Iterator[dict[Value, _ReadWeight]]:
     """Yield weights in parts of limited size: ONNX Runtime folds both branches of an If at once."""
-    part: dict[Value, AdaptiveWeight] = {}
+    part: dict[Value, _ReadWeight] = {}
     size = 0
-    for value, weight in weights.items():
-        added = 0 if weight.integers.data is None else weight.integers.data.nbytes
+    for value, read in weights.items():
+        data = read.weight.integers.data
+        added = 0 if data is None else data.nbytes
         if part and size + added > _MOST_BYTES:
             yield part
             part, size = {}, 0
-        part[value] = weight
+        part[value] = read
         size += added
     if part:
         yield part
 
 
 def _dequantize(
-    g: Builder, name: str, weights: Iterable[tuple[AdaptiveWeight, bool]], *, as_uint8: bool
+    g: Builder, name: str, weights: Iterable[tuple[_ReadWeight, bool]], *, as_uint8: bool
 ) -> Body:
     """Return a graph that dequantizes int8 weights, converted to uint8 first if `as_uint8`.
 
@@ -103,14 +144,23 @@ def _dequantize(
     """
     inner = g.make_nested()
     inner.types = {}  # ONNX infers these types; they would add 1 % to the file of a small network
-    outputs = []
-    for (integers, storage, order), zero_point in weights:
+    outputs, as_bytes = [], dict[Value, Value]()
+    for ((integers, storage, order), copy), zero_point in weights:
         value, target = integers, storage
         if as_uint8:
-            value = _add_128(inner, integers, len(order))
-            target = move_zero_point(storage, DType.UINT8)
+            if integers not in as_bytes:
+                as_bytes[integers] = _add_128(inner, integers, len(order))
+            value, target = as_bytes[integers], move_zero_point(storage, DType.UINT8)
+        elif copy:
+            value = _copy(inner, integers, copy)
         outputs.append(inner.dequantize(value, target, order, zero_point=zero_point))
     return Body(name, (), tuple(inner.nodes), tuple(outputs), ())
+
+
+def _copy(g: Builder, integers: Value, copy: int) -> Value:
+    """Return a copy of a constant that ONNX Runtime does not merge with other copies."""
+    end = copy + (1 if integers.data is None else len(integers.data))
+    return g.Slice(integers, g.ints([0]), g.ints([end]))
 
 
 def _add_128(g: Builder, integers: Value, rank: int) -> Value:

@@ -65,7 +65,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
             outputs[value] = Value(name=value.name)
             permutation = np.argsort(order).tolist()
             added.append(Node("Transpose", (source,), (outputs[value],), {"perm": permutation}))
-    return (*added, *(_read_made(node, outputs) for node in nodes)) if outputs else tuple(nodes)
+    return (*added, *(replace_inputs(node, outputs) for node in nodes)) if outputs else tuple(nodes)
 
 
 def _place(value: Value, data: Array) -> Hashable:
@@ -85,11 +85,11 @@ def _has_bytes(digests: Collection[bytes], value: Value, data: Array) -> bool:
     return digest_elements(pack_subbyte(data, value.dtype)) in digests
 
 
-def _read_made(node: Node, outputs: Mapping[Value, Value]) -> Node:
-    """Return a node that reads the computed values, in its nested graphs too."""
+def replace_inputs(node: Node, outputs: Mapping[Value, Value]) -> Node:
+    """Return a node that reads other values, in its nested graphs too."""
     node = node.with_inputs(outputs)
     bodies = {
-        key: body._replace(nodes=tuple(_read_made(inner, outputs) for inner in body.nodes))
+        key: body._replace(nodes=tuple(replace_inputs(inner, outputs) for inner in body.nodes))
         for key, body in find_bodies(node).items()
     }
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
@@ -112,11 +112,11 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
             continue
         # An adaptive weight may only share memory with adaptive weights, see
         # `make_separate_constant`.
-        key = _identify(entry) if value in adaptive else value
+        key = identify_assembly(entry) if value in adaptive else value
         if key not in assembled:
             assembled[key] = _assemble(inner, value, entry)
         made[value] = assembled[key]
-    return (*inner.nodes, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
+    return (*inner.nodes, *(replace_inputs(node, made) for node in nodes)) if made else tuple(nodes)
 
 
 def _is_smaller(entry: StoredAssembly, minimum: float) -> bool:
@@ -127,7 +127,7 @@ def _is_smaller(entry: StoredAssembly, minimum: float) -> bool:
     return np.array_equal(parts.elements.transpose(entry.order).reshape(data.shape), data)
 
 
-def _identify(entry: StoredAssembly) -> Hashable:
+def identify_assembly(entry: StoredAssembly) -> Hashable:
     """Return a key that is equal for constants that are made of the same memory in the same way."""
     made = entry.assembly
     memory = find_address(made.source), made.source.shape, made.source.strides, made.source.dtype
