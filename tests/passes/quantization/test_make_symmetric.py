@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from onnx import numpy_helper
 from tests.golden.records import assets
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
+from tests.quantized.layers import Layer, Scheme, Shape
 from tests.references.filters import filter_frames
-from tests.support import Build, check, random_inputs
+from tests.support import Build, check, random_inputs, run_onnx, run_tflite
 from tests.support.control import add_if
 from tests.support.graph_text import assert_rewritten, make_model, parse_graph
 from tests.support.runtimes import session
@@ -140,6 +142,47 @@ def test_products_keep_bias_and_activation(code: str, shape: tuple[int, ...]) ->
     report = verify(model, result)
     assert report.ok
     assert report.outputs[0].decibels > 30
+
+
+_SAME: dict[str, Any] = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+_LAYERS = [
+    Shape("FULLY_CONNECTED", [3, 8], [5, 8], [3, 5]),
+    Shape("CONV_2D", [1, 4, 4, 3], [5, 3, 3, 3], [1, 4, 4, 5], options=_SAME),
+    Shape("DEPTHWISE_CONV_2D", [1, 4, 4, 3], [1, 3, 3, 6], [1, 4, 4, 6], 3, {
+        **_SAME, "depth_multiplier": 2}),
+    Shape("TRANSPOSE_CONV", [1, 4, 4, 3], [5, 3, 3, 3], [1, 4, 4, 5], options=_SAME),
+]  # fmt: skip
+# Data, weights and bias; LiteRT's convolutions of integers need a bias.
+_SCHEMES = [
+    ("int8", "int8", None), ("int8", "int4", None), ("uint8", "uint8", None),
+    ("int16", "int8", None), ("int8", "int8", "int32"), ("int16", "int8", "int64"),
+]  # fmt: skip
+_NO_KERNEL = ("int4", "TRANSPOSE_CONV")
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("types", _SCHEMES, ids=str)
+@pytest.mark.parametrize("shape", _LAYERS, ids=lambda shape: shape.code)
+def test_products_with_and_without_bias_equal_litert(
+    shape: Shape, types: tuple[str, str, str | None], *, per_channel: bool
+) -> None:
+    """A bias that is absent is no bias of 0: it has no scale for each channel."""
+    (x, w, bias), is_wide = types, types[0] == "int16"
+    zeros = (0 if is_wide else 5, 100 if w == "uint8" else 0, 0 if is_wide else 3)
+    layer = Layer(shape, Scheme(x, w, x, bias, zeros, per_channel=per_channel and w != "uint8"))
+    for options in ({"quantization": "symmetric"}, {"target": "tensorrt"}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TensorRT has no type of 16 bits
+            result = convert(layer.model(), io_type="float", io_layout="tflite", **options)
+        if (bias is None and "CONV_2D" in shape.code) or (w, shape.code) == _NO_KERNEL:
+            continue
+        data, scale = layer.inputs[0], layer.scales
+        numbers = (data.astype(np.float32) - zeros[0]) * scale[0]
+        name = result.model.graph.input[0].name
+        (have,) = run_onnx(result.model, {name: numbers}, optimize=False)
+        want = (run_tflite(layer.model(), [data])[0].astype(np.float32) - zeros[2]) * scale[2]
+        # The scales of data and output grow, so that all integers are rounded anew.
+        assert np.abs(have - want).max() < 0.08 * np.abs(want).max()
 
 
 def test_large_bias_gives_its_channel_a_larger_scale() -> None:

@@ -250,8 +250,7 @@ def _round_product(
     weights, axis = changed.get(w, w), _find_channels(op, declaration, w)
     if w.has_data:
         sums = sums + shifts[1]
-        is_coarse = bool((np.abs(sums) > _multiply_scales(data, w) * _LARGEST_BIAS).any())
-        round_anew = _is_asymmetric(w) or is_coarse
+        round_anew = _is_asymmetric(w) or _exceeds_scales(sums, _multiply_scales(data, w))
         weights = _round_weights(w, axis, data, sums) if round_anew else w
         inputs[declaration.weights] = weights
     if sums.size:
@@ -281,6 +280,11 @@ def _multiply_scales(x: Tensor, weights: Tensor) -> Array:
     a, b = _find_quantization(x), _find_quantization(weights)
     product: Array = a.scale[0].astype(np.float64) * b.scale.astype(np.float64)
     return product
+
+
+def _exceeds_scales(sums: Array, scales: Array) -> bool:
+    """Return whether the integers of a bias do not fit; `sums` is empty if there is no bias."""
+    return bool(sums.size and (np.abs(sums) > scales * _LARGEST_BIAS).any())
 
 
 def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
