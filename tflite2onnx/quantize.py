@@ -266,7 +266,7 @@ class _Planner:
 
     def _plan_output(self, planned: OperandStorage, operand: int, tensor: Tensor) -> OperandStorage:
         activation = self.activation if operand == ~0 else "NONE"
-        written = self._find_written_storage(tensor)
+        written = self._find_written_storage(tensor) if operand == ~0 else None
         if planned.reading is not Reading.FLOAT:
             written = written if planned.reading is Reading.DEQUANTIZED else None
             applied = self.plan.applies_activation(planned)

@@ -118,6 +118,16 @@ INTEGER = [
     Form(projection=True, normalized=True, single=True),
     Form(projection=True, hidden_zero=-128),
     Form(projection=True, hidden_zero=127),
+    *(
+        Form(rescaled=True, **form)
+        for form in (
+            {},
+            {"single": True},
+            {"time_major": True, "coupled": True, "peephole": True, "cell_clip": 0.5},
+            {"normalized": True, "hidden_zero": -128},
+            {"projection": True, "projection_bias": True, "proj_clip": 0.3},
+        )
+    ),
 ]
 
 
@@ -141,20 +151,29 @@ def test_both_storages_of_int8_agree_with_litert(make: Make, activations: str) -
     check(make(Form()), runs=3, seeds=[0], steps=STEPS, activations=activations)
 
 
-def test_float_lstm_rounds_no_activations() -> None:
-    data = cells.integer_lstm(Form())
+@pytest.mark.parametrize(
+    ("form", "scale", "zero"),
+    [
+        (Form(), cells.IntegerModel.H, -7),
+        (Form(rescaled=True), 1 / 140, 9),
+        (Form(rescaled=True, hidden_zero=4), 1 / 140, 9),
+        (Form(rescaled=True, projection=True, proj_clip=0.3), 1 / 140, 9),
+    ],
+)
+def test_float_lstm_rounds_no_activations(form: Form, scale: float, zero: int) -> None:
+    data = cells.integer_lstm(form)
     result = convert(data, quantization="float")
     assert {x.dtype for x in (*result.inputs, *result.outputs)} == {"float32"}
     assert "QuantizeLinear" not in str(result.model.graph.node)
-    want = check(data, seeds=[0], steps=STEPS)
+    want = check(data, seeds=[0], steps=PROJECTED_STEPS if form.projection else STEPS)
     (x,) = random_inputs(data, 0)
     live = session(result.model, optimize=True)
     (name,) = (each.name for each in result.inputs)
     real = (x.astype(np.float32) - 5) * np.float32(cells.IntegerModel.X)
     made = live.run([result.outputs[0].name], {name: real})[0]
     integers = session(want.model, optimize=True).run([want.outputs[0].name], {name: x})[0]
-    apart = np.abs(made - (integers.astype(np.float32) + 7) * np.float32(cells.IntegerModel.H))
-    assert apart.max() <= 1.01 * cells.IntegerModel.H
+    apart = np.abs(made - (integers.astype(np.float32) - zero) * np.float32(scale))
+    assert apart.max() <= (3 if form.projection else 1.01) * scale
 
 
 @pytest.mark.parametrize("rank", [1, 2])

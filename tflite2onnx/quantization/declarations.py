@@ -21,8 +21,8 @@ class Real:
     Attributes:
         reads: the quantization in which each input is dequantized; None, or no item, for the
             input's own. writes: the quantization in which the output is quantized, None for the
-            output's own. kernel_writes: the quantization in which the kernel writes if it ignores
-            the output's quantization.
+            output's own. kernel_writes: the quantization in which the kernel writes output 0 if
+            it ignores the output's quantization.
         multiplies: the inputs that are constant weights that multiply input 0. bias: the input that
             is the bias, and the input whose scale is a factor of the bias's scale; None if several
             scales are factors.

@@ -28,6 +28,9 @@ class Form:
     input of two directions is "added" with its own weights, "crossed" (the second direction reads
     it in place of the first input), or absent.
 
+    With `rescaled` the hidden values, the state and the output of an integer cell have different
+    scales and zero points.
+
     `initial` is the source of states: "computed" from inputs in each run, "given" as inputs, "one"
     computed tensor for all states, or the name of an operator that computes them from constants. By
     default no operator computes them.
@@ -58,6 +61,7 @@ class Form:
     asymmetric: bool = False
     dynamic: bool = False
     hidden_zero: int = 3
+    rescaled: bool = False
     initial: str = ""
 
     @property
@@ -342,13 +346,21 @@ def integer_lstm(form: Form) -> bytes:
     for w, norm in zip(weights, norms, strict=True):
         scale = 2**-10 * scale_of(norm) if norm else 0 if w is None else m.X * scale_of(w)
         biases.append(m.bias(scale, n) if w else None)
-    hidden, zero = (1 / 110, form.hidden_zero) if form.projection else (m.H, -7)
+    differs = form.projection or form.rescaled
+    hidden, zero = (1 / 110, form.hidden_zero) if differs else (m.H, -7)
+    of_state, of_output = ((1 / 100, 4), (1 / 140, 9)) if form.rescaled else ((m.H, -7), (m.H, -7))
     projection = m.weights(made, n) if form.projection else None
     added = None
     if projection and form.projection_bias:
         added = m.bias(hidden * scale_of(projection), made)
     states = [
-        m.tensor([form.batch, made], dtype="int8", scale=m.H, zero_point=-7, variable=True),
+        m.tensor(
+            [form.batch, made],
+            dtype="int8",
+            scale=of_state[0],
+            zero_point=of_state[1],
+            variable=True,
+        ),
         m.tensor([form.batch, n], dtype="int16", scale=2**-11, variable=True),
     ]
     between = [m.tensor([1], dtype="int16", scale=2**-12 * k) for k in (1, 0.75, 1.5, 1.25)]
@@ -360,8 +372,8 @@ def integer_lstm(form: Form) -> bytes:
             code,
             operands,
             [[*form.lead_axes, made]],
-            scale=m.H,
-            zero_point=-7,
+            scale=of_output[0],
+            zero_point=of_output[1],
             intermediates=between,
             **form.options,
             **form.clip_options,

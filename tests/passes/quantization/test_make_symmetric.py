@@ -170,7 +170,8 @@ def test_products_with_and_without_bias_equal_litert(
     (x, w, bias), is_wide = types, types[0] == "int16"
     zeros = (0 if is_wide else 5, 100 if w == "uint8" else 0, 0 if is_wide else 3)
     layer = Layer(shape, Scheme(x, w, x, bias, zeros, per_channel=per_channel and w != "uint8"))
-    for options in ({"quantization": "symmetric"}, {"target": "tensorrt"}):
+    choices: list[dict[str, Any]] = [{"quantization": "symmetric"}, {"target": "tensorrt"}]
+    for options in choices:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TensorRT has no type of 16 bits
             result = convert(layer.model(), io_type="float", io_layout="tflite", **options)

@@ -47,17 +47,29 @@ _SEQUENCE, _STATE = 3, 2  # axes
 _STORED = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
 
 
-def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:
+def round_to_storage(
+    g: Builder, x: Value, storage: Storage | None, rank: int = 2, *, read: Storage | None = None
+) -> Value:
     """Return numbers rounded to the numbers that a storage represents.
 
-    With None, or if the quantization is float, numbers are not rounded.
+    With None, or if the quantization is float, numbers are not rounded. `read` is the storage in
+    which the integers are read, if it is another one: it has one scale, as `storage` has.
     """
     inner = g.plan.find_inner_storage(storage or REAL)
     if inner.quantization is None:
-        return x
+        return x if storage is None or read is None else read_as(g, x, storage, read)
     order = make_identity(rank)
     storage = inner._replace(quantization=replace(inner.quantization, axis=rank - 1))
-    return g.dequantize(g.quantize(x, storage, order), storage, order)
+    return g.dequantize(g.quantize(x, storage, order), read or storage, order)
+
+
+def read_as(g: Builder, x: Value, storage: Storage, read: Storage) -> Value:
+    """Return the numbers for which the integers of a storage stand in another storage."""
+    if storage.quantization and storage.quantization.same_as(read.quantization):
+        return x
+    scaled = g.Mul(x, g.scalar(read.scale[0] / storage.scale[0], DType.FLOAT32))
+    offset = (storage.zero_point - read.zero_point) * float(read.scale[0])
+    return g.Add(scaled, g.scalar(offset, DType.FLOAT32)) if offset else scaled
 
 
 def make_storage(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:

@@ -10,6 +10,7 @@ h) R = h (R P): see `Cell.without_projection`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constan
 from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, read_grids
 from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
 # TFLite's order of the gates, and the offset of each kind of inputs from the first weights.
@@ -70,6 +72,13 @@ class UnidirectionalLstm(Recurrent):
         self.expect_sequences(self.ranks)
         for slots in self.slots:
             self._check_direction(slots)
+
+    @property
+    def quantization(self) -> Real:
+        """The kernel copies the integers of the state h to the output, in whatever scale."""
+        state = self.find_input(self.states[0][0])
+        written = state.quantization if state and is_quantized(state) else None
+        return replace(super().quantization, kernel_writes=written)
 
     @property
     def shares_state(self) -> bool:
@@ -137,7 +146,7 @@ class UnidirectionalLstm(Recurrent):
             self.find_input(slots.weights + _PROJECTION + 1),
             activation,
             clip_bounds(self.options.cell_clip, c),
-            clip_bounds(self.options.proj_clip, self.output),
+            clip_bounds(self.options.proj_clip, self.output, h),
             scales,
             self.shares_state,
             self.activations,

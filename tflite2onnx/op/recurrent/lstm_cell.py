@@ -9,8 +9,11 @@ forget gate are coupled (CIFG), i has no parameters and is 1 - f.
 
 An integer kernel (8 x 8 -> 16, lstm.cc) stores sums, gates and states as integers; `Grids` contains
 their scales. The inputs of the gates have 16 bits, 12 of them fractional, or scales given by
-intermediate tensors with layer normalization. Gates are within -1 and 1. o * tanh(c) is h. With a
-projection, o * tanh(c) is stored as an additional integer, with the negated zero point.
+intermediate tensors with layer normalization. Gates are within -1 and 1. The kernel rounds
+o * tanh(c) to the scale of the fifth intermediate tensor, copies the integers to h, and copies h to
+the output. So h and the output may read the integers with other scales and zero points. With a
+projection, o * tanh(c) is stored as an additional integer, with the negated zero point, and the
+projection is rounded to the scale of h.
 
 The kernels write states in place. If h and c are one variable, the float kernel multiplies the
 recurrent weights of o by c' in place of h (the hybrid kernel quantizes h before the write), and
@@ -87,7 +90,7 @@ class Grids(NamedTuple):
         cell: the state c.
         hidden: o * activation(c'), before a projection.
         hidden_limits: bounds of the hidden values, None if the storage has these bounds.
-        output: the result of a projection.
+        state: the state h, and the result of a projection.
     """
 
     sums: tuple[Storage, ...] = ()
@@ -96,7 +99,7 @@ class Grids(NamedTuple):
     cell: Storage | None = None
     hidden: Storage | None = None
     hidden_limits: tuple[float, float] | None = None
-    output: Storage | None = None
+    state: Storage | None = None
 
 
 class Weights(NamedTuple):
@@ -332,7 +335,7 @@ class Cell:
         hidden = g.Mul(self._emit_gate(g, "o", sums["o"], c), activated)
         if self.grids.hidden and g.plan.find_inner_storage(self.grids.hidden).quantization:
             hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
-        h = self._emit_output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
+        h = self._emit_output(g, weights, hidden)
         return h, g.Identity(h) if self.shares_state else c
 
     def _sum_gates(self, weights: Weights, g: Builder, now: Value, h: Value) -> dict[str, Value]:
@@ -363,14 +366,15 @@ class Cell:
 
     def _emit_output(self, g: Builder, weights: Weights, hidden: Value) -> Value:
         if self.projection is None:
-            return hidden
+            return round_to_storage(g, hidden, self.grids.hidden, read=self.grids.state)
+        hidden = round_to_storage(g, hidden, self.grids.hidden)
         b = None
         if self.projection_bias:
             grid = self.grids.hidden
             scale = 1 if grid is None else float(grid.scale[0])
             b = read_bias(self.projection_bias, scale, read_scale(self.projection))
         projected = g.Gemm(hidden, weights.projection, b)
-        rounded = round_to_storage(g, projected, self.grids.output)
+        rounded = round_to_storage(g, projected, self.grids.state)
         return clip_to_limits(g, rounded, self.output_limits)
 
 
@@ -390,7 +394,7 @@ def read_grids(
         raise OperatorError(
             f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"
         )
-    cell, state, output, hidden = map(_read_quantization, (c, h, y, intermediates[_HIDDEN]))
+    cell, state, hidden, _ = map(_read_quantization, (c, h, intermediates[_HIDDEN], y))
     if c.dtype is not DType.INT16 or h.dtype is not DType.INT8 or y.dtype is not DType.INT8:
         raise OperatorError(
             f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
@@ -399,9 +403,6 @@ def read_grids(
     exponent = np.log2(cell.scale[0])  # the kernel shifts by this power of two
     if cell.zero_point.any() or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR:
         raise OperatorError(f"{c.name} must have a power of two as its scale, and the zero point 0")
-    if not state.same_as(output) or not (projected or hidden.same_as(output)):
-        names = f"{y.name}, {h.name} and, without a projection, {intermediates[_HIDDEN].name}"
-        raise OperatorError(f"{names} must have the same scale")
     scales = [2.0**-12] * len(gates)
     if gates["o"].normalization:
         scales = [_read_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
@@ -419,7 +420,7 @@ def read_grids(
         if fits
         else make_storage(DType.INT16, step),
         hidden_limits=None if fits else ((low - opposite) * step, (high - opposite) * step),
-        output=Storage(DType.INT8, output),
+        state=Storage(DType.INT8, state),
     )
 
 
@@ -429,20 +430,24 @@ def _read_quantization(tensor: Tensor) -> Quantization:
     return tensor.quantization
 
 
-def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
+def clip_bounds(
+    limit: float, tensor: Tensor, stored: Tensor | None = None
+) -> tuple[float, float] | None:
     """Return the bounds (low, high) of a clip in real numbers, or None if there is no clip.
 
-    The kernel clips the stored integers at limit / scale, and ignores the zero point.
+    The kernel clips the integers of `stored`, by default `tensor`, at limit / scale of `tensor`. It
+    ignores the zero point.
     """
     if limit <= 0:
         return None
     if not is_quantized(tensor):
         return -limit, limit
-    quantization = _read_quantization(tensor)
-    scale, zero = quantization.scale[0], int(quantization.zero_point[0])
+    scale = _read_quantization(tensor).scale[0]
     bound = int(min(np.float32(limit) / scale, find_integer_range(tensor.dtype)[1]))
     if bound <= 0:
         return None
+    quantization = _read_quantization(stored or tensor)
+    scale, zero = quantization.scale[0], int(quantization.zero_point[0])
     return (-bound - zero) * float(scale), (bound - zero) * float(scale)
 
 
