@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
 from tests.support import Build, run_tflite
 from tflite2onnx.convert import convert
@@ -332,4 +333,47 @@ def test_strided_slice_refuses_lists_of_different_lengths() -> None:
     bounds = [m.constant(each) for each in ([0, 0], [3, 5], [1])]
     m.output(*m.op("STRIDED_SLICE", [add_input(m, [3, 5]), *bounds], [[3, 5]]))
     with pytest.raises(ConversionError, match="begin, end and strides must have the same length"):
+        convert(m.bytes())
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        Cut(((-2, 0, 1), (0, 2, 1)), shrink_axis_mask=1),
+        Cut(((0, 0, 1), (-4, 0, 2)), begin_mask=1, end_mask=1, shrink_axis_mask=2),
+        Cut(((-3, 0, -1), (-2, -4, -2))),
+        Cut(((-4, -2, -1), (-4, 1, -3)), end_mask=1),
+        Cut(((-5, 2, 1), (3, -5, -2))),
+        Cut(((-2, 0, 1), (-3, 0, 1)), shrink_axis_mask=3),
+        Cut(((0, 0, 1), (-2, 0, 1), (-3, -9, -1)), new_axis_mask=1, shrink_axis_mask=2),
+    ],
+    ids=str,
+)
+def test_strided_slice_of_dynamic_axes_clamps_as_litert(each: Cut) -> None:
+    """An index, or a begin of steps backward, may be before the first element of a short axis."""
+    m = Build()
+    x = m.input([None, None], dtype="int32")
+    m.output(each.add(m, x, m.tensor(None, dtype="int32")))
+    sizes = [(1, 1), (1, 3), (2, 4), (3, 1), (5, 2), (6, 7)]
+    cases = [[np.arange(1, 1 + a * b, dtype=np.int32).reshape(a, b)] for a, b in sizes]
+    result = convert(m.bytes())
+    assert {*result.inputs[0].symbols} == {0, 1}
+    compare_sizes(m.bytes(), result, cases)
+
+
+@pytest.mark.parametrize(
+    ("each", "reason"),
+    [
+        (Cut(((1, 2, 1),), offset=True), "one entry for each of 2 axes if offset is set"),
+        (Cut(((0, 0, 1), (1, 2, 1)), ellipsis_mask=1, offset=True), "one entry for each"),
+        (Cut(((0, 1, 1), (0, 3, 1), (0, 5, 1)), new_axis_mask=1, offset=True), "one entry"),
+        (Cut(((1, 1, 1), (1, 2, 1)), end_mask=1, offset=True), "axis 0 must select 2 elements"),
+        (Cut(((2, 3, -1), (1, 2, 1)), offset=True), "must be 3 at most if offset is set, got 5"),
+    ],
+)
+def test_offset_refuses_ends_that_are_not_the_size_of_the_output(each: Cut, reason: str) -> None:
+    """With `offset` the kernel takes the size of each axis from its end alone, without masks."""
+    m = Build()
+    m.output(each.add(m, add_input(m, [3, 5]), m.tensor(None)))
+    with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())

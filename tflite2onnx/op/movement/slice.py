@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,24 @@ def _list_cut_axes(operator: Slice | StridedSlice) -> Collection[int] | None:
         for axis, (size, indices) in enumerate(zip(shape, ranges, strict=True))
         if indices != range(size) and not size == len(indices) == 1
     ]
+
+
+def _request_index(index: int) -> tuple[slice, ...]:
+    """Return the slices of one index, which the kernel clamps to the first element."""
+    if index >= -1:
+        return (slice(index or None, index + 1 or None),)
+    return slice(index, None), slice(None, 1)
+
+
+def _request_range(begin: int | None, end: int | None, step: int) -> tuple[slice, ...]:
+    """Return the slices of a range of an axis of any size.
+
+    If steps go backward from before the first element, the kernel takes nothing, and ONNX's Slice
+    the first element. The steps are forward in the reversed axis: index i is its index ~i.
+    """
+    if step < 0 and begin is not None and begin < -1:
+        return slice(None, None, -1), slice(~begin, None if end is None else ~end, -step)
+    return (slice(begin, end, None if step == 1 else step),)
 
 
 class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
@@ -184,13 +203,13 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
 class _Part(NamedTuple):
     """One axis of a STRIDED_SLICE: the input axis (None if it is new) and its indices in the slice.
 
-    `requested` is the slice with the bounds of the file, which apply to any size of the axis.
-    `shrinks` marks an axis that the output does not have.
+    `requested` are slices with the bounds of the file, one after another, which apply to any size of
+    the axis. `shrinks` marks an axis that the output does not have.
     """
 
     axis: int | None
     indices: range
-    requested: slice = _WHOLE
+    requested: tuple[slice, ...] = ()
     shrinks: bool = False
 
 
@@ -251,6 +270,9 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             message = f"ellipsis_mask and new_axis_mask must have at most {count} bits"
         elif whole < len(ellipsis):
             message = f"begin must have at most one entry for each of {rank} axes, got {count}"
+        elif o.offset and (whole or new):
+            # The kernel reads the sizes of all axes of the output from the entries of end.
+            message = f"begin must have one entry for each of {rank} axes if offset is set"
         else:
             place = ellipsis[0] if ellipsis else count
             entries = [None if i in new else i for i in bits]
@@ -298,18 +320,24 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
                     f"an index of axis {axis} must be inside its {size} elements, with a positive "
                     f"stride, got the index {begin} and the stride {step}"
                 )
-            requested = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
+            requested = _request_index(0 if o.begin_mask & bit else begin)
             return _Part(axis, range(start, start + 1), requested, shrinks=True)
+        count = len(range(0, end, step))
         end += start if o.offset else 0
         if o.offset and not o.end_mask & bit and end > size:
             raise OperatorError(  # the kernel reads beyond the input
                 f"the end of axis {axis} must be {size} at most if offset is set, got {end}"
             )
         stop = last if o.end_mask & bit else _clamp_index(end, size, low, high)
-        requested = slice(
+        if o.offset and count != len(range(start, stop, step)):
+            raise OperatorError(  # the kernel takes the size of the output from the end alone
+                f"the end of axis {axis} must select {len(range(start, stop, step))} elements if "
+                f"offset is set, got {count}"
+            )
+        requested = _request_range(
             None if o.begin_mask & bit or (begin == 0 and step > 0) else begin,
             None if o.end_mask & bit else end,
-            None if step == 1 else step,
+            step,
         )
         return _Part(axis, range(start, stop, step), requested)
 
@@ -360,8 +388,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         return None if op is None else (op, (0,))
 
     def keep_axis(self, axis: int) -> Op | None:
-        old = [entry for entry in self._find_axis_entries() if entry is not None]
-        entry, steps = old[axis], self.input(3)
+        entry, steps = self._find_old_axes()[axis], self.input(3)
         if entry < 0 or steps.data is None:
             return None
         bit, masks = 1 << entry, dict(self.options)
@@ -401,10 +428,14 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         after = g.Where(is_last, g.scalar(_HIGHEST, DType.INT64), next_one)
         return first, g.Where(single.astype(np.bool_), after, last), steps
 
+    def _find_old_axes(self) -> list[int]:
+        """Return the entry of each axis of the input, -1 for a whole axis without an entry."""
+        return [entry for entry in self._find_axis_entries() if entry is not None]
+
     def _slice_dynamic(
         self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, ...]
     ) -> Value:
-        entries = [entry for entry in self._find_axis_entries() if entry is not None]
+        entries = self._find_old_axes()
         axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
         selected = [entry for entry in entries if entry >= 0]
         first, last, steps = (take_entries(g, bound, selected) for bound in bounds)
@@ -413,11 +444,13 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     def _slice_static(self, g: Builder, y: View, x: View, value: Value) -> Value:
         shape, unknown = x.tensor.shape, x.tensor.symbols
         parts = [
-            p.requested if p.axis in unknown else _make_slice(p.indices, shape[p.axis])
+            p.requested if p.axis in unknown else (_make_slice(p.indices, shape[p.axis]),)
             for p in self._parts
             if p.axis is not None
         ]
-        return self._squeeze_and_expand(g, y, x, _slice_axes(g, x, value, parts))
+        for ranges in zip_longest(*parts, fillvalue=_WHOLE):
+            value = _slice_axes(g, x, value, ranges)
+        return self._squeeze_and_expand(g, y, x, value)
 
     def _squeeze_and_expand(self, g: Builder, y: View, x: View, value: Value) -> Value:
         """Return a slice without the axes that shrink, and with the new axes."""
