@@ -203,8 +203,8 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
 class _Part(NamedTuple):
     """One axis of a STRIDED_SLICE: the input axis (None if it is new) and its indices in the slice.
 
-    `requested` are slices with the bounds of the file, one after another, which apply to any size of
-    the axis. `shrinks` marks an axis that the output does not have.
+    `requested` are slices with the bounds of the file, one after another, for any size of the axis.
+    `shrinks` marks an axis that the output does not have.
     """
 
     axis: int | None
