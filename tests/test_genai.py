@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FORMS = [
     {"mask": "float32"},
+    {"mask": "float16"},
     {"mask": "bool"},
     {"mask": "replaced"},
     {"mask": ""},
@@ -67,8 +68,9 @@ def run_litert(data: bytes, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]
             feeds["param_tensor"] = np.array(numbers, np.int32).reshape(1, 1, 1, 7)
         if "mask" in details:
             seen = np.arange(LENGTH) <= place
-            is_bool = details["mask"]["dtype"] == np.bool_
-            mask = seen if is_bool else np.where(seen, 0, -1e9).astype(np.float32)
+            dtype = details["mask"]["dtype"]
+            hidden = -1e4 if dtype == np.float16 else -1e9
+            mask = seen if dtype == np.bool_ else np.where(seen, 0, hidden).astype(dtype)
             feeds["mask"] = mask.reshape(details["mask"]["shape"])
         made = run_signature(data, "decode", feeds)
         state = {name: made[name] for name in state}

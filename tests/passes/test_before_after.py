@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from tests.support.graph_text import assert_rewritten, check_unchanged, parse_graph
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import check
+from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx.graph import Graph, Model
+from tflite2onnx.passes import fold_constants
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
@@ -15,6 +22,7 @@ from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
     fuse_pads_into_convolutions,
 )
 from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
+from tflite2onnx.tensor import DType
 
 
 def as_model(*graphs: Graph) -> Model:
@@ -271,6 +279,66 @@ def test_operators_on_known_shapes_become_constants() -> None:
         return [3, 5]
     """
     assert_rewritten(fold_operators, before, after)
+
+
+def test_cast_of_float16_constants_stays_float16_in_the_file() -> None:
+    """The constant is float32 for operators, and float16 in memory and in the file."""
+    text = """
+        inputs x: float32[2,3]
+        w: float32[2,3] = CAST(float16[2,3])
+        y: float32[2,3] = ADD(x, w)
+        return y
+    """
+    (add,) = fold_operators(parse_graph(text)).ops
+    assert add.operand(1).dtype is DType.FLOAT32
+    assert add.operand(1).values.dtype == np.float16
+
+
+GROWING = """
+    inputs x: float32[64,64]
+    a: int32[64,64] = BROADCAST_TO(int32[64,1], [64, 64])
+    b: int32[64,64] = ADD(a, int32[1,64])
+    c: int32[64,64,1] = RESHAPE(b, [64, 64, 1])
+    y: float32[64,64,64] = GATHER_ND(x, c)
+    z: int32[4096] = RESHAPE(b, [4096])
+    return y, z
+"""
+
+
+@pytest.mark.parametrize("more", [0, 1 << 14])
+def test_large_constants_of_small_ones_are_computed(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operators stay if the file would grow by more; an output of the graph stays a constant."""
+    monkeypatch.setattr(fold_constants, "_MORE", more)
+    codes = [op.code for op in fold_operators(parse_graph(GROWING)).ops]
+    before = [] if more else ["BROADCAST_TO", "ADD", "RESHAPE"]
+    assert codes == [*before, "GATHER_ND"]
+
+
+def test_computed_indices_equal_litert_and_take_no_room() -> None:
+    text = GROWING.replace("int32[64,1]", str([[0]] * 128)).replace(
+        "int32[1,64]", str([list(range(64)) * 2])
+    )
+    text = text.replace("y, z", "y").replace("[64, 64", "[128, 128").replace("4096", "16384")
+    text = text.replace("[64,64] = ", "[128,128] = ").replace("[64,64,", "[128,128,")
+    data = make_model(text)
+    result: Any = check(data, tolerance=0, random_layouts=[0])
+    assert result.model.ByteSize() < len(data) + (1 << 15)
+
+
+def test_constants_that_an_operator_has_to_know_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_constants, "_MORE", 0)
+    text = """
+        inputs x: float32[3,2,32], h: float32[2,32]
+        w: float32[64,64] = BROADCAST_TO(float32[1,64], [64, 64])
+        y: float32[3,2,32], z: float32[2,32] = UNIDIRECTIONAL_SEQUENCE_GRU(x, h, w, float32[64],
+            float32[32,64], float32[32])
+        return y
+    """
+    assert [op.code for op in fold_operators(parse_graph(text)).ops] == [
+        "UNIDIRECTIONAL_SEQUENCE_GRU"
+    ]
 
 
 def test_hash_table_becomes_constant_keys_and_values() -> None:

@@ -131,6 +131,9 @@ class _Signature:
         shape = [1, 1, self.count, LENGTH]
         if mask == "float32":
             return self.op("ADD", [scores, self.input("mask", shape)], [1, HEADS, *shape[2:]])
+        if mask == "float16":
+            added = self.op("CAST", [self.input("mask", shape, mask)], shape, dtype="float32")
+            return self.op("ADD", [scores, added], [1, HEADS, *shape[2:]])
         if mask == "replaced":
             hidden = self.g.constant(np.array(-1e4, np.float32))
             seen = self.input("mask", shape, "bool")

@@ -319,6 +319,16 @@ def test_noise_in_float_network_is_a_difference() -> None:
     )
 
 
+def test_files_of_half_precision_have_its_limits() -> None:
+    m = Build()
+    (wide,) = m.op("CAST", [m.input([2, 3], dtype="float16")], [[2, 3]], dtype="float32")
+    (y,) = m.op("EXP", [wide], [[2, 3]])
+    m.output(*m.op("CAST", [y], [[2, 3]], dtype="float16"))
+    (output,) = verify(m.bytes(), convert(m.bytes())).outputs
+    assert output.ok
+    assert output.allowed == pytest.approx(1e-2 * output.spread)
+
+
 @pytest.mark.parametrize(("apart", "ok"), [(0.6, True), (0.4, False)])
 def test_outputs_may_differ_as_much_as_litert_kernel_sets(
     monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool

@@ -43,7 +43,7 @@ _STATE_NAMES = ("past.%d.conv", "present.%d.conv")
 _CHUNK = 256  # tokens of a prompt in one run; attention needs memory for each pair of tokens
 _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P.
 # LiteRT-LM adds this number to the scores of tokens that are hidden from a token.
-_HIDDEN = -0.7 * float(np.finfo(np.float32).max)
+_HIDDEN = -0.7  # of the largest number of the mask's type
 
 
 class Cache(NamedTuple):
@@ -292,11 +292,12 @@ def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
     visible = Tensor("mask/seen", (length,), DType.BOOL)
     ops = [Op("LESS_EQUAL", origin.index, (places, positions), (visible,))]
     if mask.dtype is not DType.BOOL:
+        dtype = DType.FLOAT16 if mask.dtype is DType.FLOAT16 else DType.FLOAT32
         zero, hidden = (
-            Tensor(f"mask/{name}", (), DType.FLOAT32, np.array(number, np.float32))
-            for name, number in (("zero", 0), ("hidden", _HIDDEN))
+            Tensor(f"mask/{name}", (), dtype, np.array(number, dtype.numpy))
+            for name, number in (("zero", 0), ("hidden", _HIDDEN * np.finfo(dtype.numpy).max))
         )
-        added = Tensor("mask/added", (length,), DType.FLOAT32)
+        added = Tensor("mask/added", (length,), dtype)
         ops.append(Op("SELECT_V2", origin.index, (visible, zero, hidden), (added,)))
         visible = added
     return [*ops, copy_op(origin, visible, mask, resizes=False)]

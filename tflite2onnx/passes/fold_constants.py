@@ -8,13 +8,17 @@ The outputs of an operator become constants if:
 4. the constants that are computed stay within a budget (`Folder`): a tiny file could
    otherwise become an ONNX model of any size.
 
-DEQUANTIZE of float16 constants is removed, too; the elements stay float16 in the ONNX file. IF with
+Operators that compute large constants of small ones stay, if the file would otherwise become much
+larger (`_restore_large`): a runtime computes them when it loads the model.
+
+DEQUANTIZE of float16 constants, and CAST to float32, are removed, too; the elements stay float16 in
+the ONNX file. IF with
 a constant condition, and WHILE that never runs, are replaced by the operators that run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -30,6 +34,10 @@ from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
 
 _LIMIT = SizeLimit(times=4, more=1 << 24)  # limits the bytes of computed constants
+# Constants that operators compute of constants of half the bytes or less may take this part of the
+# stored bytes, plus a number for any file. A smaller constant than `_LEAST` always is stored.
+_PART, _MORE, _LEAST = 16, 1 << 14, 1 << 12
+_NODE = 200  # bytes of a node in the file
 
 
 def fold_operators(graph: Graph) -> Graph:
@@ -38,7 +46,69 @@ def fold_operators(graph: Graph) -> Graph:
     A loop variable is not constant, even if its first value is.
     """
     folder = Folder(graph)
-    return graph.rewrite(folder.list_remaining_ops, folder.known)
+    folded = graph.rewrite(folder.list_remaining_ops, folder.known)
+    if not folder.made or any(op.graphs for op in folded.ops):
+        return folded
+    return _restore_large(folded, folder, count_stored_bytes(graph) // _PART + _MORE)
+
+
+def _restore_large(graph: Graph, folder: Folder, limit: int) -> Graph:
+    """Return the graph with operators in place of large constants that they compute of small ones.
+
+    The largest constants are restored, until all others take `limit` bytes more than what they are
+    computed of. An operator that has to know its input keeps the constant.
+    """
+    least = _count_least_bytes(folder)
+    read = dict.fromkeys(t for op in graph.ops for t in op.present if t in folder.made)
+    growth = {t: t.nbytes - least[t] for t in read if t.nbytes >= _LEAST}
+    left, restored = sum(growth.values()), set[Tensor]()
+    for tensor in sorted(growth, key=lambda t: -growth[t]):
+        if left > limit and growth[tensor]:
+            restored.add(tensor)
+            left -= growth[tensor]
+    outputs = {constant: tensor for tensor, constant in folder.known.items()}
+    done: set[Op] = set()
+
+    def restore(op: Op) -> Iterator[Op]:
+        large = [t for t in dict.fromkeys(op.present) if t in restored]
+        changed = op.with_inputs({t: outputs[t] for t in large})
+        if large and is_valid(find_operator(changed)):
+            for each in _list_computed(large, folder, least):
+                if each not in done:
+                    done.add(each)
+                    yield each.with_inputs(
+                        {t: outputs[t] for t in each.present if least.get(t, t.nbytes) < t.nbytes}
+                    )
+            op = changed
+        yield op
+
+    return graph.rewrite(restore) if restored else graph
+
+
+def _count_least_bytes(folder: Folder) -> dict[Tensor, int]:
+    """Return the bytes of computed constants, or of what they are computed of, if half or less.
+
+    A node counts, too.
+    """
+    least: dict[Tensor, int] = {}
+    for tensor, op in folder.made.items():  # in order of execution
+        inner = _NODE + sum(least.get(t, t.nbytes) for t in dict.fromkeys(op.present))
+        least[tensor] = inner if 2 * inner <= tensor.nbytes else tensor.nbytes
+    return least
+
+
+def _list_computed(
+    tensors: Iterable[Tensor], folder: Folder, least: Mapping[Tensor, int]
+) -> list[Op]:
+    """Return the operators that compute constants, in order of execution."""
+    waiting, found = [*tensors], set[Op]()
+    while waiting:
+        tensor = waiting.pop()
+        op = folder.made.get(tensor)
+        if op and least[tensor] < tensor.nbytes and op not in found:
+            found.add(op)
+            waiting += op.present
+    return [op for op in dict.fromkeys(folder.made.values()) if op in found]
 
 
 def count_stored_bytes(graph: Graph) -> int:
@@ -53,11 +123,15 @@ def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
 
 
 class Folder:
-    """Folds operators one by one; `known` has the constants by the tensors that they replace."""
+    """Folds operators one by one.
+
+    `known` has the constants by the tensors that they replace, `made` the operators by constants.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.known: dict[Tensor, Tensor] = {}
+        self.made: dict[Tensor, Op] = {}
 
     @cached_property
     def _room(self) -> int:
@@ -86,6 +160,7 @@ class Folder:
                 yield from self.list_remaining_ops(remaining)
         elif results:
             self.known |= dict(zip(op.outputs, results, strict=True))
+            self.made |= dict.fromkeys(results, op)
         else:
             yield op
 
@@ -98,9 +173,9 @@ def is_replacement(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> b
 
 
 def _fold_float16(op: Op) -> list[Tensor]:
-    """Return the output of DEQUANTIZE of a float16 constant: float32, stored as float16."""
+    """Return a float16 constant that an operator makes float32: float32, stored as float16."""
     source = op.operand(0)
-    if not op.is_builtin("DEQUANTIZE") or source.dtype is not DType.FLOAT16:
+    if not op.is_builtin("CAST", "DEQUANTIZE") or source.dtype is not DType.FLOAT16:
         return []
     if not is_replacement(source, op.outputs, DType.FLOAT32):
         return []

@@ -32,6 +32,7 @@ from tflite2onnx.verification.onnx_model import OpenedModel
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
+    has_half_ends,
     is_quantized,
     read_inner_tensor,
     run_litert,
@@ -79,7 +80,7 @@ class Run:
     ) -> None:
         self._open, self._interpreter, self._ends = open_model, interpreter, ends
         self._progress = progress
-        is_half = bool(ends.float16) and tolerance is None
+        is_half = (bool(ends.float16) or has_half_ends(interpreter)) and tolerance is None
         half = HALF_DECIBELS if is_half else math.inf
         noise = DECIBELS if is_quantized(interpreter) else half
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)

@@ -74,6 +74,12 @@ def is_quantized(interpreter: Any) -> bool:
     )
 
 
+def has_half_ends(interpreter: Any) -> bool:
+    """Return whether inputs or outputs of the network are float16, so that it rounds to float16."""
+    ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
+    return any(np.dtype(detail["dtype"]) == np.float16 for detail in ends)
+
+
 def make_session(
     model: str | bytes,
     *,
