@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from tests.support import Build, check, sparsify
+from tests.support import Build, check, random_inputs, run_onnx, sparsify
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.passes.normalise import densify_constants
@@ -18,7 +18,7 @@ from tflite2onnx.reader.sparsity import count_memory, densify_all
 from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Array = np.ndarray[Any, Any]
 
@@ -178,8 +178,67 @@ def test_sparse_outputs_of_a_graph_become_dense() -> None:
     m = Build()
     sparse = m.constant(values, shape=[4, 8], sparsity=sparsity)
     m.output(*m.op("ABS", [m.input([3])], [[3]]), sparse)
-    (graph,) = read_model(m.bytes()).graphs
-    np.testing.assert_array_equal(densify_constants(graph).outputs[1].values, dense)
+    (graph,) = densify_constants(read_model(m.bytes())).graphs
+    np.testing.assert_array_equal(graph.outputs[1].values, dense)
+
+
+def add_constants(m: Build, make: Callable[[Array], Any]) -> list[Any]:
+    """Add a sum of two constants, which is computed before shapes are known."""
+    numbers = mostly_zeros([6, 8], "float32", 0)
+    (both,) = m.op("ADD", [make(numbers), make(numbers[1:2])], [[6, 8]])
+    return [*m.op("ADD", [both, m.input([6, 8])], [[6, 8]])]
+
+
+def add_shapes(m: Build, make: Callable[[Array], Any]) -> list[Any]:
+    """Add operators whose shapes, indices and paddings are constants."""
+    x = m.input([2, 6])
+    (turned,) = m.op("RESHAPE", [x, make(np.array([3, 4], np.int32))], [[3, 4]])
+    (padded,) = m.op("PAD", [turned, make(np.array([[0, 2], [0, 1]], np.int32))], [[5, 5]])
+    (rows,) = m.op("GATHER", [padded, make(np.array([0, 4, 0], np.int32))], [[3, 5]])
+    return [turned, padded, rows]
+
+
+def look_up(m: Build, make: Callable[[Array], Any]) -> list[Any]:
+    """Add a lookup in a table of constants."""
+    table = m.op("HASHTABLE", [], [[1]], dtype="resource", table_id=1, key_dtype="INT64",
+                 value_dtype="STRING")[0]  # fmt: skip
+    words = [m.constant(np.array(text, object)) for text in (["a", "b", "c"], ["none"])]
+    m.op("HASHTABLE_IMPORT", [table, make(np.array([4, 0, 9])), words[0]], [])
+    key = m.constant(np.array([9, 5]))
+    found = m.op("HASHTABLE_FIND", [table, key, words[1]], [[2]], dtype="string")
+    return [*found, *m.op("ABS", [m.input([2])], [[2]])]
+
+
+def double(m: Build, make: Callable[[Array], Any]) -> list[Any]:
+    """Add DENSIFY, with a shape that the file declares wrongly."""
+    (dense,) = m.op("DENSIFY", [make(mostly_zeros([6, 8], "float32", 1))], [[8, 6]])
+    return [*m.op("ADD", [dense, m.input([6, 8])], [[6, 8]])]
+
+
+@pytest.mark.parametrize("quantization", ["qdq", "float", "symmetric"])
+@pytest.mark.parametrize("add", [add_constants, add_shapes, look_up, double])
+def test_every_operator_reads_dense_constants(
+    add: Callable[[Build, Callable[[Array], Any]], list[Any]], quantization: Any
+) -> None:
+    """Operators give the same numbers for a sparse constant and for its dense form."""
+
+    def convert_model(*, sparse: bool) -> Any:
+        m = Build()
+
+        def make(dense: Array) -> Any:
+            if not sparse:
+                return m.constant(dense)
+            values, sparsity = sparsify(dense, ["dense"] * (dense.ndim - 1) + ["csr"])
+            return m.constant(values, shape=[*dense.shape], sparsity=sparsity)
+
+        m.output(*add(m, make))
+        model = m.bytes()
+        return convert(model, quantization=quantization), random_inputs(model, 0)
+
+    (want, inputs), (have, _) = (convert_model(sparse=sparse) for sparse in (False, True))
+    feeds = dict(zip([port.name for port in want.inputs], inputs, strict=True))
+    for one, other in zip(run_onnx(want.model, feeds), run_onnx(have.model, feeds), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_conversion_refuses_a_damaged_sparse_tensor() -> None:

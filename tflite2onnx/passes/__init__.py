@@ -105,6 +105,7 @@ def find_pass(path: str, package: str = __name__) -> Callable[[T], T]:
 
 # Passes over a whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
+    densify_constants,  # all other passes read the elements of constants
     # Most TensorFlow operators have an equivalent in TFLite.
     apply_if_present(" ".join((PREFIX, *OTHER_NAMES)), "flex.translate:translate_flex_operators"),
     # The kernels read the codes of these sub-graphs and do not run them.
@@ -159,7 +160,6 @@ def _infer_shapes_around(
 def list_normalising_passes(operator_of: OperatorOf = find_operator) -> tuple[GraphPass, ...]:
     """Return the passes for the graph of the entry point, after dynamic axes have names."""
     return (
-        densify_constants,  # the passes below read the elements of constants
         fold_operators,  # fewer operators for the passes below
         remove_copies,  # fewer operators for the passes below
         partial(verify_operators, operator_of),  # the passes below receive valid operators

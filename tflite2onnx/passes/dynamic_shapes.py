@@ -29,7 +29,6 @@ from tflite2onnx.graph import Graph, Options
 from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
 from tflite2onnx.quantization.declarations import list_operands
 from tflite2onnx.tensor import Tensor, name_axis
@@ -85,7 +84,7 @@ def infer_dimensions(graph: Graph) -> Known:
     # Batch sizes are assumed to be equal.
     places = _list_dynamic_axes(graph)
     names = {place: name_axis(*place) if place[1] else BATCH for place in places}
-    return ShapeWalk(densify_constants(graph), opened=_make_dimensions(names)).walk()
+    return ShapeWalk(graph, opened=_make_dimensions(names)).walk()
 
 
 def name_dynamic_axes(
@@ -103,7 +102,6 @@ def name_dynamic_axes(
         FixedSizeError: the output shape of an operator is valid only if some dynamic axes have the
         declared size.
     """
-    graph = densify_constants(graph)
     dynamic = [] if fixed is None else _list_dynamic_axes(graph)
     unknown = any(_has_unknown_size(operator_of(op)) for op in graph.walk_ops())
     if dynamic or unknown:

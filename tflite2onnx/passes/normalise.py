@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
+from tflite2onnx.graph import ABSENT, Graph, Model, Op, copy_op
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.common.checks import find_features
-from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.passes.operands import normalize_axes
 from tflite2onnx.quantization.storage import same_quantization, same_scale
 from tflite2onnx.reader.sparsity import densify_all
@@ -29,17 +28,17 @@ _MATRIX = 2  # axes
 _IMAGE = 4
 
 
-def densify_constants(graph: Graph) -> Graph:
+def densify_constants(model: Model) -> Model:
     """Replace sparse constants by dense ones.
 
     Raises:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
-    operands = (t for op in graph.walk_ops() for t in op.present)
-    tensors = dict.fromkeys((*operands, *graph.walk_outputs()))
-    sparse = [t for t in tensors if t.sparsity and t.has_data]
-    if not sparse and "DENSIFY" not in graph.codes:
-        return graph
+    operands = (t for graph in model.graphs for op in graph.walk_ops() for t in op.present)
+    outputs = (t for graph in model.graphs for t in graph.walk_outputs())
+    sparse = [t for t in dict.fromkeys((*operands, *outputs)) if t.sparsity and t.has_data]
+    if not sparse and all("DENSIFY" not in graph.codes for graph in model.graphs):
+        return model
     constants = {
         t: replace(t, data=data, sparsity=None)
         for t, data in zip(sparse, densify_all(sparse), strict=True)
@@ -48,12 +47,15 @@ def densify_constants(graph: Graph) -> Graph:
     def densify_constant(op: Op) -> list[Op]:
         known_op = op.with_inputs(constants)
         source = known_op.operand(0)
-        if not op.is_builtin("DENSIFY") or not is_replacement(source, op.outputs, source.dtype):
+        result = next(iter(op.outputs), ABSENT)
+        is_one = source.has_data and len(op.outputs) == 1 and result.dtype is source.dtype
+        if not op.is_builtin("DENSIFY") or not is_one:
             return [known_op]
-        constants[op.outputs[0]] = replace(op.outputs[0], data=source.data)
+        constants[result] = replace(result, data=source.data, shape=source.shape)
         return []
 
-    return graph.rewrite(densify_constant, constants)
+    graphs = tuple(graph.rewrite(densify_constant, constants) for graph in model.graphs)
+    return model._replace(graphs=graphs)
 
 
 def remove_copies(graph: Graph) -> Graph:

@@ -11,7 +11,6 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.fold_constants import fold_operators
-from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -76,7 +75,7 @@ def compute_once(graph: Graph) -> dict[Tensor, Array]:
     if not ops:
         return {}
     outputs = tuple(op.outputs[0] for op in ops)
-    folded = fold_operators(densify_constants(replace(graph, ops=ops, outputs=outputs)))
+    folded = fold_operators(replace(graph, ops=ops, outputs=outputs))
     results = (
         (variable, result.data if result.has_data else _decode_source(op))
         for op, variable, result in zip(ops, outputs, folded.outputs, strict=True)

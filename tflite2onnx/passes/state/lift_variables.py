@@ -35,7 +35,6 @@ from tflite2onnx.op.control_flow.lowered import RESOURCES
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.state.drop_unobserved_states import drop_unobserved_states
 from tflite2onnx.passes.state.initial_values import (
     clear_elements,
@@ -475,5 +474,5 @@ def _find_initial_assignments(
     walk = _Walk(graph, start, Names(t.name for t in graph.tensors))
     written = {v: walk.now[v] for v in walk.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(walk.ops), outputs=tuple(written.values()))
-    folded = fold_operators(densify_constants(infer_shapes(graph)))
+    folded = fold_operators(infer_shapes(graph))
     return dict(zip(written, folded.outputs, strict=True))
