@@ -181,7 +181,28 @@ def reads_integers(operator: Declared) -> bool:
 
 
 def check_scales(operator: Declared) -> None:
-    """Raise OperatorError if an operator on real numbers has integers without a scale."""
-    unscaled = find_tensor_without_scale(operator.op)
-    if unscaled is not None and not reads_integers(operator):
+    """Raise OperatorError if operands on real numbers have no scale, or scales that do not fit.
+
+    The reader has checked scales by declared shapes. A computed tensor may have another shape.
+    """
+    op = operator.op
+    scaled = [(t, t.quantization) for t in (*op.present, *op.outputs) if is_quantized(t)]
+    several = [(t, scales) for t, scales in scaled if scales and scales.per_axis]
+    unscaled = find_tensor_without_scale(op)
+    if (unscaled is None and not several) or reads_integers(operator):
+        return
+    for tensor, scales in several:
+        _check_scales_of_axis(tensor, scales)
+    if unscaled is not None:
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
+
+
+def _check_scales_of_axis(tensor: Tensor, scales: Quantization) -> None:
+    axis, count = scales.axis, scales.scale.shape[0]
+    if scales.block_size:
+        return
+    if axis >= tensor.rank or tensor.shape[axis] != count:
+        raise OperatorError(
+            f"{tensor.name} must have {count} elements along axis {axis}, one for each scale, got"
+            f" the shape {list(tensor.shape)}: correct the scales in the file"
+        )
