@@ -81,7 +81,7 @@ from tflite2onnx.signatures import (
     warn_missing_ends,
 )
 from tflite2onnx.targets import find_rules
-from tflite2onnx.targets.driver import apply_forms
+from tflite2onnx.targets.driver import apply_forms, find_rewrite
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory
@@ -404,12 +404,13 @@ def _emit_with_opset(
 ) -> Emitted:
     """Emit for the requested opset, or by default for the smallest opset that has all nodes."""
     storage, is_fixed = quantize.plan(operators, options), options.opset is not None
+    rewrite = find_rewrite(options)
     version, size = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:
         try:
             budget = ConstantBudget(size)
             g = Builder(version, opset_is_fixed=is_fixed, plan=storage, budget=budget)
-            emitted = emit(graph, operators, orders, g)
+            emitted = emit(graph, operators, orders, g, rewrite)
             check(emitted, graph)
         except NeedsOpset as need:
             if is_fixed:

@@ -6,7 +6,7 @@ outputs in the planned order, and names the operator in an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,9 +38,6 @@ from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import REAL, decode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
-from tflite2onnx.targets.onnxruntime.nodes.keep_float_weights import keep_float_weights
-from tflite2onnx.targets.onnxruntime.nodes.keep_softmax_rows import keep_softmax_rows
-from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
 
@@ -105,7 +102,27 @@ def find_shared_caches(emitted: Emitted) -> dict[str, str]:
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 
-def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) -> Emitted:
+# A function from the nodes of the main graph, and the values at its ends, to the nodes that a
+# runtime wants, without dead ones, and the values that hold other elements then than the tensors.
+NodeRewrite = Callable[
+    [Builder, Sequence[Node], Sequence[Value]], tuple[tuple[Node, ...], Collection[Value]]
+]
+
+
+def keep_nodes(
+    g: Builder, nodes: Sequence[Node], ends: Sequence[Value]
+) -> tuple[tuple[Node, ...], Collection[Value]]:
+    """Return the nodes without dead ones, and with the adaptive weights that they read."""
+    return add_adaptive_weights(g, eliminate_dead_nodes(nodes, ends)), ()
+
+
+def emit(
+    graph: Graph,
+    operators: Sequence[Operator],
+    plan: Plan,
+    g: Builder,
+    rewrite: NodeRewrite = keep_nodes,
+) -> Emitted:
     """Emit a whole graph; `operators` are in the sequence of `Graph.walk_ops`.
 
     The first site of `plan` is the graph's interface, the others are the operators.
@@ -123,14 +140,9 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     ends_of_graph = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
-    if not g.canonical:
-        distinct = keep_softmax_rows(distinct, g.types, g.ints)
-        distinct = keep_float_weights(g, distinct, ends_of_graph)
-    distinct = omit_zero_states(distinct)
-    live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
-    live, widened = widen_blocks(g, live, ends_of_graph)
+    live, changed = rewrite(g, omit_zero_states(distinct), ends_of_graph)
     live = assemble_constants(g, share_transposed(live))
-    ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in widened)
+    ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in changed)
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)

@@ -27,6 +27,7 @@ from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.planning import make_sites
+from tflite2onnx.targets.driver import find_operators
 from tflite2onnx.tensor import Tensor
 
 
@@ -64,10 +65,14 @@ class Converters(dict[Op, Operator]):
 
     def __init__(self, options: ConversionOptions) -> None:
         super().__init__()
-        self._allow_custom = options.allow_custom
+        self._allow_custom, self._classes = options.allow_custom, find_operators(options)
 
     def __missing__(self, op: Op) -> Operator:
         operator = find_operator(op, keep=self._allow_custom, why=explain_untranslated(op))
+        cls = None if op.custom else self._classes.get(op.code)
+        # A class that a user has registered comes first.
+        if cls is not None and issubclass(cls, type(operator)):
+            operator = cls(op)
         return self.setdefault(op, operator)
 
     def keep_only(self, ops: Iterable[Op]) -> None:

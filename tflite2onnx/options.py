@@ -180,6 +180,11 @@ class ConversionOptions:
         return self.quantization == "qdq" and self.dynamic_range == "quantized"
 
     @property
+    def has_forms(self) -> bool:
+        """Whether operators get the forms that the target's runtime computes fastest."""
+        return self.forms == "fastest"
+
+    @property
     def has_axes(self) -> bool:
         """Whether an axis may have several scales, which needs opset 13."""
         return self.opset is None or self.opset >= _AXES

@@ -212,11 +212,6 @@ class Builder(QdqNodes):
             around.int8_is_exact if around else Value(dtype=DType.BOOL, name="int8_is_exact")
         )
 
-    @property
-    def canonical(self) -> bool:
-        """Whether ONNX's own operator is preferred to nodes that ONNX Runtime runs faster."""
-        return self.plan.canonical
-
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
         return Builder(self.opset, opset_is_fixed=self.opset_is_fixed, plan=self.plan, around=self)

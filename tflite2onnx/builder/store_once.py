@@ -97,7 +97,7 @@ def replace_inputs(node: Node, outputs: Mapping[Value, Value]) -> Node:
 
 def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return nodes that make constants of smaller constants, then the nodes of the main graph."""
-    if not g.assemblies or g.canonical or g.opset < _FIRST_OPSET:
+    if not g.assemblies or g.opset < _FIRST_OPSET:
         return tuple(nodes)
     inner, made = g.make_nested(), dict[Value, Value]()
     inner.types = {}

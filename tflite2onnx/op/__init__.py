@@ -16,17 +16,21 @@ from tflite2onnx.op.registry import Key
 from tflite2onnx.tensor import Tensor
 
 
-class _Operators(Mapping[str, type[Operator]]):
-    """The classes of the built-in operators; a module is imported when a class of it is needed."""
+class OperatorTable(Mapping[str, type[Operator]]):
+    """The classes of operators by code; a module is imported when a class of it is needed.
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
+    `modules` has the codes of each module of a package, separated by blanks.
+    """
+
+    def __init__(self, package: str, modules: Mapping[str, str]) -> None:
+        self._package = package
         self._modules = {code: name for name, codes in modules.items() for code in codes.split()}
         self._classes: dict[str, type[Operator]] = {}
 
     def __getitem__(self, code: str) -> type[Operator]:
         if code not in self._classes:
             name = self._modules[code]
-            self._classes |= list_classes(import_module(f"{__name__}.{name}"))
+            self._classes |= list_classes(import_module(f"{self._package}.{name}"))
             if code not in self._classes:
                 raise RegistrationError(_without_class(code, name))
         return self._classes[code]
@@ -75,7 +79,7 @@ def _without_class(code: str, name: str) -> str:
     )
 
 
-OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
+OPERATORS: Mapping[str, type[Operator]] = OperatorTable(__name__, MODULE_OF)
 
 _TABLE = "tflite2onnx/op/builtin_modules.py"
 _SCRIPT = "python scripts/make_module_table.py"

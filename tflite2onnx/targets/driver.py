@@ -1,9 +1,13 @@
-"""The driver of forms: it rewrites the operators of a planned graph as a runtime wants them."""
+"""How the target wants a planned graph: its forms, its operators, and its rewriting of nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType, ModuleType
 
+from tflite2onnx.emit import NodeRewrite, keep_nodes
+from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import apply_passes
 from tflite2onnx.planning import PlannedGraph
@@ -14,11 +18,30 @@ def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph
 
     It is unchanged, too, if the forms lack a tensor whose order the user wants.
     """
-    if options.forms != "fastest":
+    if not options.has_forms:
         return graph
-    forms = import_module("tflite2onnx.targets.onnxruntime.forms")
-    changed = apply_passes(forms.list_forms(options), graph)
+    changed = apply_passes(_import_part("forms").list_forms(options), graph)
     computed = [{t for op in each.walk_ops() for t in op.outputs} for each in (graph, changed)]
     lost = computed[0] - computed[1]
     keeps_all = lost.isdisjoint(graph.planning.user_orders)
     return changed if keeps_all and isinstance(changed, PlannedGraph) else graph
+
+
+def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:
+    """Return the classes of operators that the target has in place of the canonical ones."""
+    if not options.has_forms:
+        return MappingProxyType({})
+    classes: Mapping[str, type[Operator]] = _import_part("operators").OPERATORS
+    return classes
+
+
+def find_rewrite(options: ConversionOptions) -> NodeRewrite:
+    """Return how the target rewrites the nodes of the main graph."""
+    if not options.has_forms:
+        return keep_nodes
+    rewrite: NodeRewrite = _import_part("nodes").rewrite_nodes
+    return rewrite
+
+
+def _import_part(name: str) -> ModuleType:
+    return import_module(f"tflite2onnx.targets.onnxruntime.{name}")

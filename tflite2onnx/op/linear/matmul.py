@@ -57,11 +57,10 @@ class FullyConnected(DynamicShape):
     The output is [batch, out], or has the axes of x with the last axis replaced (`keep_num_dims`).
 
     There is one method for each ONNX form: Gemm for matrices and for quantized data; Conv, with a
-    1x1 kernel, for images in channels-first order, or Gemm for images that `multiply_pixels`
-    chooses (`as_matrix`); MatMul for all other data. Hybrid weights are stored as [features, out]:
-    ONNX Runtime multiplies by stored integers if DequantizeLinear and MatMul read them. With Gemm
-    it would dequantize the integers in each run. Data that LiteRT quantizes at run time are rows of
-    a matrix.
+    1x1 kernel, for images in channels-first order; MatMul for all other data. Hybrid weights are
+    stored as [features, out]: runtimes multiply by stored integers if DequantizeLinear and MatMul
+    read them. With Gemm they would dequantize the integers in each run. Data that LiteRT quantizes
+    at run time are rows of a matrix.
     """
 
     codes = ("FULLY_CONNECTED",)
@@ -134,7 +133,7 @@ class FullyConnected(DynamicShape):
             inner *= x.rank - find_features(x.shape, self._features)
         batch = ("N",) * (x.rank - len(inner))
         slots = {0: (*batch, *inner), 1: ("O", *axis_names(w.rank - 1)), ~0: ("N", "O")}
-        if self._hybrid:
+        if self.is_hybrid:
             names = ("N", *axis_names(w.rank - 1), "O")
             return [Frame(slots, names, legal=_multiplies_rows_by_columns)]
         names = ("N", "O", *axis_names(w.rank - 1))
@@ -143,7 +142,7 @@ class FullyConnected(DynamicShape):
 
     def _find_places(self, rank: int) -> Collection[int]:
         """Return the positions in an image's label that the features may have, besides the last."""
-        if rank != _IMAGE or self.input(1).data is None or self._hybrid:
+        if rank != _IMAGE or self.input(1).data is None or self.is_hybrid:
             return ()
         is_plain = not self.output.symbols and not is_quantized(self.input(0))
         return range(rank) if is_plain else (1,)
@@ -169,26 +168,25 @@ class FullyConnected(DynamicShape):
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
     ) -> Value | NeedsReshape:
         if y.rank == _IMAGE and y.order[-1] != y.rank - 1:
-            return self._emit_conv(g, y, x, w, b)
+            return self.emit_conv(g, y, x, w, b)
         if x.plan.reading is Reading.DYNAMIC:
             return self._emit_rows(g, y, x, w, b)
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
-        if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
-            return self._emit_gemm(g, y, x, w, b)
-        # ONNX Runtime fuses a bias and an activation with Gemm only. A Reshape behind Gemm infers
-        # at most one dynamic size.
-        is_fixed = len(y.tensor.symbols) < 2
-        if not (g.canonical or self._hybrid) and is_fixed and w.tensor.data is not None:
-            return self._emit_gemm(g, y, x, w, b)
+        if is_quantized(x.tensor) or (y.rank == _MATRIX and not self.is_hybrid):
+            return self.emit_gemm(g, y, x, w, b)
+        return self.multiply_floats(g, y, x, w, b)
+
+    def multiply_floats(
+        self, g: Builder, y: View, x: View, w: View, b: View | None
+    ) -> Value | NeedsReshape:
+        """Return the product of float x, which is no matrix, and weights."""
         return self._emit_matmul(g, y, x, w, b)
 
-    def _emit_conv(
+    def emit_conv(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
         """Return an image whose channels are not last; axes before the channels are the batch."""
         channel = y.order.index(y.rank - 1)
-        if self.options.get("as_matrix") and prod(y.shape[:channel]) == 1:
-            return self._emit_columns(g, y, x, w, b)
         filters = w.reshape((*w.shape, 1, 1))
         if channel == 1:
             return g.Conv(x, filters, b)
@@ -197,16 +195,7 @@ class FullyConnected(DynamicShape):
         product = g.Conv(x.reshape((before, x.shape[channel], *pixels)), filters, b)
         return NeedsReshape(g.annotate(product, y.dtype, (before, y.shape[channel], *pixels)))
 
-    def _emit_columns(self, g: Builder, y: View, x: View, w: View, b: View | None) -> NeedsReshape:
-        """Return the product of the weights and x, whose columns are pixels."""
-        out, features = w.tensor.shape
-        pixels = y.tensor.elements // out
-        bias = None if b is None else b.reshape((out, 1))
-        weights = w.reshape((out, features))
-        product = g.Gemm(weights, x.reshape((features, pixels)), bias)
-        return NeedsReshape(g.annotate(product, y.dtype, (out, pixels)))
-
-    def _emit_gemm(
+    def emit_gemm(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
         """Return the product of x and w as matrices, in the orders in which they are stored."""
@@ -278,10 +267,13 @@ class FullyConnected(DynamicShape):
     def _add_bias(self, g: Builder, product: Value, b: View | None) -> Value:
         """Add the bias, and apply activations that only hybrid kernels apply."""
         product = product if b is None else g.Add(product, b)
-        return apply_unbounded_activation(g, self.activation, product) if self._hybrid else product
+        return (
+            apply_unbounded_activation(g, self.activation, product) if self.is_hybrid else product
+        )
 
     @property
-    def _hybrid(self) -> bool:
+    def is_hybrid(self) -> bool:
+        """Whether the weights are integers and the data are floats."""
         return is_hybrid(self.input(0), self.input(1))
 
     @property

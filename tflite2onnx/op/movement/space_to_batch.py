@@ -8,11 +8,10 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.layout import Frame, Order, make_identity
+from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     MOST_COMPUTED,
-    check_element_count,
     expect,
     expect_list,
     ints,
@@ -262,19 +261,12 @@ class BatchToSpace(_Batches):
         return g.move("Slice", x.dtype, merged, first, last, axes)
 
 
-_WIDE = 8  # channels
-
-
 class Blocks(ImageOperator, Foldable):
     """Base of SPACE_TO_DEPTH and DEPTH_TO_SPACE.
 
-    The channels of one pixel of a block are consecutive, ONNX's mode DCR. ONNX Runtime implements
-    the nodes for few types besides float32, and with channels first. For other types, and with
-    channels last, Gather moves pieces of rows. Transpose of 4 axes takes twice as long, and of 6
-    axes of NCHW ten times as long. ONNX Runtime stores the channels of quantized networks last.
-    DEPTH_TO_SPACE of float32 uses Gather, too, if its output has 8 channels or more: 64 to 16
-    channels between two convolutions take 0.57 of the time, 16 to 4 channels 0.87, 12 to 3 channels
-    1.05 (with Transpose, AMD EPYC, family 26).
+    The channels of one pixel of a block are consecutive, ONNX's mode DCR. Runtimes implement the
+    nodes for few types besides float32. Images of other types are moved by rows, with channels
+    last.
     """
 
     operands = "T -> T"
@@ -284,23 +276,20 @@ class Blocks(ImageOperator, Foldable):
         # Reshape can infer one size where axes are split. It is the batch size.
         return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
 
-    def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
+    def swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
         last = make_identity(x.rank)
 
         def swap_axes(value: View | Value) -> Value:
             pixels = value if x.order == last else g.Transpose(value, perm=[0, 2, 3, 1])
-            if g.canonical:
-                rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
-            else:
-                a, b, size = split
-                check_element_count(a * b)
-                places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
-                rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
-            swapped = g.reshape(rows, y.with_order(last).sizes)
+            swapped = g.reshape(self.swap_axes(g, pixels, split), y.with_order(last).sizes)
             return swapped if y.order == last else g.Transpose(swapped, perm=[0, 3, 1, 2])
 
         return g.with_compute_type("Gather", x.dtype, swap_axes, x)
+
+    def swap_axes(self, g: Builder, pixels: View | Value, split: Sequence[int]) -> Value:
+        """Return [rows, b, a, c] of pixels whose elements are those of [rows, a, b, c]."""
+        return g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
 
     def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
@@ -313,17 +302,10 @@ class Blocks(ImageOperator, Foldable):
 class DepthToSpace(Blocks):
     """DEPTH_TO_SPACE: channels become the pixels of blocks.
 
-    Passes may set two options: for float32 elements `mode` to CRD, ONNX's other sequence of
-    channels, and `channels_last` behind an operator that computes images with channels last.
+    Passes may set for float32 elements `mode` to CRD, ONNX's other sequence of channels.
     """
 
     codes = ("DEPTH_TO_SPACE",)
-
-    def frames(self) -> Sequence[Frame]:
-        if not self.options.get("channels_last"):
-            return super().frames()
-        names = tuple(self.read_letters(0))
-        return [Frame({0: names, ~0: names}, names, names)]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, size = self.sizes(0), self.read_block()
@@ -337,12 +319,14 @@ class DepthToSpace(Blocks):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.read_block()
         mode = self.options.get("mode", "DCR")
-        static = all(isinstance(length, int) for length in y.sizes)
-        is_wide = static and y.size("C") >= _WIDE and mode == "DCR" and not g.canonical
-        moves_rows = is_wide or self.options.get("channels_last")
-        if x.dtype is DType.FLOAT32 and not moves_rows:
+        if x.dtype is DType.FLOAT32:
             return g.DepthToSpace(x, blocksize=size, mode=mode)
-        return self._swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
+        return self.move_rows(g, y, x)
+
+    def move_rows(self, g: Builder, y: View, x: View) -> Value:
+        """Return the pixels of blocks, moved by rows."""
+        size = self.read_block()
+        return self.swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         (n, h, w, _), (*_, c) = inputs[0].shape, self.output.shape
@@ -373,7 +357,7 @@ class SpaceToDepth(Blocks):
         size = self.read_block()
         if x.dtype is DType.FLOAT32:
             return g.SpaceToDepth(x, blocksize=size)
-        return self._swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))
+        return self.swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         n, h, w, _ = self.output.shape

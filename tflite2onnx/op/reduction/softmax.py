@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.leading_axis import NewAxis
@@ -38,24 +37,9 @@ class LastAxis(AnySizes):
 
 
 class Exponential(LastAxis):
-    """Base of SOFTMAX and LOG_SOFTMAX.
-
-    Passes set the option `stored_last` if ONNX's node must have the last axis, too.
-    """
+    """Base of SOFTMAX and LOG_SOFTMAX."""
 
     operands = "float32|quantized+float64 [... n] -> float32|quantized+float64 [... n]"
-
-    def frames(self) -> Sequence[Frame]:
-        if not self.options.get("stored_last"):
-            return super().frames()
-        x = self.input(0)
-        names = axis_names(x.rank)
-        large = {names[i] for i in range(x.rank) if i in x.symbols or x.shape[i] != 1}
-
-        def is_last(label: Axes) -> bool:
-            return large.isdisjoint(label[label.index(names[-1]) + 1 :])
-
-        return [Frame({0: names, ~0: names}, names, legal=is_last)]
 
 
 class Softmax(Exponential):

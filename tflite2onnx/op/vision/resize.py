@@ -21,9 +21,8 @@ from tflite2onnx.tensor import Array, DType
 _MODES = {(False, False): "asymmetric", (True, False): "align_corners", (False, True): "half_pixel"}
 # The types that TFLite resizes and for which ONNX Runtime has a Resize kernel.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
-_BYTES = (DType.INT8, DType.UINT8)
+BYTES = (DType.INT8, DType.UINT8)
 _HALF = Fraction(1, 2)
-_WIDE, _BLOCK = 8, 4  # channels
 # The kernels compute positions in float32, which is exact for integers below this limit.
 _MOST = 1 << 24
 
@@ -80,9 +79,10 @@ class Resize(ImageOperator):
                 f"{x.dtype.label} with these options"
             )
 
-    def _emit_resize(
+    def emit_resize(
         self, g: Builder, y: View, x: View, size: View, **attributes: str | None
     ) -> Value:
+        """Return a Resize with these attributes, and with the size or the scales of the output."""
         attributes = {"coordinate_transformation_mode": self.mode, **attributes}
         scales, shape = self._find_scales(x, y), None
         if self.has_data_dependent_shape:
@@ -136,7 +136,7 @@ class ResizeBilinear(Resize):
     def quantization(self) -> Real:
         # 2^-23 is the distance between 1 and the next float32 number.
         rounding, x = compute_half_away_scale(2.0**-23), self.input(0)
-        return declare_averages(x, rounding, upwards=x.dtype in _BYTES)
+        return declare_averages(x, rounding, upwards=x.dtype in BYTES)
 
     @property
     def allowed_steps(self) -> int:
@@ -162,9 +162,7 @@ class ResizeBilinear(Resize):
         axes = () if self._has_dynamic_size else sizes.values()
         rounds = any(_find_distance(*pair, align=align).denominator > 1 for pair in axes)
         if not (rounds and self.counts_in_steps):
-            if self._suits_rows(g, y, x):
-                return self._resize_rows(g, y, x)
-            return self._emit_resize(g, y, x, size, mode="linear")
+            return self.interpolate(g, y, x, size)
         value = x.value
         for axis, (input_size, output_size) in sizes.items():
             below, above, weights = compute_weights(input_size, output_size, align=align, half=half)
@@ -174,33 +172,9 @@ class ResizeBilinear(Resize):
             value = g.Add(first, g.Mul(g.Sub(second, first), weights.reshape(shape)))
         return value
 
-    def _suits_rows(self, g: Builder, y: View, x: View) -> bool:
-        """Return whether ONNX Runtime resizes float32 images faster with channels last.
-
-        Its kernel for channels last reads and writes all channels of a pixel at once. Convolutions
-        around a Resize take about as long to make and read channels last as channels first. ONNX
-        Runtime resizes to a multiple in the blocks of convolutions, if the number of channels is a
-        multiple of 4.
-        """
-        is_float = self.input(0).dtype is DType.FLOAT32
-        if g.canonical or not is_float or x.tensor.symbols or y.tensor.symbols:
-            return False
-        multiple = all(new % old == 0 for old, new in zip(x.shape[2:], y.shape[2:], strict=True))
-        channels = x.shape[1]
-        return channels >= _WIDE and not (multiple and channels % _BLOCK == 0)
-
-    def _resize_rows(self, g: Builder, y: View, x: View) -> Value:
-        """Return a Resize of [N, H, W, C].
-
-        ONNX Runtime moves Transposes through Resize. A Reshape to the same shape prevents this.
-        """
-        shapes = [g.ints([n, h, w, c]) for n, c, h, w in (x.shape, y.shape)]
-        (rows,) = g.node_outputs("Reshape", 1, g.Transpose(x, perm=[0, 2, 3, 1]), shapes[0])
-        resized = g.Resize(
-            rows, None, None, shapes[1], mode="linear", coordinate_transformation_mode=self.mode
-        )
-        (resized,) = g.node_outputs("Reshape", 1, resized, shapes[1])
-        return g.Transpose(resized, perm=[0, 3, 1, 2])
+    def interpolate(self, g: Builder, y: View, x: View, size: View) -> Value:
+        """Return a Resize of the image."""
+        return self.emit_resize(g, y, x, size, mode="linear")
 
 
 def _find_distance(size: int, output_size: int, *, align: bool) -> Fraction:
@@ -248,10 +222,10 @@ class ResizeNearest(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         if self._has_dynamic_size and self.mode is not None:
-            return self._emit_nearest(g, y, x, size, self.mode)
+            return self.emit_nearest(g, y, x, size, self.mode)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
         selected = {a: find_indices(*sizes[a], align=align, half=half) for a in sizes}
-        if x.tensor.dtype in _BYTES and not (align or half):
+        if x.tensor.dtype in BYTES and not (align or half):
             selected = {a: find_integer_indices(*sizes[a]) for a in sizes}
         # ONNX Runtime has a fast kernel for "asymmetric", which selects the same elements as other
         # modes if the size is a multiple.
@@ -261,7 +235,7 @@ class ResizeNearest(Resize):
                 for a in sizes
                 for expected in find_onnx_indices(*sizes[a], mode)
             ):
-                return self._emit_nearest(g, y, x, size, mode)
+                return self.emit_nearest(g, y, x, size, mode)
         indices_by_axis = {
             x.axis(axis): indices
             for axis, indices in selected.items()
@@ -272,24 +246,18 @@ class ResizeNearest(Resize):
         gather = partial(_gather_axes, g, indices_by_axis)
         return g.with_compute_type("Gather", x.dtype, gather, x)
 
-    def _emit_nearest(self, g: Builder, y: View, x: View, size: View, mode: str) -> Value:
-        """Return a Resize; 8-bit integers are resized as one image for each channel.
+    def emit_nearest(self, g: Builder, y: View, x: View, size: View, mode: str) -> Value:
+        """Return a Resize of the image in a mode that selects the same pixels."""
+        return self.emit_resize(g, y, x, size, **list_nearest_attributes(mode))
 
-        ONNX Runtime stores the channels of quantized networks last, and moves its Transposes
-        through a Resize of [N, C, H, W], which then takes 30 times as long. A Reshape prevents
-        this.
-        """
-        attributes = {
-            "mode": "nearest",
-            "nearest_mode": "floor" if mode == "asymmetric" else "round_prefer_ceil",
-            "coordinate_transformation_mode": mode,
-        }
-        n, c, *image = x.shape
-        if x.dtype not in _BYTES or g.canonical or x.tensor.symbols or y.tensor.symbols:
-            return self._emit_resize(g, y, x, size, **attributes)
-        shape = g.ints([n * c, 1, *y.shape[2:]])
-        resized = g.Resize(x.reshape((n * c, 1, *image)), None, None, shape, **attributes)
-        return g.reshape(resized, y.sizes)
+
+def list_nearest_attributes(mode: str) -> dict[str, str]:
+    """Return the attributes of a Resize that selects pixels in a mode."""
+    return {
+        "mode": "nearest",
+        "nearest_mode": "floor" if mode == "asymmetric" else "round_prefer_ceil",
+        "coordinate_transformation_mode": mode,
+    }
 
 
 def _gather_axes(g: Builder, indices_by_axis: Mapping[int, Array], value: Value) -> Value:

@@ -78,8 +78,6 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("DIV ELU LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
     # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
     _apply("RESIZE_BILINEAR", "products.multiply_resizes"),
-    # Softmax is slow along another axis than the last.
-    _apply_if_present("LOG_SOFTMAX SOFTMAX", "movement.store_softmax_last"),
     # A Pad of channels leaves the blocked layout of convolutions.
     _apply("PAD", "convolutions.keep_blocks:convolve_padded_channels"),
     # A convolution that pads channels takes as long as any other convolution.

@@ -1,1 +1,21 @@
-"""Forms of ONNX nodes."""
+"""Nodes as ONNX Runtime computes them fastest, where its kernels or optimizer need other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.emit import keep_nodes
+from tflite2onnx.targets.onnxruntime.nodes.keep_float_weights import keep_float_weights
+from tflite2onnx.targets.onnxruntime.nodes.keep_softmax_rows import keep_softmax_rows
+from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
+
+
+def rewrite_nodes(
+    g: Builder, nodes: Sequence[Node], ends: Sequence[Value]
+) -> tuple[tuple[Node, ...], Collection[Value]]:
+    """Return the nodes of the main graph, and the values whose channels depend on the processor."""
+    rows = keep_softmax_rows(nodes, g.types, g.ints)
+    exact, _ = keep_nodes(g, keep_float_weights(g, rows, ends), ends)
+    return widen_blocks(g, exact, ends)

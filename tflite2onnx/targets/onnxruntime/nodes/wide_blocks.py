@@ -100,7 +100,7 @@ def widen_blocks(
     g: Builder, nodes: tuple[Node, ...], ends: Sequence[Value]
 ) -> tuple[tuple[Node, ...], frozenset[Value]]:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
-    if g.canonical or not g.plan.finds_processor:
+    if not g.plan.finds_processor:
         return nodes, frozenset()
     convolutions = {conv.node.outputs: conv for conv in _find_convolutions(g, nodes)}
     if not any(_HALF in conv.counts.values() or conv.paired for conv in convolutions.values()):

@@ -1,0 +1,40 @@
+"""FULLY_CONNECTED of floats as Gemm."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
+from tflite2onnx.op.linear import matmul
+
+
+class FullyConnected(matmul.FullyConnected):
+    """FULLY_CONNECTED, with the option `as_matrix` that `multiply_pixels` sets.
+
+    ONNX Runtime fuses a bias and an activation with Gemm only.
+    """
+
+    def multiply_floats(
+        self, g: Builder, y: View, x: View, w: View, b: View | None
+    ) -> Value | NeedsReshape:
+        # A Reshape behind Gemm infers at most one dynamic size.
+        is_fixed = len(y.tensor.symbols) < 2
+        if not self.is_hybrid and is_fixed and w.tensor.data is not None:
+            return self.emit_gemm(g, y, x, w, b)
+        return super().multiply_floats(g, y, x, w, b)
+
+    def emit_conv(
+        self, g: Builder, y: View, x: View, w: View, b: View | None
+    ) -> Value | NeedsReshape:
+        if self.options.get("as_matrix") and prod(y.shape[: y.order.index(y.rank - 1)]) == 1:
+            return self._emit_columns(g, y, x, w, b)
+        return super().emit_conv(g, y, x, w, b)
+
+    def _emit_columns(self, g: Builder, y: View, x: View, w: View, b: View | None) -> NeedsReshape:
+        """Return the product of the weights and x, whose columns are pixels."""
+        out, features = w.tensor.shape
+        pixels = y.tensor.elements // out
+        bias = None if b is None else b.reshape((out, 1))
+        weights = w.reshape((out, features))
+        product = g.Gemm(weights, x.reshape((features, pixels)), bias)
+        return NeedsReshape(g.annotate(product, y.dtype, (out, pixels)))
