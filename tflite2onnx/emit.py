@@ -29,7 +29,7 @@ from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
 from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
-from tflite2onnx.builder.store_once import assemble_constants, share_transposed
+from tflite2onnx.builder.store_once import share_transposed
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan
@@ -112,8 +112,8 @@ NodeRewrite = Callable[
 def keep_nodes(
     g: Builder, nodes: Sequence[Node], ends: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
-    """Return the nodes without dead ones, and with the adaptive weights that they read."""
-    return add_adaptive_weights(g, eliminate_dead_nodes(nodes, ends)), ()
+    """Return the nodes without dead ones, and with nodes that make the constants they read."""
+    return share_transposed(add_adaptive_weights(g, eliminate_dead_nodes(nodes, ends))), ()
 
 
 def emit(
@@ -141,7 +141,6 @@ def emit(
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
     live, changed = rewrite(g, omit_zero_states(distinct), ends_of_graph)
-    live = assemble_constants(g, share_transposed(live))
     ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in changed)
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)

@@ -14,7 +14,6 @@ from tflite2onnx.builder.builder import Builder, Value
 from tflite2onnx.builder.nodes import Node, require_onnx_type
 from tflite2onnx.builder.store_once import assemble_constants
 from tflite2onnx.passes.rewriter import assemble_constant, make_constant, shift_filters
-from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 GENERATOR = np.random.default_rng(0)
@@ -33,10 +32,10 @@ def make_filters(dtype: DType, *, fill: int = 0, shape: Shape = (), axes: Shape 
 
 
 def read_constant(
-    tensor: Tensor, order: Shape, shape: Shape = (), *, opset: int = 17, forms: str = "fastest"
+    tensor: Tensor, order: Shape, shape: Shape = (), *, opset: int = 17
 ) -> tuple[list[Node], Value, Array]:
     """Return the nodes of a model that copies a constant, its output and the expected elements."""
-    g = Builder(opset, opset_is_fixed=True, plan=StoragePlan(canonical=forms == "canonical"))
+    g = Builder(opset, opset_is_fixed=True)
     view = g.view(tensor, order)
     made, expected = Value(), tensor.values.transpose(order)
     value = view.reshape(shape) if shape else view.value
@@ -96,11 +95,8 @@ def test_padding_has_the_number_of_the_zero_point() -> None:
     np.testing.assert_array_equal(run_nodes(nodes, made, DType.UINT8)[0], expected)
 
 
-@pytest.mark.parametrize(
-    ("opset", "forms"), [(11, "fastest"), (17, "canonical")], ids=["opset 11", "canonical"]
-)
-def test_canonical_forms_and_old_opsets_store_whole_constants(opset: int, forms: str) -> None:
-    nodes, _, _ = read_constant(make_filters(DType.INT8), (0, 3, 1, 2), opset=opset, forms=forms)
+def test_old_opsets_store_whole_constants() -> None:
+    nodes, _, _ = read_constant(make_filters(DType.INT8), (0, 3, 1, 2), opset=11)
     assert [node.op_type for node in nodes] == ["Identity"]
 
 
