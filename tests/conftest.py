@@ -1,14 +1,61 @@
-"""Bugs are errors; the end of a test run lists the programs for which tests were skipped."""
+"""Options of a test run: which level of the tests is run. Bugs are errors.
+
+The end of a run says which sample of the tests was drawn, and for which programs tests were
+skipped.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections import Counter
 
 import pytest
 
+pytest.register_assert_rewrite("tests.support", "tests.conformance", "tests.golden", "tests.fuzz")
+
+from tests.support.levels import CASES, SEED, draw, find_commit  # noqa: E402 - rewritten
+
 _MISSING = re.compile(r"[\w-]+ is not installed \(apt-get install [\w-]+\)")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the two levels."""
+    group = parser.getgroup("levels")
+    group.addoption("--all", action="store_true", help="run all tests and cases")
+    text = "what draws the sample of the cases without --all; by default the hash of the commit"
+    group.addoption("--draw", metavar="SEED", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Store the seed for this process and all processes that the tests start."""
+    line = "nightly(cases=0): the first level draws this number of the function's cases"
+    config.addinivalue_line("markers", line)
+    if not hasattr(config, "workerinput"):  # workers inherit the environment
+        os.environ[SEED] = "" if config.option.all else config.option.draw or find_commit()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the cases of this level."""
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen = {
+        item for name, cases in functions.items() for item in draw(cases, _count(cases[0]), name)
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+def _count(item: pytest.Item) -> int:
+    """Return the number of cases that the first level draws."""
+    marker = item.get_closest_marker("nightly")
+    if marker is None:
+        return CASES
+    count: int = marker.kwargs.get("cases", 0)
+    return count
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +67,9 @@ def make_errors_of_bugs() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the number of tests that each missing program skipped."""
+    """Print what drew the sample, and the number of tests that each missing program skipped."""
+    if seed := os.environ[SEED]:
+        terminalreporter.write_line(f"the sample of this commit: repeat it with --draw {seed}")
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(found for each in skipped for found in _MISSING.findall(str(each.longrepr)))
     for reason, number in reasons.items():

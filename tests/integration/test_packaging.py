@@ -87,6 +87,14 @@ def test_source_distribution_has_every_file_of_the_project(
     assert made == {"PKG-INFO"}
 
 
+def test_page_of_a_package_index_is_valid(distributions: tuple[Path, Path]) -> None:
+    """The metadata and the README of a distribution give a page without a warning."""
+    run_program(
+        [sys.executable, "-m", "twine", "check", "--strict", distributions[0]],
+        distributions[0].parent,
+    )
+
+
 def test_wheel_has_only_the_package_and_its_metadata(
     checkout: Path, distributions: tuple[Path, Path]
 ) -> None:
@@ -115,6 +123,7 @@ def oldest_versions() -> dict[str, str]:
     return {match[1]: match[2] for match in found if match is not None}
 
 
+@pytest.mark.nightly
 def test_source_distribution_works_with_oldest_dependencies(
     tmp_path: Path, distributions: tuple[Path, Path]
 ) -> None:

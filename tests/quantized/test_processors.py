@@ -42,6 +42,7 @@ def emulated_processor(processor: str) -> Any:
     return pytest.param(processor, marks=pytest.mark.skipif(bool(why), reason=why))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("processor", [NATIVE, *map(emulated_processor, EMULATED)])
 def test_numbers_equal_litert_on_each_processor(processor: str, tmp_path: Path) -> None:
     """All models agree with LiteRT; they run in one process, because imports take seconds."""
@@ -81,6 +82,7 @@ def quantized_models() -> Iterator[bytes]:
                 yield assume_exact_products(model).SerializeToString()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("processor", [NATIVE, emulated_processor("Haswell")])
 def test_models_load_with_precise_products(processor: str, tmp_path: Path) -> None:
     """Models load with ONNX Runtime's option x64quantprecision.

@@ -1,0 +1,45 @@
+"""Two levels of tests: the first draws a sample of the cases by a seed, the second runs all cases.
+
+`tests/conftest.py` stores the seed in the environment, so that all processes of a run draw the same
+cases. Outside of a test run all cases are run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+SEED = "TFLITE2ONNX_TEST_SEED"
+# The most cases of one test function that the first level runs.
+CASES = 8
+
+_T = TypeVar("_T")
+
+
+def find_commit() -> str:
+    """Return the hash of the checkout's commit; "0" outside of a repository."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return "0"
+    return done.stdout.strip() or "0"
+
+
+def runs_all() -> bool:
+    """Return whether all cases are run."""
+    return not os.environ.get(SEED)
+
+
+def draw(cases: Sequence[_T], count: int, name: str) -> list[_T]:
+    """Return the cases of this run in their order: all, or `count` drawn by the seed and `name`."""
+    if runs_all() or len(cases) <= count:
+        return [*cases]
+    numbers = random.Random(f"{name} {os.environ[SEED]}")
+    return [cases[place] for place in sorted(numbers.sample(range(len(cases)), count))]
