@@ -103,8 +103,8 @@ def test_page_of_quantized_model_has_all_sections(folder: Path) -> None:
     text = " ".join(Tree((folder / "mobilenet_int8.html").read_text()).text)
     for words in (
         "mobilenet_int8.tflite in ONNX",
-        "Close.",
-        "is accepted by a wider limit: the signal-to-noise ratio is at least",
+        "Equal.",
+        "is equal to LiteRT's default kernels (XNNPACK), bit for bit",
         "int8, weights by channel",
         "Opset",
         "1 output and 25 tensors, on 2 samples",
@@ -126,6 +126,16 @@ def test_page_of_quantized_model_has_all_sections(folder: Path) -> None:
     ):
         assert words in text, words
     assert re.search(rf"Time {TIME}", text)
+
+
+def test_page_gives_the_wider_limit_of_a_close_output(tmp_path: Path) -> None:
+    """A page says "Close." and the limit if only a wider limit accepts an output."""
+    model, page = MODELS / "mobilenet_int16x8.tflite", tmp_path / "page.html"
+    result = convert(model)
+    write_report(page, model, result, verify(model, result))
+    text = " ".join(Tree(page.read_text()).text)
+    assert "Close." in text
+    assert "is accepted by a wider limit: the signal-to-noise ratio is at least" in text
 
 
 def test_page_of_float_model_shows_fractions_not_steps(folder: Path) -> None:

@@ -111,7 +111,7 @@ def test_smooth_inputs_have_equal_neighbours(dtype: str) -> None:
 
 def test_result_within_a_wider_limit_only_is_called_close(capsys: Captured) -> None:
     """A result that only a wider limit accepts is called close, and the limit is given."""
-    model = str(Path(__file__).parents[2] / "assets/models/mobilenet_int8.tflite")
+    model = str(Path(__file__).parents[2] / "assets/models/mobilenet_int16x8.tflite")
     words = ["verify", model, "--report", "page.html", "--json"]
     assert main(words) == 0
     (output,) = json.loads(capsys.readouterr().out)["outputs"]
@@ -121,6 +121,20 @@ def test_result_within_a_wider_limit_only_is_called_close(capsys: Captured) -> N
     assert "Close." in Path("page.html").read_text("utf-8")
     assert main(words[:2]) == 0
     assert f"is close: {output['bound']}" in capsys.readouterr().out
+
+
+def test_output_equal_to_the_default_kernels_is_called_equal(capsys: Captured) -> None:
+    """The plain kernels round twice; the result names the default kernels, which are equal."""
+    model = str(Path(__file__).parents[2] / "assets/models/mobilenet_int8.tflite")
+    assert main(["verify", model]) == 0
+    out = capsys.readouterr().out
+    assert "largest difference 0, 0 of the range" in out
+    assert "is equal to LiteRT's default kernels (XNNPACK), bit for bit" in out
+    assert main(["verify", model, "--json"]) == 0
+    (output,) = json.loads(capsys.readouterr().out)["outputs"]
+    assert (output["verdict"], output["largest"]) == ("right", 0)
+    assert output["kernels"] == "default kernels (XNNPACK)"
+    assert output["comparison"] == "equal to LiteRT's default kernels (XNNPACK), bit for bit"
 
 
 def test_right_output_has_its_limit_in_json(capsys: Captured) -> None:

@@ -69,6 +69,7 @@ def list_outputs(report: Report) -> list[str]:
     return [
         f"LiteRT ({kernels}) and ONNX Runtime on {samples}{worst}:",
         *align_rows(rows),
+        *(f"{d.name} is {d.comparison}" for d in report.outputs if d.comparison),
         *bounds,
         *_describe_sizes(report),
         f"instruction sets of this processor: {describe_sets(report.processor)}",

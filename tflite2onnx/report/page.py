@@ -119,6 +119,8 @@ def _summarize(report: Report) -> str:
         names = ", ".join(output.name for output in report.nothing_shown)
         words = f"These outputs are the same number everywhere, which shows nothing: {names}."
     for output in report.outputs:
+        if output.comparison:
+            words += f" {output.name} is {output.comparison}."
         if output.is_relaxed:
             words += f" {output.name} is accepted by a wider limit: {output.bound}."
     if Verdict.DIFFERS in report.verdicts.values():

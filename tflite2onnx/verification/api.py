@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -39,6 +40,7 @@ from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_
 from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
 from tflite2onnx.verification.inputs import Detail, Kind, Samples, draw_inputs
+from tflite2onnx.verification.isolated import IsolatedRuntime
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -46,6 +48,7 @@ from tflite2onnx.verification.onnx_model import (
     locate_tensors,
     open_model,
 )
+from tflite2onnx.verification.other_kernels import OperatorKernels
 from tflite2onnx.verification.results import Report, SizeComparison
 from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
 from tflite2onnx.verification.runtimes import (
@@ -116,8 +119,10 @@ def verify(  # noqa: PLR0913 - options
     model = embed_external_weights(model)
     models = _split_signatures(opened, model) if not inputs and not images else [opened]
 
-    def make_report(ends: OpenedModel) -> Report:
-        comparison = _ModelPair(model, converted, ends, tolerance, progress or (lambda *_: None))
+    def make_report(ends: OpenedModel, isolated: IsolatedRuntime) -> Report:
+        comparison = _ModelPair(
+            model, converted, ends, tolerance, progress or (lambda *_: None), isolated
+        )
         comparison.check_ends()
         given_inputs = comparison.open_inputs(inputs or {}, images)
         count = given_inputs.count or SAMPLES if samples is None else samples
@@ -133,7 +138,8 @@ def verify(  # noqa: PLR0913 - options
             return report
         return replace(report, right_unoptimized=comparison.is_right_unoptimized(arrays, report))
 
-    reports = [make_report(ends) for ends in models]
+    with closing(IsolatedRuntime()) as isolated:
+        reports = [make_report(ends, isolated) for ends in models]
     return next((report for report in reports if not report.ok), reports[0])
 
 
@@ -205,6 +211,7 @@ class _ModelPair:
         ends: OpenedModel,
         tolerance: float | None,
         progress: Progress,
+        isolated: IsolatedRuntime,
         *,
         optimize: bool = True,
     ) -> None:
@@ -220,7 +227,7 @@ class _ModelPair:
         self._is_resized = declared_shapes != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
-        self._converted, self._ends = converted, ends
+        self._converted, self._ends, self._isolated = converted, ends, isolated
         # The default delegate alone computes attention as it is meant (`repair_attention`).
         is_wrong = has_wrong_attention(source)
         self._kernels = FASTEST_KERNELS if is_wrong else PLAIN_KERNELS
@@ -237,24 +244,29 @@ class _ModelPair:
         self._optimize = optimize
 
     def _open(self, kernels: str = "", *, inner: bool = False) -> Any:
-        """Return a LiteRT interpreter, for the batch if the model is converted for a batch."""
+        """Return a LiteRT interpreter, for the batch if the model is converted for a batch.
+
+        Kernels other than those that define the comparison run in a process of their own.
+        """
         kernels, inner = kernels or self._kernels, inner and self._kernels == PLAIN_KERNELS
+        run = open_interpreter if kernels == self._kernels else self._isolated.open
         if self._ends.batch is None:
-            return open_interpreter(self._model, kernels, inner=inner)
+            return run(self._model, kernels, inner=inner)
         ends = self._ends.inputs, self._ends.outputs
-        interpreters = [
-            open_interpreter(self._model, kernels, inner=inner) for _ in range(self._ends.samples)
-        ]
+        interpreters = [run(self._model, kernels, inner=inner) for _ in range(self._ends.samples)]
         return BatchInterpreter(interpreters, *ends)
 
     def resize(self, ends: OpenedModel) -> _ModelPair:
         """Return the same models with inputs of other sizes."""
-        return _ModelPair(self._source, self._converted, ends, self._tolerance, lambda *_: None)
+        return _ModelPair(
+            self._source, self._converted, ends, self._tolerance, lambda *_: None, self._isolated
+        )
 
     def compare_outputs(self, seed: int, kind: Kind) -> tuple[Difference, ...]:
         """Compare the outputs for one sample of random numbers."""
         arrays = self.make_samples(seed, 1, GivenInputs({}), kind)
         run, (outputs, _) = self._compare_samples(arrays, ())
+        run.select_nearest_kernels(arrays, outputs)
         run.allow_kernel_differences(arrays, (), outputs, {})
         return tuple(outputs.values())
 
@@ -345,6 +357,7 @@ class _ModelPair:
         ):
             inner |= self._compare_samples(arrays, [True])[1][1]
         chain = inner.get(False, {})
+        run.select_nearest_kernels(arrays, outputs)
         run.allow_kernel_differences(arrays, self._places if chain else (), outputs, chain)
         graph = self._graph
         compared = [c for comparison in inner.values() for c in comparison.values()]
@@ -371,6 +384,7 @@ class _ModelPair:
                 open_model(self._converted, partial(make_session, optimize=False)),
                 self._tolerance,
                 lambda *_: None,
+                self._isolated,
                 optimize=False,
             )
             return other.report(arrays, report.seed, [True] if report.operators else []).ok
@@ -382,7 +396,8 @@ class _ModelPair:
     ) -> tuple[Run, Found]:
         """Compare both models, and the tensors between operators in each of the modes `modes`."""
         interpreter = self._open(inner=bool(modes))
-        run = Run(self._open, interpreter, self._ends, self._tolerance, self._progress)
+        operators = OperatorKernels(self._model, self._isolated)
+        run = Run(self._open, interpreter, self._ends, self._tolerance, self._progress, operators)
         walks = [
             InnerTensors(self._skeleton, self._places, alone=mode, optimize=self._optimize)
             for mode in modes

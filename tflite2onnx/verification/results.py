@@ -200,7 +200,8 @@ def _to_json(finding: Difference | TensorComparison) -> dict[str, Any]:
         fields = {k: v for k, v in asdict(finding).items() if k != "difference"}
         return _to_json(finding.difference) | {k: _convert_to_json(v) for k, v in fields.items()}
     numbers = asdict(finding) | {
-        "relative": finding.relative, "ok": finding.ok, "bound": finding.bound
+        "relative": finding.relative, "ok": finding.ok, "bound": finding.bound,
+        "comparison": finding.comparison,
     }  # fmt: skip
     return {k: _convert_to_json(v) for k, v in numbers.items()}
 

@@ -29,9 +29,11 @@ from tflite2onnx.verification.inputs import (
     store_inputs,
 )
 from tflite2onnx.verification.onnx_model import OpenedModel
+from tflite2onnx.verification.other_kernels import OTHER_KERNELS, OperatorKernels
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
+    REFERENCE_KERNELS,
     has_half_ends,
     is_quantized,
     read_inner_tensor,
@@ -43,6 +45,7 @@ from tflite2onnx.verification.tolerance import (
     HALF_DECIBELS,
     HALF_TOLERANCE,
     LARGEST,
+    QUANTIZED,
     TOLERANCE,
     Difference,
     Limits,
@@ -55,9 +58,9 @@ Progress = Callable[[int, int], None]
 Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
 _Each = TypeVar("_Each", Difference, TensorComparison)
 
-_OTHER_KERNELS = {"BUILTIN_REF": "reference kernels", FASTEST_KERNELS: "XNNPACK kernels"}
+_OTHER_KERNELS = {REFERENCE_KERNELS: "reference kernels", FASTEST_KERNELS: "XNNPACK kernels"}
 # Kernels between which the tensors can be read, unlike kernels of XNNPACK.
-_OPEN_KERNELS = "BUILTIN_REF"
+_OPEN_KERNELS = REFERENCE_KERNELS
 
 
 class NothingShownError(Exception):
@@ -67,7 +70,8 @@ class NothingShownError(Exception):
 class Run:
     """Runs both models and compares their tensors.
 
-    `open_model` opens the TFLite model with other kernels (see `open_interpreter`).
+    `open_model` opens the TFLite model with other kernels (see `open_interpreter`), and
+    `operator_kernels` runs its operators with other kernels.
     """
 
     def __init__(
@@ -77,8 +81,10 @@ class Run:
         ends: OpenedModel,
         tolerance: float | None,
         progress: Progress,
+        operator_kernels: OperatorKernels,
     ) -> None:
         self._open, self._interpreter, self._ends = open_model, interpreter, ends
+        self._operator_kernels = operator_kernels
         self._progress = progress
         is_half = (bool(ends.float16) or has_half_ends(interpreter)) and tolerance is None
         half = HALF_DECIBELS if is_half else math.inf
@@ -119,13 +125,47 @@ class Run:
                 if walk.alone and state:  # after the first run LiteRT has another state
                     done += len(walk.places)
                     continue
-                for comparison in walk.compare_tensors(self._interpreter, feeds, self._limits):
+                for comparison in walk.compare_tensors(
+                    self._interpreter, feeds, self._limits, self._run_operators
+                ):
                     _keep_worst(inner[walk.alone], [comparison], index)
                     done += 1
                     self._progress(done, total)
         for end, level in zip(self._ends.outputs, levels, strict=True):
             outputs[end.name] = replace(outputs[end.name], level=level.find())
         return outputs, inner
+
+    def _run_operators(self, place: Place) -> Iterator[tuple[str, Array]]:
+        """Yield the results of LiteRT's other kernels for the operators of a place."""
+        return self._operator_kernels.run(place, self._interpreter)
+
+    def select_nearest_kernels(self, samples: Samples, outputs: dict[str, Difference]) -> None:
+        """Compare outputs with LiteRT's other kernels, too; the nearest kernels count.
+
+        Floats within their limits are not compared again: floats are never equal bit for bit.
+        """
+        for kernels, named in OTHER_KERNELS.items():
+            if not any(map(_may_be_nearer, outputs.values())):
+                return
+            try:
+                found = self._compare_with_onnx(kernels, samples)
+            except VerifyError:  # a kernel of this kind is missing for an operator
+                continue
+            for name, output in outputs.items():
+                outputs[name] = output.select_nearer(found[name], named)
+
+    def _compare_with_onnx(self, kernels: str, samples: Samples) -> dict[str, Difference]:
+        """Return the differences of the ONNX model from other kernels."""
+        self._ends.session.reset()
+        interpreter, details = self._open(kernels), self._interpreter.get_input_details()
+        outputs: dict[str, Difference] = {}
+        for index, sample in enumerate(samples):
+            arrays = round_inputs(self._ends.inputs, sample, details)
+            litert = run_litert(interpreter, arrays)
+            feeds = store_inputs(self._ends.inputs, arrays, details) | self._ends.session.state
+            onnx = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
+            _keep_worst(outputs, self._compare_outputs(self._as_onnx(litert), onnx), index)
+        return outputs
 
     def _compare_outputs(
         self, litert: Sequence[Array], onnx: Sequence[Array]
@@ -192,6 +232,11 @@ class Run:
                     b = as_stored(place, b)
                     _keep_worst(inner, [compare_tensor(place, a, b, self._limits)], index)
         return outputs, inner
+
+
+def _may_be_nearer(output: Difference) -> bool:
+    """Return whether other kernels of LiteRT may be nearer to an output in a way that counts."""
+    return bool(output.largest) and (not output.is_within or output.dtype in QUANTIZED)
 
 
 class _Levels:

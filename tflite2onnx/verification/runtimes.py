@@ -22,6 +22,7 @@ from tflite2onnx.verification.tolerance import QUANTIZED
 
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 FASTEST_KERNELS = "AUTO"  # the kernels of LiteRT's default delegate, XNNPACK, on one thread
+REFERENCE_KERNELS = "BUILTIN_REF"
 _NOTICE = b"INFO: Created TensorFlow Lite"
 ModelFile = str | os.PathLike[str] | bytes
 
@@ -175,14 +176,14 @@ def as_verify_error(runtime: str) -> Iterator[None]:
 class BatchInterpreter:
     """LiteRT runs each sample of a batch alone, in an interpreter with its own state.
 
-    It has the methods of an interpreter that verification needs. `inputs` and `outputs` are the
-    inputs and outputs of the converted model.
+    It has the methods of an interpreter that verification needs. `samples` are the interpreters,
+    `inputs` and `outputs` those of the converted model.
     """
 
     def __init__(
         self, each: Sequence[Any], inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
     ) -> None:
-        self._each = each
+        self.samples = each
         self._inputs, self._outputs = (
             [_describe_batch(*pair, len(each)) for pair in zip(details, ends, strict=False)]
             for details, ends in (
@@ -201,23 +202,23 @@ class BatchInterpreter:
 
     def get_tensor_details(self) -> Any:
         """Return the descriptions of all tensors, for one sample."""
-        return self._each[0].get_tensor_details()
+        return self.samples[0].get_tensor_details()
 
     def set_tensor(self, index: int, batch: Array) -> None:
         """Set an input of each sample."""
-        for interpreter, sample in zip(self._each, batch, strict=True):
+        for interpreter, sample in zip(self.samples, batch, strict=True):
             (detail,) = (d for d in interpreter.get_input_details() if d["index"] == index)
             shape = tuple(map(int, detail["shape"]))
             interpreter.set_tensor(index, np.asarray(sample).reshape(shape))
 
     def invoke(self) -> None:
         """Run each sample."""
-        for interpreter in self._each:
+        for interpreter in self.samples:
             interpreter.invoke()
 
     def get_tensor(self, index: int) -> Array:
         """Return an output, or a tensor whose first axis is the batch, of all samples."""
-        samples = [interpreter.get_tensor(index) for interpreter in self._each]
+        samples = [interpreter.get_tensor(index) for interpreter in self.samples]
         ranks = [len(d["shape"]) for d in self._outputs if d["index"] == index]
         is_stacked = bool(ranks) and ranks[0] > np.ndim(samples[0])
         return np.stack(samples) if is_stacked else np.concatenate(samples)

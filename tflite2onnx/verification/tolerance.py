@@ -70,8 +70,9 @@ class Difference:
     differences are the noise. A ratio of at least `enough` is accepted with any `largest`; inf
     disables this rule. `reason` describes a mismatch of types or shapes. `sample` is the index of
     the sample. `widened` names the kernels of LiteRT whose differences from its plain kernels are
-    the limits, "" if there are none. `level` is the only number that LiteRT's elements have in all
-    samples, NaN if none is finite; None if they differ, or if the elements were not examined.
+    the limits, "" if there are none. `kernels` names the kernels of LiteRT with which the tensor is
+    compared, "" for the plain kernels. `level` is the only number that LiteRT's elements have in
+    all samples, NaN if none is finite; None if they differ, or if the elements were not examined.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Difference:
     sample: int = 0
     widened: str = ""
     level: float | None = None
+    kernels: str = ""
 
     @property
     def relative(self) -> float:
@@ -138,6 +140,21 @@ class Difference:
             f"{step}, or its signal-to-noise ratio at least {self.enough:.1f} dB,"
             f" got {self.decibels:.1f} dB"
         )
+
+    @property
+    def comparison(self) -> str:
+        """The kernels of LiteRT with which the tensor is compared; empty for the plain kernels."""
+        if not self.kernels:
+            return ""
+        if not self.largest:
+            return f"equal to LiteRT's {self.kernels}, bit for bit"
+        return f"compared with LiteRT's {self.kernels}, which are the nearest"
+
+    def select_nearer(self, other: Difference, kernels: str) -> Difference:
+        """Return the difference from other kernels of LiteRT if it is accepted and smaller."""
+        if not other.ok or other.severity >= self.severity:
+            return self
+        return replace(other, kernels=kernels, level=self.level)
 
     def with_sample(self, sample: int) -> Difference:
         """Return this difference with the index of a sample."""

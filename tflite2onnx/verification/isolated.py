@@ -1,0 +1,174 @@
+"""LiteRT in a process of its own: some of its kernels end the process for some networks.
+
+The process runs `_PROGRAM`, which imports neither this package nor ONNX Runtime, so that it starts
+in a quarter of a second. It opens interpreters and calls their methods. Messages are pickled: a
+number of bytes, and a tuple.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import_runtime
+
+_PROGRAM = """
+import os, pickle, struct, sys
+source, sink = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # messages of LiteRT do not mix with the results
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+def open_interpreter(model, kernels, inner):
+    name = "model_content" if isinstance(model, bytes) else "model_path"
+    interpreter = Interpreter(
+        **{name: model},
+        experimental_op_resolver_type=OpResolverType[kernels],
+        experimental_preserve_all_tensors=inner,
+    )
+    interpreter.allocate_tensors()
+    interpreters.append(interpreter)
+    return len(interpreters) - 1
+
+interpreters = []
+while head := source.read(8):
+    index, method, arguments = pickle.loads(source.read(*struct.unpack("<q", head)))
+    try:
+        if method == "close":
+            interpreters[index] = None
+            answer = True, None
+        else:
+            call = open_interpreter if index is None else getattr(interpreters[index], method)
+            answer = True, call(*arguments)
+    except Exception as error:
+        answer = False, (type(error) is ValueError, str(error))
+    data = pickle.dumps(answer)
+    sink.write(struct.pack("<q", len(data)) + data)
+    sink.flush()
+"""
+
+
+class IsolatedRuntime:
+    """Opens interpreters in a process, which begins with the first interpreter.
+
+    After a crash the next interpreter begins another process.
+    """
+
+    def __init__(self) -> None:
+        self._process: _Process | None = None
+
+    def open(self, model: ModelFile, kernels: str, *, inner: bool = False) -> IsolatedInterpreter:
+        """Return an interpreter; see `open_interpreter`.
+
+        Raises:
+            LiteRTError: LiteRT does not open the model, or crashes.
+        """
+        import_runtime("ai_edge_litert.interpreter")
+        with as_verify_error("LiteRT"):
+            if self._process is None or self._process.has_ended:
+                self._process = _Process()
+            source = model if isinstance(model, bytes) else str(model)
+            index = self._process.call(None, "", source, kernels, inner)
+        return IsolatedInterpreter(self._process, index)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.close()
+
+
+class _Process:
+    """A process that runs `_PROGRAM`."""
+
+    def __init__(self) -> None:
+        self._running = subprocess.Popen(  # noqa: S603 - this interpreter and our program
+            [sys.executable, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._sink: Any = self._running.stdin
+        self._source: Any = self._running.stdout
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether LiteRT has ended the process."""
+        return self._running.poll() is not None
+
+    def call(self, index: int | None, method: str, *arguments: object) -> Any:
+        """Return the result of a method of an interpreter, or of opening one.
+
+        Raises:
+            ValueError, RuntimeError: the method raises an exception, or the process has ended.
+        """
+        data = pickle.dumps((index, method, arguments))
+        try:
+            self._sink.write(struct.pack("<q", len(data)) + data)
+            self._sink.flush()
+        except OSError:  # the process has ended
+            head = b""
+        else:
+            head = self._source.read(8)
+        if not head:
+            self.close()
+            raise RuntimeError("LiteRT has ended its process")
+        answer = self._source.read(*struct.unpack("<q", head))
+        succeeds, result = pickle.loads(answer)  # noqa: S301 - of our own process
+        if succeeds:
+            return result
+        is_value_error, text = result
+        raise ValueError(text) if is_value_error else RuntimeError(text)
+
+    def close(self) -> None:
+        """End the process."""
+        self._running.kill()
+        self._running.communicate()
+
+
+class IsolatedInterpreter:
+    """An interpreter in another process, with the methods that verification needs."""
+
+    def __init__(self, process: _Process, index: int) -> None:
+        self._process, self._index = process, index
+
+    def get_input_details(self) -> Sequence[dict[str, Any]]:
+        """Return the descriptions of the inputs."""
+        return self._inputs
+
+    def get_output_details(self) -> Sequence[dict[str, Any]]:
+        """Return the descriptions of the outputs."""
+        return self._outputs
+
+    @cached_property
+    def _inputs(self) -> Sequence[dict[str, Any]]:
+        details: Sequence[dict[str, Any]] = self._call("get_input_details")
+        return details
+
+    @cached_property
+    def _outputs(self) -> Sequence[dict[str, Any]]:
+        details: Sequence[dict[str, Any]] = self._call("get_output_details")
+        return details
+
+    def set_tensor(self, index: int, array: Array) -> None:
+        """Set an input."""
+        self._call("set_tensor", index, array)
+
+    def invoke(self) -> None:
+        """Run the model."""
+        self._call("invoke")
+
+    def get_tensor(self, index: int) -> Any:
+        """Return a tensor; ValueError if LiteRT has not kept it."""
+        return self._call("get_tensor", index)
+
+    def close(self) -> None:
+        """Free the memory of the interpreter."""
+        self._call("close")
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        return self._process.call(self._index, method, *arguments)
