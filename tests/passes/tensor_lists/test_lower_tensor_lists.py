@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check, difference, run_onnx
-from tests.support.control import loop, number, op
+from tests.support.control import ROUNDS, loop, number, op
 from tests.support.flex import flex_options
 from tests.support.keras import BATCH, Keras, add_list_operator
 from tflite2onnx import convert
@@ -124,6 +124,26 @@ def reserve(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     return [add_stack(m, items, [4, *ITEM])]
 
 
+def grow(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    """A list of one item, and one that the loop makes longer; items between are 0."""
+    (item,) = m.op("GATHER", [x, i], [ITEM])
+    items = add_reserve(m, m.constant([1]), [3, -1])
+    for place in (i, number(m, 0), number(m, 2)):
+        inputs = [items, place, item]
+        (items,) = add_list_operator(m, "SetItem", inputs, resize_if_index_out_of_bounds=True)
+    one = m.constant(np.array([8], np.float32))
+
+    def append(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        counter, listed, value = xs
+        options = [listed, counter, value]
+        (listed,) = add_list_operator(inner, "SetItem", options, resize_if_index_out_of_bounds=True)
+        return [op(inner, "ADD", counter, number(inner, 1)), listed, value]
+
+    flags = add_reserve(m, number(m, 0), [1])
+    _, flags, _ = loop(m, [number(m, 0), flags, one], append)
+    return [add_stack(m, items, [4, *ITEM]), add_stack(m, flags, [ROUNDS, 1])]
+
+
 def gather(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     (places,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])
     return add_list_operator(
@@ -182,6 +202,13 @@ def set_item(x: Array, i: int) -> Array:
         (get_of_unknown_rank, lambda x, i: [-x[i]]),
         (add_set_item, lambda x, i: [set_item(x, i)]),
         (reserve, lambda x, i: [np.stack([x[i], 0 * x[0], x[i], 0 * x[0]])]),
+        (
+            grow,
+            lambda x, i: [
+                np.stack([x[i], 0 * x[0], x[i], x[i]]),
+                np.full((ROUNDS, 1), np.float32(8)),
+            ],
+        ),
         (gather, lambda x, i: [x[[i]]]),
         (push, lambda x, i: [np.stack([x[i], x[1]])]),
         (pop, lambda x, _: [x[:-1], x[-1]]),
@@ -278,13 +305,6 @@ def add_unset_list(m: Build, x: Tensor) -> list[Tensor]:
     return [add_stack(m, items, [2, 3, 5]), x]
 
 
-def add_growing_list(m: Build, x: Tensor) -> list[Tensor]:
-    items = add_reserve(m, number(m, 2), [3, 5])
-    inputs = [items, number(m, 0), x]
-    (items,) = add_list_operator(m, "SetItem", inputs, resize_if_index_out_of_bounds=True)
-    return [add_stack(m, items, [2, 3, 5])]
-
-
 def unknown_operator(m: Build, x: Tensor) -> list[Tensor]:
     (items,) = add_list_operator(m, "Resize", [add_reserve(m, number(m, 2), [3, 5]), number(m, 3)])
     return [add_stack(m, items, [3, 3, 5]), x]
@@ -311,7 +331,6 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
         (several_ranks, "must have one known dtype and rank"),
         (several_sizes, "must have one shape"),
         (add_unset_list, "the items of its list must have a known shape"),
-        (add_growing_list, "resize_if_index_out_of_bounds must be false"),
         (unknown_operator, "FlexTensorListResize .* must not read or write a list of tensors"),
         (add_unread_list, "must be a tensor, got a list of tensors"),
         (add_missing_item, "input 2 is missing"),

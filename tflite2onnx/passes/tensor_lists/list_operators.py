@@ -26,6 +26,11 @@ def find_operand(op: Op, number: int) -> Tensor:
     return tensor
 
 
+def grows(op: Op) -> bool:
+    """Return whether an operator appends items up to its index (TensorArray with dynamic_size)."""
+    return bool(op.options.get("resize_if_index_out_of_bounds"))
+
+
 class ListRewriter(Rewriter):
     """Makes the operators that replace an operator on a list, after lists have become tensors.
 
@@ -78,6 +83,30 @@ class ListRewriter(Rewriter):
         shape = self.op("SHAPE", x, like=number, shape=(x.rank,), out_type=number.dtype)
         return self.slice_items(shape, axis, axis + 1, number, one=True)
 
+    def fill(self, count: Tensor, output: Tensor) -> Tensor:
+        """Add operators that make a number of items of zeros."""
+        sizes = [
+            make_int32("number", size) if isinstance(size, int) else self.find_size(*size)
+            for size in self.sizes
+        ]
+        parts = count, *sizes
+        shape = self.op("PACK", *parts, like=self.number, name="dims", shape=(len(parts),), axis=0)
+        zero = make_constant("zero", np.zeros((), output.dtype.numpy), output)
+        return self.op("FILL", shape, zero, output=output)
+
+    def grow(self, items: Tensor, index: Tensor) -> Tensor:
+        """Add operators that append items of zeros if a list has no item at an index."""
+        rest = items.shape_signature[1:] or items.shape[1:]
+        longer = replace(items, shape=(1, *items.shape[1:]), shape_signature=(-1, *rest))
+        none = {"fused_activation_function": "NONE"}
+        one, zero = (make_int32("number", number) for number in (1, 0))
+        end = self.op("ADD", self.drop_axes(index), one, like=self.number, name="end", **none)
+        missing = self.op("SUB", end, self.find_size(items, 0), like=end, name="missing", **none)
+        count = self.op("MAXIMUM", missing, zero, like=end, name="count")
+        zeros = self.fill(count, make_like(longer, "zeros"))
+        joined = make_like(longer, "grown")
+        return self.op("CONCATENATION", items, zeros, output=joined, axis=0)
+
     def drop_axes(self, number: Tensor) -> Tensor:
         """Return a tensor of one element without its axes."""
         if number.rank == 0:
@@ -99,16 +128,7 @@ def _make_list(rw: ListRewriter) -> None:
         raise OperatorError(
             f"the items of a list must be numbers or bools, got {items.dtype.label}"
         )
-    count = rw.drop_axes(rw.input(1)) if reserves else make_int32("number", 0)
-    sizes = [
-        make_int32("number", size) if isinstance(size, int) else rw.find_size(*size)
-        for size in rw.sizes
-    ]
-    numbers = count, *sizes
-    shape = rw.op("PACK", *numbers, like=rw.number, name="dims", shape=(len(numbers),), axis=0)
-    rw.op(
-        "FILL", shape, make_constant("zero", np.zeros((), items.dtype.numpy), items), output=items
-    )
+    rw.fill(rw.drop_axes(rw.input(1)) if reserves else make_int32("number", 0), items)
 
 
 def _reuse_tensor(rw: ListRewriter) -> None:
@@ -118,8 +138,8 @@ def _reuse_tensor(rw: ListRewriter) -> None:
 
 def _set_item(rw: ListRewriter) -> None:
     items, index, item = (rw.input(i) for i in range(3))
-    if rw.source.options.get("resize_if_index_out_of_bounds"):
-        raise OperatorError("its option resize_if_index_out_of_bounds must be false, got true")
+    if grows(rw.source):
+        items = rw.grow(items, index)
     if rw.single:
         rw.add_row(item, rw.output())
         return

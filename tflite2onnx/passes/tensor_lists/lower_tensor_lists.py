@@ -30,6 +30,7 @@ from tflite2onnx.passes.tensor_lists.list_operators import (
     ListRewriter,
     Size,
     find_operand,
+    grows,
 )
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import evaluate, has_dimensions, is_known
@@ -184,7 +185,8 @@ def _describe_list(ops: Sequence[Op]) -> _List:
     makers = [op for op, form in pairs if form.lists == (~0,)]
     if any(op.code in MAKERS for op in makers) and None in sizes_listed and not inputs:
         raise OperatorError("the items of its list must have a known shape")
-    single = not any(form.resizes for _, form in pairs) and all(map(_holds_one_item, makers))
+    resizes = any(form.resizes or grows(op) for op, form in pairs)
+    single = not resizes and all(map(_holds_one_item, makers))
     return _List(types.pop(), sizes_listed, inputs[0][0] if inputs else None, single)
 
 
