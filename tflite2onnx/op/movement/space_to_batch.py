@@ -42,7 +42,7 @@ class _Batches(Movement):
     tflite = "... -> ..."
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        is_computed = operand or self.has_data_dependent_shape
+        is_computed = operand or not self.input(1).is_constant
         return None if is_computed else range(1, self.input(0).rank - 1)
 
     @property
@@ -83,7 +83,8 @@ class _Batches(Movement):
     def _edges(self) -> list[tuple[int, int]]:
         """The padding, or the crops, before and after the elements of each axis."""
         flat, rank = ints(self, 2), self.input(0).rank
-        if self.input(2).shape != (rank - 2, 2) or min(flat) < 0:
+        # Numbers that are computed from dynamic sizes are remainders of divisions.
+        if self.input(2).shape != (rank - 2, 2) or any(is_known(n) and n < 0 for n in flat):
             raise OperatorError(
                 f"paddings and crops must be non-negative and have the shape {[rank - 2, 2]}, "
                 f"got {flat} of the shape {list(self.input(2).shape)}"
