@@ -98,14 +98,17 @@ class ListRewriter(Rewriter):
         """Add operators that append items of zeros if a list has no item at an index."""
         rest = items.shape_signature[1:] or items.shape[1:]
         longer = replace(items, shape=(1, *items.shape[1:]), shape_signature=(-1, *rest))
-        none = {"fused_activation_function": "NONE"}
         one, zero = (make_int32("number", number) for number in (1, 0))
-        end = self.op("ADD", self.drop_axes(index), one, like=self.number, name="end", **none)
-        missing = self.op("SUB", end, self.find_size(items, 0), like=end, name="missing", **none)
+        end = self._add("ADD", self.drop_axes(index), one)
+        missing = self._add("SUB", end, self.find_size(items, 0))
         count = self.op("MAXIMUM", missing, zero, like=end, name="count")
         zeros = self.fill(count, make_like(longer, "zeros"))
         joined = make_like(longer, "grown")
         return self.op("CONCATENATION", items, zeros, output=joined, axis=0)
+
+    def _add(self, code: str, a: Tensor, b: Tensor) -> Tensor:
+        """Add an ADD or SUB of two numbers."""
+        return self.op(code, a, b, like=self.number, fused_activation_function="NONE")
 
     def drop_axes(self, number: Tensor) -> Tensor:
         """Return a tensor of one element without its axes."""
