@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflite2onnx.bundle.genai import Decoder
 from tflite2onnx.errors import BundleError, ConversionError
 from tflite2onnx.graph import Graph
+from tflite2onnx.layout import plan
 from tflite2onnx.normalisation import (
     Converters,
     check_sizes,
@@ -15,7 +16,9 @@ from tflite2onnx.normalisation import (
 from tflite2onnx.options import GENAI, ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.resize_inputs import resize_inputs
+from tflite2onnx.planning import Planning, plan_graph
 from tflite2onnx.signatures import find_signature
+from tflite2onnx.targets.driver import apply_forms
 from tflite2onnx.tensor import Tensor
 
 _SIZE = "tokens"  # the name of the number of tokens
@@ -24,8 +27,8 @@ _SIZE = "tokens"  # the name of the number of tokens
 def take_prompts(decoder: Decoder) -> Decoder:
     """Return a decoder whose tokens and positions are [1, tokens], in place of [1, 1].
 
-    The logits belong to the last token. The decoder is not changed unless the attention of all
-    layers is recognised, and no other operator depends on earlier tokens.
+    The logits belong to the last token. The decoder is not changed unless the forms of the target
+    have the attention of all layers, and no other operator depends on earlier tokens.
 
     Raises:
         BundleError: a decoder with states cannot take several tokens.
@@ -39,7 +42,10 @@ def take_prompts(decoder: Decoder) -> Decoder:
     operator_of = Converters(options)
     try:
         graph = open_graph(model, index, operator_of)
-        normal, _, _ = normalise(keep_file_sizes(graph, operator_of).graph, options, operator_of)
+        sized = keep_file_sizes(graph, operator_of).graph
+        canonical, orders, _ = normalise(sized, options, operator_of)
+        planning = Planning(operator_of, plan, orders, options.io_layout)
+        normal = apply_forms(plan_graph(canonical, planning), options).without_plan()
         ends = _pair(old, normal)
         caches = {ends[cache.source]: ends[cache.target] for cache in decoder.caches}
         caches |= {ends[state.source]: ends[state.target] for state in decoder.states}
