@@ -47,11 +47,17 @@ from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.reader.containers.protobuf import read_fields
+from tflite2onnx.replaced_files import (
+    PRODUCER,
+    check_single_file,
+    check_weight_file,
+    list_readers,
+    warn_of_replacement,
+)
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target
 from tflite2onnx.utils.mapped_files import digest_elements, find_address, write_elements
 
-PRODUCER = "tflite2onnx"
 # bytes: a smaller constant is in the skeleton itself, where shape inference can read it.
 _SMALL = 1024
 WEIGHTS = "weights.data"  # the file of the weights that several models of a folder share
@@ -371,8 +377,12 @@ def write(
     Raises:
         OutputError: the file cannot be written.
     """
-    with resolve_target(path) as target, replace_all_atomically() as create:
-        return write_to(skeleton, target, create, external_data)
+    with resolve_target(path) as target:
+        check_single_file(target)
+        if target.is_file():
+            warn_of_replacement(target, skeleton.proto, skeleton.weights)
+        with replace_all_atomically() as create:
+            return write_to(skeleton, target, create, external_data)
 
 
 def list_external_weights(skeleton: Skeleton, external_data: int | None) -> frozenset[str]:
@@ -386,9 +396,16 @@ def list_external_weights(skeleton: Skeleton, external_data: int | None) -> froz
 
 
 def write_to(
-    skeleton: Skeleton, target: Path, create: Create, external_data: int | None = None
+    skeleton: Skeleton,
+    target: Path,
+    create: Create,
+    external_data: int | None = None,
+    written: Collection[Path] = (),
 ) -> int:
-    """Write the model to new files of `create`; return the number of bytes."""
+    """Write the model to new files of `create`; return the number of bytes.
+
+    `written` are the other ONNX files that are written at the same time.
+    """
     external = list_external_weights(skeleton, external_data)
     if not external:
         return _write_pieces(create(target), *skeleton.list_pieces())
@@ -398,7 +415,9 @@ def write_to(
         )
     # The last file that is created is the first to get its final name, so the weights exist before
     # the model does.
-    small, file = create(target), create(target.with_name(f"{target.name}.data"))
+    place = target.with_name(f"{target.name}.data")
+    check_weight_file(place, {target, *written})
+    small, file = create(target), create(place)
     pieces = skeleton.list_pieces(external, _WeightFile(f"{target.name}.data", file))
     return _write_pieces(small, *pieces) + file.tell()
 
@@ -415,12 +434,16 @@ def _write_pieces(
 
 
 def write_folder(
-    models: Mapping[Path, Skeleton], create: Create, external_data: int | None = None
+    models: Mapping[Path, Skeleton],
+    create: Create,
+    external_data: int | None = None,
+    name: str = "",
 ) -> None:
     """Write several models to new files of `create`.
 
     If models of a folder have equal weights, all weights of at least `external_data` bytes go to
-    one file, `weights.data`, and equal weights are stored once.
+    one file, `weights.data`, and equal weights are stored once. If other ONNX files read their
+    weights from a file of this name, the file is `name.weights.data`.
     """
     for folder in dict.fromkeys(path.parent for path in models):
         inside = {path: result for path, result in models.items() if path.parent == folder}
@@ -428,10 +451,14 @@ def write_folder(
         stored = [keys[id(data)] for skeleton in inside.values() for _, data in skeleton.weights]
         if len(inside) == 1 or len({*stored}) == len(stored):
             for path, skeleton in inside.items():
-                write_to(skeleton, path, create, external_data)
+                write_to(skeleton, path, create, external_data, models)
             continue
+        place = folder / WEIGHTS
+        if name and {*list_readers(place)} - models.keys():
+            place = folder / f"{name}.{WEIGHTS}"
+        check_weight_file(place, models)
         files = [create(path) for path in inside]
-        weights = _WeightFile(WEIGHTS, create(folder / WEIGHTS), keys)
+        weights = _WeightFile(place.name, create(place), keys)
         for file, skeleton in zip(files, inside.values(), strict=True):
             sizes = {header.name: data.nbytes for header, data in skeleton.weights}
             external = frozenset(n for n, size in sizes.items() if size >= (external_data or 0))

@@ -21,9 +21,17 @@ from tflite2onnx.errors import (
     PictureError,
 )
 from tflite2onnx.options import GENAI, TARGETS, ConversionOptions
-from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
+from tflite2onnx.reader.containers.bundle import Bundle, find_name, is_bundle, read_bundle
 from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_model
 from tflite2onnx.reader.source import AnySource, open_source
+from tflite2onnx.replaced_files import (
+    MANIFEST,
+    digest_models,
+    list_manifests,
+    place_manifest,
+    warn_of_replaced_bytes,
+    warn_of_replacement,
+)
 from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
 from tflite2onnx.utils.mapped_files import release_memory, write_pieces
@@ -52,7 +60,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
 ALL_SIGNATURES = "all"
 _FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 
@@ -84,7 +91,7 @@ def make_bundle(source: AnySource) -> Bundle:
     opened = open_source(source)
     if not list_entry_points(opened):
         raise OptionError("the model has no signatures")
-    return Bundle({"": opened})
+    return Bundle({"": opened}, name=find_name(source))
 
 
 def convert_bundle(
@@ -301,8 +308,11 @@ def _clean_key(key: str) -> str:
 def write_models(
     bundle: Bundle, parts: Sequence[Part], results: Mapping[str, Result],
     folder: str | os.PathLike[str], external_data: int | None = None,
-) -> None:  # fmt: skip
+) -> str:  # fmt: skip
     """Write the converted parts of a bundle and a manifest to a folder, all files or none.
+
+    If the folder has the manifest of another bundle, the name of the bundle is put in front of the
+    manifest's name, which is returned.
 
     Raises:
         OutputError: the folder cannot be written to.
@@ -314,12 +324,13 @@ def write_models(
         files |= list_files(decoder, bundle)
     manifest = {
         **bundle.description,
+        "source": digest_models(bundle.models),
         "models": [_describe_part(part, results[part.label]) for part in parts],
         "files": list(files),
         "other_files": bundle.others,
     }
     placed = {part.file: results[part.label] for part in parts}
-    _write_files(Path(folder), placed, manifest, files, external_data)
+    return _write_files(Path(folder), placed, manifest, files, external_data, bundle.name)
 
 
 def _describe_part(part: Part, result: Result) -> dict[str, Any]:
@@ -332,23 +343,29 @@ def _describe_part(part: Part, result: Result) -> dict[str, Any]:
 
 def _write_files(
     folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any],
-    files: Mapping[str, memoryview], external_data: int | None,
-) -> None:  # fmt: skip
-    """Write all files, or none if one of them cannot be written."""
+    files: Mapping[str, memoryview], external_data: int | None, name: str,
+) -> str:  # fmt: skip
+    """Write all files, or none if one of them cannot be written; return the manifest's name."""
     try:
+        models = {_resolve_file(folder, file): each.skeleton for file, each in results.items()}
+        others = {_resolve_file(folder, file): data for file, data in files.items()}
+        known = list_manifests([*models, *others])
+        first = _resolve_file(folder, MANIFEST)
+        place, content = place_manifest(first, known, manifest, {*models, *others}, name)
+        for path, skeleton in ((path, each) for path, each in models.items() if path.is_file()):
+            warn_of_replacement(path, skeleton.proto, skeleton.weights)
+        for path, data in others.items():
+            warn_of_replaced_bytes(path, data)
         with replace_all_atomically(folders=True) as create:
-            text = json.dumps(manifest, indent=2).encode() + b"\n"
-            create(_resolve_file(folder, MANIFEST)).write(text)
-            for name, content in files.items():
-                write_pieces(create(_resolve_file(folder, name)), content)
-            models = {
-                _resolve_file(folder, file): result.skeleton for file, result in results.items()
-            }
-            write_folder(models, create, external_data)
+            create(place).write(json.dumps(content, indent=2).encode() + b"\n")
+            for path, data in others.items():
+                write_pieces(create(path), data)
+            write_folder(models, create, external_data, name)
     except (OSError, ValueError) as error:
         raise OutputError(
             f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    return place.name
 
 
 def _resolve_file(folder: Path, file: str) -> Path:

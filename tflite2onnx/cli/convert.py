@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import (
     ALL_SIGNATURES,
-    MANIFEST,
     convert_models,
     joins_lengths,
     keep_possible_names,
@@ -151,7 +150,7 @@ def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
 def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
     """Run one job of several; return its exit status and its facts for the JSON output."""
     if job.is_bundle:
-        results, reports = _convert_bundle(options, job)
+        results, reports, _ = _convert_bundle(options, job)
         parts = [
             {"name": name, **_describe_result(result, reports.get(name))}
             for name, result in results.items()
@@ -258,21 +257,21 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
 
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     """Convert each model of a bundle, and print the inputs and outputs of each."""
-    results, reports = _convert_bundle(options, job)
+    results, reports, manifest = _convert_bundle(options, job)
     statuses = {_OK}
     for name, result in results.items():
         _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
     _print_unless_quiet(
-        options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {job.output}"]
+        options, [f"wrote {count(len(results), 'model')} and {manifest} to {job.output}"]
     )
     return max(statuses)
 
 
 def _convert_bundle(
     options: argparse.Namespace, job: Job
-) -> tuple[dict[str, Result], dict[str, Report]]:
-    """Convert each model of a bundle and write all; return the results and the reports."""
+) -> tuple[dict[str, Result], dict[str, Report], str]:
+    """Convert each model of a bundle and write all; return the results, reports and manifest."""
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
     joins = joins_lengths(bundle, vars(options))
@@ -288,11 +287,11 @@ def _convert_bundle(
     for part in verified:
         model = _embed_external_weights(bundle.models[part.model])
         reports[part.label] = _verify_result(options, model, results[part.label])
-    write_models(bundle, parts, results, job.output, options.external_data)
+    manifest = write_models(bundle, parts, results, job.output, options.external_data)
     for part in parts if options.report is not None else ():
         model = _embed_external_weights(bundle.models[part.model])
         pages.write_page(options.report, part, model, results[part.label], reports[part.label])
-    return results, reports
+    return results, reports, manifest
 
 
 def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str]) -> None:

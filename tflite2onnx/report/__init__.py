@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tflite2onnx.replaced_files import warn_of_replaced_page
 from tflite2onnx.report.facts import Facts, collect_facts
 from tflite2onnx.report.page import write_page
 from tflite2onnx.utils.atomic_files import replace_atomically, resolve_target
@@ -35,6 +36,8 @@ def write_report_on_success(
 ) -> Iterator[None]:
     """Write the report around other work; if the work fails, no report remains."""
     html = write_page(collect_facts(model, converted, report))
-    with resolve_target(path) as target, replace_atomically(target) as file:
-        file.write(html.encode())
-        yield
+    with resolve_target(path) as target:
+        warn_of_replaced_page(target, html)
+        with replace_atomically(target) as file:
+            file.write(html.encode())
+            yield

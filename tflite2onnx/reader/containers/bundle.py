@@ -11,8 +11,8 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tflite2onnx.errors import BundleError, ModelFileError
@@ -57,13 +57,22 @@ class Bundle:
 
     `files` are the files that are passed on with the models: tokenizers, and metadata of language
     models. `others` are the paths of all other files. `description` is the bundle's metadata, as
-    dictionaries, lists, strings and numbers.
+    dictionaries, lists, strings and numbers. `name` is that of the bundle's file without its
+    suffix, "" if the bundle was given as bytes.
     """
 
     models: Mapping[str, ModelSource]
     others: tuple[str, ...] = ()
     files: Mapping[str, memoryview] = field(default_factory=dict)
     description: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+
+def find_name(source: AnySource) -> str:
+    """Return the name of a file without its suffix, as a part of a file name; "" for bytes."""
+    if not isinstance(source, (str, os.PathLike)):
+        return ""
+    return re.sub(r"[^\w.-]", "_", Path(os.fspath(source)).stem, flags=re.ASCII)
 
 
 def is_bundle(source: AnySource) -> bool:
@@ -98,7 +107,7 @@ def read_bundle(source: AnySource) -> Bundle:
     bundle = _read_litertlm(data) if litertlm.is_litertlm(data) else _read_archive(data)
     if not bundle.models:
         raise BundleError("the bundle must have a TFLite model in it, got none")
-    return bundle
+    return replace(bundle, name=find_name(source))
 
 
 def _read_archive(data: memoryview) -> Bundle:

@@ -1,0 +1,283 @@
+"""Files of earlier conversions in the folder that a conversion writes to.
+
+A conversion must not change what the files of another one mean. Three facts decide. An ONNX file
+names the file that its weights are in, so the readers of a file with weights are found in the ONNX
+files themselves. A manifest lists the files that belong together, with a digest of their source.
+The names and weights in an ONNX file say whether it was converted from another model.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import onnx
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.reader.containers.protobuf import read_fields
+from tflite2onnx.reader.source import ModelSource, map_file
+from tflite2onnx.tensor import Array
+from tflite2onnx.utils.mapped_files import digest_elements, read_elements, read_pieces
+
+PRODUCER = "tflite2onnx"
+MANIFEST = "manifest.json"
+_MOST_LEVELS = 4  # folders above a file in which a manifest may list the file
+_LARGEST_MANIFEST = 1 << 26  # bytes
+_SAMPLE = 4096  # bytes of a weight that are compared, or of a model that are digested
+_MOST_SAMPLES = 1 << 12  # of a model
+_SAME_NAMES = 0.25  # the part of the values' names that conversions of one model have in common
+# The numbers of fields in onnx.proto.
+_PRODUCER, _GRAPH = 2, 7
+_NODE, _INITIALIZER, _OUTPUT = 1, 5, 2
+_DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _EXTERNAL_DATA = 1, 2, 8, 9, 13
+_TITLE, _LARGEST_HEAD = re.compile("<title>.*?</title>", re.DOTALL), 1 << 16
+_GARBAGE = (ModelFileError, ValueError, TypeError, IndexError, StopIteration)
+
+Weight = tuple[onnx.TensorProto, Array]
+Key = tuple[str, int, tuple[int, ...]]  # the name, type and shape of a weight
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest: its path, its content, and the paths of the files that it lists."""
+
+    path: Path
+    content: Mapping[str, Any]
+    files: frozenset[Path]
+
+    @property
+    def source(self) -> str | None:
+        """The digest of the source of the files."""
+        digest = self.content.get("source")
+        return digest if isinstance(digest, str) else None
+
+
+def list_manifests(files: Iterable[Path]) -> list[Manifest]:
+    """Return the manifests that may list some files, of which only those that exist count."""
+    folders: dict[Path, None] = {}
+    for file in files:
+        folders |= dict.fromkeys([*file.parents][: _MOST_LEVELS + 1])
+    return [manifest for folder in folders for manifest in _read_manifests(folder)]
+
+
+def _read_manifests(folder: Path) -> Iterator[Manifest]:
+    """Yield the manifests in a folder; other files of the same name are none."""
+    for path in sorted(folder.glob(f"*{MANIFEST}")):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            if path.stat().st_size <= _LARGEST_MANIFEST:
+                content = json.loads(path.read_bytes())
+                listed = [*(model["file"] for model in content["models"]), *content["files"]]
+                found = frozenset(place for name in listed if (place := folder / name).is_file())
+                yield Manifest(path, content, found)
+
+
+def digest_models(models: Mapping[str, ModelSource]) -> str:
+    """Return a digest of the names of models and of their bytes, of which a part is read."""
+    parts = [" ".join(models).encode()]
+    for data in (each for model in models.values() for each in (model.data, model.weights or b"")):
+        view = memoryview(data)
+        step = max(_SAMPLE, len(view) // _MOST_SAMPLES)
+        starts = range(0, len(view), step)
+        parts.append(str(len(view)).encode())
+        parts += [bytes(piece) for i in starts for piece in read_pieces(view[i : i + _SAMPLE])]
+    return digest_elements(np.frombuffer(b"".join(parts), np.uint8)).hex()
+
+
+def place_manifest(
+    path: Path, known: Iterable[Manifest], content: Mapping[str, Any], files: Collection[Path],
+    name: str,
+) -> tuple[Path, Mapping[str, Any]]:  # fmt: skip
+    """Return where a manifest of `files` is written, and its content, beside `known` manifests.
+
+    A manifest of the same source keeps the entries of files that are not written. A manifest of
+    another source that lists none of the files stays; the new manifest then has a `name`. If all
+    files that it lists are written, it is replaced.
+
+    Raises:
+        OSError: a manifest lists written files together with others, or no name is left.
+    """
+    taken, replaced, own = set(), [], None
+    for manifest in known:
+        common = manifest.files.intersection(files)
+        if manifest.source == content["source"] and manifest.path.parent == path.parent:
+            own = own or manifest
+        elif not common:
+            taken.add(manifest.path)
+        else:
+            replaced.append(manifest)
+            if manifest.files.difference(files):
+                _refuse(manifest, common)
+    places = [path, *([path.with_name(f"{name}.{MANIFEST}")] if name else [])]
+    place = own.path if own else next((each for each in places if each not in taken), None)
+    if place is None:
+        raise OSError(f"{path.name} is that of another conversion; give another folder")
+    for manifest in replaced:
+        if manifest.path != place:
+            _refuse(manifest, manifest.files)
+    if own is not None:
+        return place, _merge(own, content, files)
+    if place.is_file():
+        _logger.warning("%s is replaced: it is not that of this model or bundle", place)
+    return place, content
+
+
+def _refuse(manifest: Manifest, common: Collection[Path]) -> NoReturn:
+    raise OSError(
+        f"{manifest.path.name} lists {min(common).name} with the files of another conversion; give"
+        " another folder"
+    )
+
+
+def _merge(old: Manifest, content: Mapping[str, Any], files: Collection[Path]) -> Mapping[str, Any]:
+    """Return the content of a manifest with the entries of files that stay."""
+    folder, left = old.path.parent, old.files.difference(files)
+    models = [model for model in old.content["models"] if folder / model["file"] in left]
+    names = [name for name in old.content["files"] if folder / name in left]
+    return {
+        **content,
+        "models": [*content["models"], *models],
+        "files": [*content["files"], *names],
+    }
+
+
+def check_single_file(path: Path) -> None:
+    """Raise OSError if a manifest lists a file that is to be replaced alone."""
+    if not path.is_file():
+        return
+    for manifest in list_manifests([path]):
+        if path in manifest.files:
+            raise OSError(
+                f"{manifest.path.name} lists it with the files of another conversion; give another"
+                " name or folder"
+            )
+
+
+def check_weight_file(path: Path, written: Collection[Path]) -> None:
+    """Raise OSError if a file with weights must not be replaced; warn if nothing reads it.
+
+    `written` are the ONNX files that are written at the same time.
+    """
+    if not path.is_file():
+        return
+    readers = list_readers(path)
+    others = [reader.name for reader in readers if reader not in written]
+    if others:
+        raise OSError(
+            f"{others[0]} reads its weights from {path.name}; give another name or folder"
+        )
+    if not readers:
+        _logger.warning("%s is replaced: no ONNX file beside it reads it", path)
+
+
+def list_readers(path: Path) -> list[Path]:
+    """Return the ONNX files beside a file that have weights in it."""
+    location = onnx.StringStringEntryProto(key="location", value=path.name).SerializeToString()
+    found = []
+    for file in sorted(path.parent.glob("*.onnx")):
+        with suppress(ModelFileError):  # the file is empty, or cannot be read
+            if cast("mmap", map_file(file).obj).find(location) >= 0:
+                found.append(file)
+    return found
+
+
+def warn_of_replacement(path: Path, new: onnx.ModelProto, weights: Iterable[Weight]) -> None:
+    """Warn if the ONNX file at a path was converted from another model than a new one.
+
+    Conversions of one model have names of its tensors in common, and equal weights under one name,
+    unless options change their type or shape. `weights` are those that `new` does not have.
+    """
+    names = {name for node in new.graph.node for name in node.output}
+    names |= {tensor.name for tensor in new.graph.initializer}
+    contents: dict[Key, bytes] = {}
+    for header, data in weights:
+        names.add(header.name)
+        key = header.name, header.data_type, tuple(header.dims)
+        contents[key] = bytes(next(read_elements(data))[:_SAMPLE])
+    try:
+        producer, old_names, old = _read_model(path)
+    except _GARBAGE:
+        producer, old_names, old = "", set[str](), dict[Key, bytes]()
+    common = contents.keys() & old.keys()
+    largest = max(common, key=lambda key: (math.prod(key[2]), key), default=None)
+    same = largest is None or contents[largest] == old[largest]
+    fewest = min(len(names), len(old_names))
+    if producer != PRODUCER:
+        _logger.warning("%s is replaced: tflite2onnx did not write it", path)
+    elif not same or len(names & old_names) < fewest * _SAME_NAMES:
+        _logger.warning("%s is replaced: it was converted from another model", path)
+
+
+def warn_of_replaced_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Warn if a file has other bytes than a new one."""
+    if path.is_file() and (
+        path.stat().st_size != len(content)
+        or path.read_bytes() != (content if isinstance(content, bytes) else content.tobytes())
+    ):
+        _logger.warning("%s is replaced: it has another content", path)
+
+
+def warn_of_replaced_page(path: Path, html: str) -> None:
+    """Warn if a file is no page about a conversion, or about that of another model."""
+    if path.is_file():
+        with path.open("rb") as file:
+            old = _TITLE.search(file.read(_LARGEST_HEAD).decode("utf-8", "replace"))
+        new = _TITLE.search(html)
+        if old is None or new is None or old[0] != new[0]:
+            _logger.warning("%s is replaced: it is no page about this model", path)
+
+
+def _read_model(path: Path) -> tuple[str, set[str], dict[Key, bytes]]:
+    """Return the producer, the names of values, and the first bytes of weights, by their types.
+
+    Only the parts that are needed are read: the file may be larger than the memory.
+
+    Raises:
+        ValueError: the file is no ONNX model, or is damaged.
+    """
+    fields = [*_read_parts(map_file(path))]
+    producer = b"".join(bytes(part) for number, part in fields if number == _PRODUCER)
+    names, contents = set[str](), dict[Key, bytes]()
+    for number, part in (item for n, graph in fields if n == _GRAPH for item in _read_parts(graph)):
+        if number == _NODE:
+            outputs = (bytes(name).decode() for n, name in _read_parts(part) if n == _OUTPUT)
+            names.update(outputs)
+        elif number == _INITIALIZER:
+            items = [*read_fields(cast("bytes", part))]
+            external = [data for n, data in items if n == _EXTERNAL_DATA]
+            raw = next((data for n, data in items if n == _RAW_DATA), None)
+            raw = _read_external(path.parent, external) if raw is None else raw
+            (name,) = (bytes(data).decode() for n, data in items if n == _NAME)
+            dims = tuple(n for number, data in items if number == _DIMS for n in [data])
+            names.add(name)
+            kind = next(data for n, data in items if n == _DATA_TYPE)
+            contents[name, kind, dims] = bytes(raw[:_SAMPLE])
+    return producer.decode(), names, {key: data for key, data in contents.items() if data}
+
+
+def _read_external(folder: Path, entries: Iterable[memoryview]) -> bytes:
+    """Return the first bytes of a weight that is in another file of the folder."""
+    pairs = (onnx.StringStringEntryProto.FromString(bytes(entry)) for entry in entries)
+    place = {pair.key: pair.value for pair in pairs}
+    name = place.get("location", "")
+    if not name or name != Path(name).name or not (folder / name).is_file():
+        return b""
+    start, size = int(place.get("offset", 0)), int(place.get("length", _SAMPLE))
+    return bytes(map_file(folder / name)[start : start + min(size, _SAMPLE)])
+
+
+def _read_parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield the number and the bytes of each field that is not a number."""
+    for number, content in read_fields(cast("bytes", message)):
+        if isinstance(content, memoryview):
+            yield number, content
