@@ -130,3 +130,38 @@ def test_a_size_that_the_user_names_stays_dynamic() -> None:
     compare_sizes(m.bytes(), result, [[draw(1, 5, 6, 3)], [draw(2, 9, 4, 3)]])
     with pytest.raises(ConversionError, match="the size channels cannot be dynamic"):
         convert(m.bytes(), shapes={"x": ["n", "h", "w", "channels"]})
+
+
+@pytest.mark.parametrize("sizes", [(None,) * 4, (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("source", ["input", "CAST", "RESHAPE", "SLICE", "PADV2"])
+def test_shape_of_unknown_length_has_the_declared_rank(
+    source: str, sizes: tuple[int | None, ...]
+) -> None:
+    """The length is the size of an input, or computed; SQUEEZE and SEGMENT_SUM follow."""
+    m = Build()
+    x = m.input([4, 12])
+    computed = source in ("SLICE", "PADV2")
+    given = m.input([4 if computed else None], dtype="int64" if source == "CAST" else "int32")
+    count = m.input([1], dtype="int32") if computed else None
+    shape = m.tensor([None], dtype="int32")
+    if source == "CAST":
+        m.op("CAST", [given], [shape])
+    elif source == "RESHAPE":
+        m.op("RESHAPE", [given, m.constant([-1])], [shape])
+    elif source == "SLICE":
+        m.op("SLICE", [given, m.constant([0]), count], [shape])
+    elif source == "PADV2":
+        (pair,) = m.op("CONCATENATION", [m.constant([0]), count], [[2]], dtype="int32", axis=0)
+        (pads,) = m.op("RESHAPE", [pair, m.constant([1, 2])], [[1, 2]], dtype="int32")
+        m.op("PADV2", [given, pads, m.constant([1])], [shape])
+    else:
+        shape = given
+    (y,) = m.op("RESHAPE", [x, shape], [m.tensor(sizes)])
+    (z,) = m.op("SQUEEZE", [y], [m.tensor(sizes[1:])], squeeze_dims=[0])
+    m.output(y, z, *m.op("SEGMENT_SUM", [z, m.constant(ints(0, 0, 1))], [m.tensor(sizes[1:])]))
+    dtype = np.int64 if source == "CAST" else np.int32
+    counts = {"SLICE": [ints(4)], "PADV2": [ints(0)]}.get(source, [])
+    cases = [[draw(4, 12), np.array(s, dtype), *counts] for s in ((1, 3, 4, 4), (1, 3, 16, 1))]
+    result = convert(m.bytes())
+    assert source in ("SLICE", "PADV2") or result.inputs[1].tflite_sizes == (4,)
+    compare_sizes(m.bytes(), result, cases)

@@ -167,7 +167,19 @@ class Reshape(Movement, Foldable):
     @property
     def _dynamic_rank(self) -> int:
         """The rank of the output if its shape is an input that is known at run time only."""
-        return self.input(0).rank + 1 if self._adds_axis else count_listed_axes(self, 1)
+        if self._adds_axis:
+            return self.input(0).rank + 1
+        shape, declared = self.input(1), self.output.rank
+        is_open = shape.symbols or (shape.dynamic_axes and shape.shape == (1,))
+        if declared > 1 and (is_open or not is_known(shape.elements)):
+            # The file knows the rank, and so the length of the shape, which it does not state.
+            if depends_on_inputs(shape.elements):
+                reason = (
+                    f"{shape.name} must have {declared} elements, as {self.output.name} has axes"
+                )
+                require_number(shape.elements, declared, reason)
+            return declared
+        return count_listed_axes(self, 1)
 
     def frames(self) -> Sequence[Frame]:
         if self.options.get("joins_columns"):
