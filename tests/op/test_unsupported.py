@@ -146,7 +146,7 @@ def test_command_line_option_keeps_custom_operators(tmp_path: Path) -> None:
         ("NGramHash", "it works on text"),
         ("CTCBeamSearchDecoder", "make its input, the logits, the output of the model"),
         ("FlexCTCBeamSearchDecoder", "make its input, the logits, the output of the model"),
-        ("FlexUniqueWithCounts", "operator UniqueWithCounts, run by the Flex delegate, is not"),
+        ("FlexListDiff", "operator ListDiff, run by the Flex delegate, is not"),
         ("FlexDecodeJpeg", "DecodeJpeg, run by the Flex delegate, reads or writes a file format"),
         ("FlexParseExample", "decodes or encodes bytes"),
         ("FlexStringSplit", "works on text"),

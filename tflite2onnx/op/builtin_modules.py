@@ -41,16 +41,20 @@ flex.elementwise: FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEq
     FlexXlogy
 flex.fft: FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D
     FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D
-flex.image: FlexCropAndResize FlexExtractImagePatches FlexResizeBicubic
+flex.image: FlexCropAndResize FlexDilation2D FlexExtractImagePatches FlexResizeBicubic
 flex.linalg: FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexCholesky FlexEinsum FlexL2Loss
     FlexLogMatrixDeterminant FlexMatMul FlexMatrixDeterminant FlexMatrixInverse FlexMatrixSolve
     FlexMatrixTriangularSolve
+flex.projective: FlexImageProjectiveTransformV2 FlexImageProjectiveTransformV3
 flex.scan: FlexCumprod FlexCumulativeLogsumexp FlexLinSpace
 flex.scatter: FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation
     FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd
     FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
     FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
     FlexUnsortedSegmentProd FlexUnsortedSegmentSum
+flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexLowerBound FlexUniqueWithCounts
+    FlexUpperBound
+flex.sparse: FlexRaggedTensorToTensor FlexSparseTensorDenseMatMul
 flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
     FlexStringLower FlexStringToNumber FlexStringUpper
 indexing.embedding: EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup

@@ -123,6 +123,8 @@ def list_entry_point_passes(
         partial(lift_variables, model=model, index=index),  # ONNX has no variables.
         # ONNX Runtime's operators for sequences do not cover the uses of lists.
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
+        # Keras's layers that count numbers compute a size that two equal limits determine.
+        apply_pattern("FlexBincount FlexDenseBincount", "patterns.fold_limits"),
         _lower_complex,  # ONNX Runtime does not compute with complex tensors.
         # The slices have data-dependent shapes. The replacement has none.
         apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),

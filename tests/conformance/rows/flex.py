@@ -17,6 +17,7 @@ from tests.conformance.rows import (
     elementwise,
     flex_images,
     flex_scans,
+    flex_search,
     indices,
     layers,
     moves,
@@ -255,6 +256,7 @@ ROWS = (
             FORMS,
             flex_images.FORMS,
             flex_scans.FORMS,
+            flex_search.FORMS,
             {"Einsum": _sums()},
         ).items()
         if name not in UNARY

@@ -294,7 +294,7 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
             (1, 3, 5, 27),
             [],
             {**WINDOW, "rates": [1, 0, 1, 1]},
-            "ksizes, strides and rates must be",
+            "its window, strides and rates must be",
         ),
         (
             "ExtractImagePatches",
@@ -302,7 +302,7 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
             (1, 3, 5, 27),
             [],
             {},
-            "ksizes, strides and rates must be",
+            "its window, strides and rates must be",
         ),
     ],
 )
@@ -329,3 +329,40 @@ def test_crop_and_resize_refuses_unsupported_methods() -> None:
     made = [np.zeros((2, 2, 3, 3), np.float32)]
     with pytest.raises(ConversionError, match="its method must be bilinear or nearest, got 'area'"):
         convert(build_flex("CropAndResize", inputs, made, further, method="area").bytes())
+
+
+def dilate(x: Array, filters: Array, *, strides: Any, rates: Any, padding: str) -> Array:
+    """Return the largest sum of a pixel and its number in the filter, of pixels in the image."""
+    counts, firsts = [], []
+    for size, kernel, stride, rate in zip(
+        x.shape[1:3], filters.shape, strides[1:3], rates[1:3], strict=False
+    ):
+        reach = (kernel - 1) * rate + 1
+        count = -(-size // stride) if padding == "SAME" else (size - reach) // stride + 1
+        gap = max((count - 1) * stride + reach - size, 0) if padding == "SAME" else 0
+        counts.append(count)
+        firsts.append(gap // 2)
+    made = np.full((len(x), *counts, x.shape[3]), -np.inf, x.dtype)
+    for i, j, k, m in product(*map(range, (*counts, *filters.shape[:2]))):
+        row = i * strides[1] - firsts[0] + k * rates[1]
+        column = j * strides[2] - firsts[1] + m * rates[2]
+        if 0 <= row < x.shape[1] and 0 <= column < x.shape[2]:
+            made[:, i, j] = np.maximum(made[:, i, j], x[:, row, column] + filters[k, m])
+    return made
+
+
+DILATIONS: list[dict[str, Any]] = [
+    {"strides": [1, *strides, 1], "rates": [1, *rates, 1], "padding": padding}
+    for strides, rates in (((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 2), (2, 1)))
+    for padding in ("SAME", "VALID")
+]
+
+
+@pytest.mark.parametrize("told", DILATIONS, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dilations_equal_reference(told: dict[str, Any], dtype: str) -> None:
+    x, filters = random_numbers(dtype, 2, 9, 7, 3), random_numbers(dtype, 3, 2, 3, seed=1)
+    want = dilate(x, filters, **told)
+    check_reference(build_flex("Dilation2D", [x], [want], [filters], **told), [x], [want])
+    inputs = [x, filters]
+    check_reference(build_flex("Dilation2D", inputs, [want], **told), inputs, [want])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from tests.references import check_reference
 from tests.references.flex import build_flex, random_numbers
-from tests.support import Build
+from tests.support import Build, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -118,6 +119,49 @@ def test_bincounts_equal_numpy(dtype: str, kind: str, *, weighted: bool) -> None
     if not weighted:
         model = build_flex("DenseBincount", [x], [rows], [size, weights], binary_output=True)
         check_reference(model, [x], [np.minimum(rows, 1)])
+
+
+@pytest.mark.parametrize("size", [0, 4, 9])
+@pytest.mark.parametrize("name", ["DenseBincount", "Bincount"])
+def test_bincounts_of_a_computed_size_equal_numpy(name: str, size: int) -> None:
+    x = np.array([[0, 3, 1, 3], [1, 1, 7, 5]], np.int32)
+    rows = np.stack([np.bincount(row, minlength=9)[:size] for row in x]).astype(np.float32)
+    want = rows if name == "DenseBincount" else rows.sum(0)
+    inputs = [x, np.array(size, np.int32)]
+    check_reference(build_flex(name, inputs, [want], [np.zeros(0, np.float32)]), inputs, [want])
+
+
+def build_category_encoding(low: int, high: int) -> Build:
+    """Return CategoryEncoding of Keras 3: the size is the largest number + 1, within limits."""
+    m = Build()
+    x = m.input([1, 4], dtype="int32")
+    scalar = partial(m.tensor, [], dtype="int32")
+    axes, one, least, most = (m.constant(np.array(n, np.int32)) for n in ([0, 1], 1, low, high))
+    (largest,) = m.op("REDUCE_MAX", [x, axes], [scalar()])
+    (count,) = m.op("ADD", [largest, one], [scalar()])
+    (count,) = m.op("MAXIMUM", [count, least], [scalar()])
+    (count,) = m.op("MINIMUM", [count, most], [scalar()])
+    options = flex_options("DenseBincount", binary_output=True)
+    operands = [x, count, m.constant(np.zeros(0, np.float32))]
+    m.output(*m.custom("FlexDenseBincount", operands, [m.tensor([1, 1])], options))
+    return m
+
+
+@pytest.mark.parametrize("batch", [None, 3, "N"])
+def test_category_encoding_has_the_size_of_equal_limits(batch: int | str | None) -> None:
+    result = convert(build_category_encoding(9, 9).bytes(), batch=batch)
+    x = np.array([[1, 3, 3, 7], [8, 11, 0, 0], [2, 2, 2, 2]], np.int32)[: 3 if batch else 1]
+    want = np.stack([np.bincount(row, minlength=12)[:9] > 0 for row in x]).astype(np.float32)
+    np.testing.assert_array_equal(run_onnx(result.model, {result.inputs[0].name: x})[0], want)
+
+
+def test_category_encoding_has_a_size_between_limits() -> None:
+    model = build_category_encoding(3, 9)
+    for x in ([[1, 3, 3, 6]], [[0, 0, 1, 0]], [[8, 1, 11, 2]]):
+        given = np.array(x, np.int32)
+        size = min(max(given.max() + 1, 3), 9)
+        want = (np.bincount(given[0], minlength=12)[None, :size] > 0).astype(np.float32)
+        check_reference(model, [given], [want])
 
 
 @pytest.mark.parametrize("name", ["DynamicStitch", "ParallelDynamicStitch"])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.references import check_reference, draw_numbers, images
+from tests.references.flex import build_flex
 from tests.support import Build
 from tests.support.small import convolve
 from tflite2onnx.convert import convert
@@ -151,6 +152,17 @@ def test_pooling_and_unpooling_need_no_transpose() -> None:
     assert convert(m.bytes()).transposes == 0
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices_may_count_all_images(dtype: str) -> None:
+    """TensorFlow's include_batch_in_index, which LiteRT's kernel refuses."""
+    x = image(3, 11, 7, 2)
+    values, indices = images.max_pool(x, (3, 2), (2, 3), same=True, within=False)
+    indices = (indices + np.arange(3).reshape(-1, 1, 1, 1) * 11 * 7 * 2).astype(dtype)
+    told = {**flex_options_of("SAME", (3, 2), (2, 3)), "include_batch_in_index": True}
+    model = build_flex("MaxPoolWithArgmax", [x], [values, indices], **told)
+    check_reference(model, [x], [values, indices])
+
+
 def refusal(code: str, options: Any, *, dtype: str = "float32", made: Any = "float32") -> str:
     m = Build()
     outputs = [m.tensor([]), m.tensor([], dtype=made)]
@@ -165,9 +177,6 @@ def test_refuses_unsupported_types_windows_and_options() -> None:
     good = flex_options_of("SAME", (2, 2), (2, 2))
     assert "must be int32, got float32" in refusal(pool, good)
     assert "float32[1, 6, 4, 3], got" in refusal(pool, good, dtype="int8")
-    assert "include_batch_in_index must be false" in refusal(
-        pool, {**good, "include_batch_in_index": True}
-    )
     assert "got (2, 2)" in refusal(pool, {**good, "ksize": [2, 2]}, made="int32")
     assert "got (1, 2, 2, 3)" in refusal(pool, {**good, "ksize": [1, 2, 2, 3]}, made="int32")
     assert "with strides (0, 2)" in refusal(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.references import check_reference, flex as references, images
 from tests.support import Build, Tensor, difference, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx import convert, register, unregister
@@ -419,3 +420,72 @@ def test_explicit_paddings_become_a_pad() -> None:
     x = np.random.default_rng(0).standard_normal(made[0].inputs[0].onnx_shape).astype(np.float32)
     one, other = (run_onnx(each.model, {each.inputs[0].name: x})[0] for each in made)
     assert not difference(one, other, tolerance=0)
+
+
+def quantize(x: Any, low: Any, high: Any, bits: int, first: int) -> Any:
+    """Return x rounded to the steps of a range, which is shifted so that 0 is a step."""
+    last = 2**bits - 1
+    scale = (high - low) / (last - first)
+    zero_point = np.floor(np.clip(first - low / scale, first, last) + 0.5)
+    minimum, maximum = (first - zero_point) * scale, (last - zero_point) * scale
+    steps = np.floor((np.clip(x, minimum, maximum) - minimum) / scale + 0.5)
+    return (steps * scale + minimum).astype(np.float32)
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_fake_quantization_of_each_channel_equals_reference(bits: int, *, narrow: bool) -> None:
+    x = 3 * floats(2, 5, 3)
+    low, high = (np.array(each, np.float32) for each in ([-1, -0.3, 0], [2, 0.7, 3]))
+    told: dict[str, Any] = {"num_bits": bits, "narrow_range": narrow}
+    name = "FakeQuantWithMinMaxVars"
+    want = quantize(x, low, high, bits, int(narrow))
+    model = references.build_flex(f"{name}PerChannel", [x], [want], [low, high], **told)
+    check_reference(model, [x], [want])
+    want = quantize(x, low[0], high[0], bits, int(narrow))
+    check_reference(
+        references.build_flex(name, [x], [want], [low[0], high[0]], **told), [x], [want]
+    )
+    told |= {"min": -1.0, "max": 2.0}
+    model = references.build_flex("FakeQuantWithMinMaxArgs", [x], [want], **told)
+    check_reference(model, [x], [want])
+
+
+def test_channels_without_a_range_become_zero() -> None:
+    x, bounds = floats(5, 2), np.array([[0, -1], [0, 2]], np.float32)
+    want = quantize(x, np.float32(-1), np.float32(2), 8, 0)
+    want[:, 0] = 0
+    model = references.build_flex("FakeQuantWithMinMaxVarsPerChannel", [x], [want], [*bounds])
+    check_reference(model, [x], [want])
+
+
+@pytest.mark.parametrize("told", [{"num_bits": 1}, {"num_bits": 99}, {"bounds": [2, -1]}])
+def test_refuses_fake_quantization_without_steps(told: dict[str, Any]) -> None:
+    x, attributes = floats(5, 2), dict(told)
+    low, high = attributes.pop("bounds", [-1, 2])
+    further = [np.full(2, low, np.float32), np.full(2, high, np.float32)]
+    name = "FakeQuantWithMinMaxVarsPerChannel"
+    model = references.build_flex(name, [x], [x], further, **attributes)
+    with pytest.raises(ConversionError, match="PerChannel, run by the Flex delegate, is converted"):
+        convert(model.bytes())
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 2, 0, 1), (1, 1, 1, 1)])
+def test_explicit_padding_of_a_transposed_convolution_is_cropped(pads: tuple[int, ...]) -> None:
+    top, bottom, left, right = pads
+    x, filters = floats(1, 4, 5, 3), floats(3, 2, 2, 3)
+    full = images.transpose_conv(
+        x, filters.transpose(2, 0, 1, 3), np.zeros(2, np.float32), (2, 1), same=False
+    )
+    want = full[:, top : full.shape[1] - bottom, left : full.shape[2] - right]
+    told: dict[str, Any] = {
+        "strides": [1, 2, 1, 1],
+        "padding": "EXPLICIT",
+        "explicit_paddings": [0, 0, *pads, 0, 0],
+    }
+    for size in (want.shape, want.shape[1:3]):
+        m = Build()
+        operands = [m.constant(ints(*size)), m.constant(filters), m.input(x.shape)]
+        options = flex_options("Conv2DBackpropInput", **told)
+        m.output(*m.custom("FlexConv2DBackpropInput", operands, [m.tensor(want.shape)], options))
+        check_reference(m, [x], [want])

@@ -15,11 +15,11 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
-_PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
+PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
 _F32 = DType.FLOAT32
 
 
-def _read_image_shape(operator: Operator, index: int = 0) -> Shape:
+def read_image_shape(operator: Operator, index: int = 0) -> Shape:
     """Return the shape of an input; OperatorError unless it is images with pixels."""
     x = operator.input(index)
     if x.rank != _IMAGE or 0 in x.shape[1:]:
@@ -30,7 +30,8 @@ def _read_image_shape(operator: Operator, index: int = 0) -> Shape:
     return x.shape
 
 
-def _read_two_sizes(operator: Operator, index: int) -> Shape:
+def read_two_sizes(operator: Operator, index: int) -> Shape:
+    """Return a positive height and width, which an input lists."""
     sizes = ints(operator, index)
     if len(sizes) != 2 or min(sizes) < 1:  # the height and the width
         raise OperatorError(f"its size must be a positive height and width, got {sizes}")
@@ -46,18 +47,18 @@ class FlexCropAndResize(DynamicShape):
 
     codes = ("FlexCropAndResize",)
     dynamic_axes = (0,)
-    operands = f"{_PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
+    operands = f"{PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self.input(1).shape[0], *_read_two_sizes(self, 3), self.input(0).shape[3])]
+        return [(self.input(1).shape[0], *read_two_sizes(self, 3), self.input(0).shape[3])]
 
     def check(self) -> None:
-        _read_image_shape(self)  # raises OperatorError unless the input is images
+        read_image_shape(self)  # raises OperatorError unless the input is images
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
             raise OperatorError(
                 f"its method must be bilinear or nearest, got {self.options.method!r}"
             )
-        check_element_count(sum(_read_two_sizes(self, 3)))
+        check_element_count(sum(read_two_sizes(self, 3)))
 
     def emit(self, g: Builder, y: View, x: View, boxes: View, images: View, _: View) -> Value:
         corners = g.node_outputs("Split", 4, boxes, g.ints([1] * 4), axis=1)
@@ -74,18 +75,18 @@ class FlexCropAndResize(DynamicShape):
             return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
-            row, column = _take_nearest(g, rows, x.shape[1]), _take_nearest(g, columns, x.shape[2])
+            row, column = take_nearest(g, rows, x.shape[1]), take_nearest(g, columns, x.shape[2])
             resized = gather_pixel(row, column)
         else:
-            top, bottom, down = _find_neighbours(g, rows, x.shape[1])
-            left, right, across = _find_neighbours(g, columns, x.shape[2])
+            top, bottom, down = find_neighbours(g, rows, x.shape[1])
+            left, right, across = find_neighbours(g, columns, x.shape[2])
             down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
-            upper = _interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
-            lower = _interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
-            resized = _interpolate(g, upper, lower, down)
+            upper = interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
+            lower = interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
+            resized = interpolate(g, upper, lower, down)
         inside = g.And(
-            g.Unsqueeze(_is_inside(g, rows, x.shape[1]), g.ints([2, 3])),
-            g.Unsqueeze(_is_inside(g, columns, x.shape[2]), g.ints([1, 3])),
+            g.Unsqueeze(is_inside(g, rows, x.shape[1]), g.ints([2, 3])),
+            g.Unsqueeze(is_inside(g, columns, x.shape[2]), g.ints([1, 3])),
         )
         outside = g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
         return g.Where(inside, resized, outside)
@@ -100,7 +101,8 @@ def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: i
     return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
 
 
-def _is_inside(g: Builder, places: Value, size: int) -> Value:
+def is_inside(g: Builder, places: Value, size: int) -> Value:
+    """Return whether positions are between the first and the last pixel of an axis."""
     low, high = g.scalar(0, _F32), g.scalar(size - 1, _F32)
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
@@ -110,11 +112,12 @@ def _round_to_pixel(g: Builder, places: Value, size: int) -> Value:
     return g.cast(g.Clip(places, g.scalar(0, _F32), g.scalar(size - 1, _F32)), DType.INT64)
 
 
-def _take_nearest(g: Builder, places: Value, size: int) -> Value:
+def take_nearest(g: Builder, places: Value, size: int) -> Value:
+    """Return the nearest pixels, of equally near pixels the later one, as int64 indices."""
     return _round_to_pixel(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
 
 
-def _find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
+def find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
     """Return the pixels before and after each position, and its distance from the pixel before."""
     before = g.Floor(places)
     return (
@@ -124,7 +127,8 @@ def _find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value
     )
 
 
-def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
+def interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
+    """Return the value between a and b at a part of the distance."""
     return g.Add(a, g.Mul(g.Sub(b, a), part))
 
 
@@ -133,18 +137,18 @@ class FlexResizeBicubic(DynamicShape):
 
     codes = ("FlexResizeBicubic",)
     dynamic_axes = (0, 3)
-    operands = f"{_PIXELS}, any -> float32"
+    operands = f"{PIXELS}, any -> float32"
 
     @cached_property
     def _sizes(self) -> Shape:
-        return _read_two_sizes(self, 1)
+        return read_two_sizes(self, 1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
         return [(x[0], *self._sizes, x[3])]
 
     def check(self) -> None:
-        _, height, width, _ = _read_image_shape(self)
+        _, height, width, _ = read_image_shape(self)
         rows, columns = self._sizes
         check_element_count(rows * height + columns * width)
 
@@ -202,25 +206,28 @@ class _Steps(NamedTuple):
     after: int
 
 
-class FlexExtractImagePatches(DynamicShape):
-    """FlexExtractImagePatches: the pixels of each window, row by row, as channels."""
+class _SlidingWindow(DynamicShape):
+    """Base class of operators that gather the pixels of windows."""
 
-    codes = ("FlexExtractImagePatches",)
     dynamic_axes = (0,)
-    operands = "T -> T"
+
+    def read_size(self) -> Sequence[int]:
+        """Return the size of the window, [1, rows, columns, 1]."""
+        raise NotImplementedError
 
     @property
-    def _windows(self) -> tuple[_Steps, _Steps]:
-        _, height, width, _ = _read_image_shape(self)
-        options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))
-        lists = [list(values) for values in options]
+    def windows(self) -> tuple[_Steps, _Steps]:
+        """The positions of the windows along the rows and the columns."""
+        _, height, width, _ = read_image_shape(self)
+        options = (self.options.get(name, []) for name in ("strides", "rates"))
+        lists = [list(values) for values in (self.read_size(), *options)]
         padding = self.options.get("padding")
         if any(
             len(values) != _IMAGE or min(values) < 1 or values[0] * values[3] != 1
             for values in lists
         ) or padding not in ("SAME", "VALID"):
             raise OperatorError(
-                f"ksizes, strides and rates must be [1, rows, columns, 1] and padding SAME or "
+                f"its window, strides and rates must be [1, rows, columns, 1] and padding SAME or "
                 f"VALID, got {lists} and {padding}"
             )
         rows, columns = (
@@ -229,26 +236,60 @@ class FlexExtractImagePatches(DynamicShape):
         )
         return rows, columns
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        x, (rows, columns) = self.input(0).shape, self._windows
-        pixels = rows.places.shape[1] * columns.places.shape[1]
-        steps = rows.places.shape[0], columns.places.shape[0]
-        return [(x[0], *steps, pixels * x[3])]
-
     def check(self) -> None:
-        rows, columns = self._windows
+        rows, columns = self.windows
         check_element_count(rows.places.size + columns.places.size)
         if 0 in (len(rows.places), len(columns.places)):
             image = list(self.input(0).shape)
             raise OperatorError(f"its windows must fit into the image, got {image}")
 
-    def emit(self, g: Builder, y: View, x: View) -> Value:
-        rows, columns = self._windows
+    def gather_windows(self, g: Builder, x: View, fill: float) -> Value:
+        """Return [batch, rows, rows of the window, columns, columns of the window, channels]."""
+        rows, columns = self.windows
         low, high = [0, rows.before, columns.before, 0], [0, rows.after, columns.after, 0]
-        value = pad_axes(g, x, x.dtype, low, high, g.scalar(0, x.dtype))
-        # [batch, rows, rows of the window, columns, columns of the window, channels]
-        patches = g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
+        value = pad_axes(g, x, x.dtype, low, high, g.scalar(fill, x.dtype))
+        return g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
+
+
+class FlexExtractImagePatches(_SlidingWindow):
+    """FlexExtractImagePatches: the pixels of each window, row by row, as channels."""
+
+    codes = ("FlexExtractImagePatches",)
+    operands = "T -> T"
+
+    def read_size(self) -> Sequence[int]:
+        return [*self.options.get("ksizes", [])]
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, (rows, columns) = self.input(0).shape, self.windows
+        pixels = rows.places.shape[1] * columns.places.shape[1]
+        return [(x[0], len(rows.places), len(columns.places), pixels * x[3])]
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        patches = self.gather_windows(g, x, 0)
         return g.reshape(g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
+
+
+class FlexDilation2D(_SlidingWindow):
+    """FlexDilation2D: the largest sum of a pixel of a window and its number in the filter."""
+
+    codes = ("FlexDilation2D",)
+    tflite = "NHWC, ABC -> NHWC"
+    operands = "T:float32|float64 [n height width c], T [rows columns c] -> T"
+
+    def read_size(self) -> Sequence[int]:
+        rows, columns, _ = self.input(1).shape
+        return [1, rows, columns, 1]
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, (rows, columns) = self.input(0).shape, self.windows
+        return [(x[0], len(rows.places), len(columns.places), x[3])]
+
+    def emit(self, g: Builder, y: View, x: View, filters: View) -> Value:
+        # Pixels beyond the image are less than any sum.
+        windows = self.gather_windows(g, x, -np.inf)
+        sums = g.Add(windows, g.Unsqueeze(filters, g.ints([1])))
+        return g.reduce("ReduceMax", sums, [2, 4], keepdims=False)
 
 
 def _list_patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:

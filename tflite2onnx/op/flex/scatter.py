@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import (
+    Builder,
+    DataDependentSize,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Unknown,
+    Value,
+    View,
+)
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
 from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.op.traits import AnySizes
@@ -96,10 +105,13 @@ class FlexBincount(AnySizes):
     """
 
     codes = ("FlexBincount", "FlexDenseBincount")
-    operands = "index, any, T:float32|float64|int32|int64 -> T"
+    operands = "index, index [1*], T:float32|float64|int32|int64 -> T"
+    shape_inputs = (1,)
 
     @cached_property
-    def _size(self) -> int:
+    def _size(self) -> int | Unknown:
+        if self.has_data_dependent_shape:
+            return DataDependentSize()
         size = integer(self, 1)
         check_element_count(size)
         if size < 0:
@@ -122,12 +134,22 @@ class FlexBincount(AnySizes):
             if self.options.get("binary_output", False):
                 raise OperatorError("it must not have both binary_output and weights")
 
-    def emit(self, g: Builder, y: View, x: View, _: View, weights: View) -> Value:
-        # Numbers of `size` and more are counted in an additional element, which is removed.
-        row_size = g.scalar(self._size + 1, DType.INT64)
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (1,) if self._by_rows and not self.has_data_dependent_shape else None
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        has_rows = other == ~0 or self.input(other).rank == 2
+        return 0 if self._by_rows and axis == 0 and has_rows else None
+
+    def emit(self, g: Builder, y: View, x: View, count: View, weights: View) -> Value:
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-        numbers = g.recast(x, x.dtype, DType.INT64)
-        numbers = g.Min(numbers, g.scalar(self._size, DType.INT64))
+        if isinstance(self._size, int):
+            size, row_size = (g.scalar(self._size + i, DType.INT64) for i in range(2))
+        else:
+            size = g.recast(count.reshape(()), count.dtype, DType.INT64)
+            row_size = g.Add(size, one)
+        # Numbers of `size` and more are counted in an additional element, which is removed.
+        numbers = g.Min(g.recast(x, x.dtype, DType.INT64), size)
         rows = one
         if self._by_rows:
             rows = g.Gather(g.Shape(x), zero, axis=0)
@@ -141,8 +163,9 @@ class FlexBincount(AnySizes):
             updates = g.Expand(g.scalar(1, y.dtype), g.reshape(g.Size(x), [1]))
         binary = self.options.get("binary_output", False)
         counts = g.scatter_nd(zeros, ids, updates, None if binary else "add")
-        table = g.reshape(counts, [-1, self._size + 1])
-        cropped = g.Slice(table, g.ints([0]), g.ints([self._size]), g.ints([1]))
+        columns, width = (g.reshape(n, [1]) for n in (size, row_size))
+        table = g.reshape_to_sizes(counts, g.Concat(g.ints([-1]), width, axis=0))
+        cropped = g.Slice(table, g.ints([0]), columns, g.ints([1]))
         return cropped if self._by_rows else g.Squeeze(cropped, g.ints([0]))
 
 

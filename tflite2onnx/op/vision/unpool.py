@@ -7,12 +7,13 @@ elements the first is the maximum, in the kernels and in ONNX.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.windows import (
     ImageOperator,
@@ -57,7 +58,10 @@ class _MaxPool(Pool):
 
 
 class MaxPoolWithArgmax(_MaxPool):
-    """MaxPoolWithArgmax: maxima, and their indices in the image, channels last."""
+    """MaxPoolWithArgmax: maxima, and their indices in the image, channels last.
+
+    TensorFlow's `include_batch_in_index`, which LiteRT's kernel refuses, counts all images.
+    """
 
     codes = ("MaxPoolWithArgmax",)
 
@@ -65,8 +69,6 @@ class MaxPoolWithArgmax(_MaxPool):
         return read_window_lists(self.options, _IMAGE)
 
     def check(self) -> None:
-        if self.options.get("include_batch_in_index", False):
-            raise OperatorError("include_batch_in_index must be false, as in LiteRT")
         check_element_count(self.sizes(0)["C"])
         super().check()
 
@@ -75,6 +77,11 @@ class MaxPoolWithArgmax(_MaxPool):
         channels = x.size("C")
         offsets = np.arange(channels).reshape(1, channels, 1, 1)
         indices = g.Add(g.Mul(indices, g.scalar(channels, DType.INT64)), offsets)
+        if self.options.get("include_batch_in_index", False):
+            zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+            size = g.scalar(math.prod(read_image(x)) * channels, DType.INT64)
+            images = g.Mul(g.Range(zero, g.Gather(g.Shape(x), zero), one), size)
+            indices = g.Add(indices, g.Unsqueeze(images, g.ints([1, 2, 3])))
         return values, g.cast(indices, DType.INT32)
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import Array, DType, Tensor
 
+_MOST_BITS = 16
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 
 # A rule returns the operators that replace an operator. It returns None, or raises an error of
@@ -177,13 +178,29 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op]:
 
 
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
-    """Conv2DBackpropInput: TRANSPOSE_CONV, whose weights have another order of axes."""
-    rw, (sizes, weights, x) = Rewriter(op), op.present
+    """Conv2DBackpropInput: TRANSPOSE_CONV, whose weights have another order of axes.
+
+    For the padding EXPLICIT, a SLICE removes the padding from the result.
+    """
+    rw, (sizes, weights, x), (y,) = Rewriter(op), op.present, op.outputs
     if weights.rank != 4:
         return None
     turned = rw.transpose(weights, (2, 0, 1, 3), like=weights)
-    window = _translate_window(op)
-    return [*rw.ops, as_builtin(op, "TRANSPOSE_CONV", sizes, turned, x, **window)]
+    if sizes.elements == 2 and sizes.has_data:
+        whole = (x.shape[0], *map(int, sizes.values.flat), weights.shape[2])
+        sizes = make_int32(f"{y.name}/sizes", whole)
+    if op.options.get("padding") != "EXPLICIT":
+        window = _translate_window(op)
+        return [*rw.ops, as_builtin(op, "TRANSPOSE_CONV", sizes, turned, x, **window)]
+    pads = np.reshape(op.options.explicit_paddings, (-1, 2))
+    if pads.shape != (4, 2) or pads.min() < 0 or pads[[0, 3]].any():
+        return None
+    window = _translate_window(replace(op, options=Options({**op.options, "padding": "VALID"})))
+    shape = tuple(int(n) for n in sizes.values.reshape(-1) + pads.sum(1))
+    padded = make_int32(f"{y.name}/padded", shape)
+    full = rw.op("TRANSPOSE_CONV", padded, turned, x, like=y, shape=shape, **window)
+    rw.crop(full, [int(n) for n in pads[1:3, 0]], y)
+    return rw.ops
 
 
 def rewrite_bias_add(op: Op) -> Sequence[Op] | None:
@@ -215,11 +232,54 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_fake_quantization(op: Op) -> Sequence[Op]:
-    """FakeQuantWithMinMaxVars: the bounds are inputs, and options in TFLite."""
+    """FakeQuantWithMinMaxArgs and FakeQuantWithMinMaxVars, whose bounds are inputs: FAKE_QUANT.
+
+    Without the lowest integer (narrow_range), which FAKE_QUANT lacks, and with bounds for each
+    channel, the arithmetic is spelled out.
+    """
     x, *bounds = op.present
-    low, high = (float(t.values.item()) for t in bounds)
-    options = {"num_bits": 8, "narrow_range": False, **op.options, "min": low, "max": high}
+    options = {"min": -6.0, "max": 6.0, "num_bits": 8, "narrow_range": False, **op.options}
+    low, high = (
+        np.asarray(bound, np.float32)
+        for bound in ([t.values for t in bounds] or (options["min"], options["max"]))
+    )
+    if low.size > 1 or options["narrow_range"]:
+        return _spell_fake_quantization(op, x, low, high, options)
+    options |= {"min": float(low.item()), "max": float(high.item())}
     return [as_builtin(op, "FAKE_QUANT", x, **options)]
+
+
+def _spell_fake_quantization(
+    op: Op, x: Tensor, low: Array, high: Array, options: Mapping[str, Any]
+) -> Sequence[Op]:
+    """Return floor((clip(x) - minimum) / scale + 0.5) * scale + minimum.
+
+    The range is shifted so that 0 is representable. A channel whose bounds are both 0 becomes 0.
+    """
+    first, last = np.float32(options["narrow_range"]), np.float32(2 ** options["num_bits"] - 1)
+    if not 2 <= options["num_bits"] <= _MOST_BITS or not (low <= high).all():
+        raise OperatorError("its bounds must be in order, and num_bits between 2 and 16")
+    is_empty = low == high
+    scale = np.where(is_empty, np.float32(1), (high - low) / (last - first))
+    zero_point = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
+    y, rw = op.outputs[0], Rewriter(op)
+    minimum, maximum = (
+        np.where(is_empty, 0, (bound - zero_point) * scale).astype(np.float32)
+        for bound in (first, last)
+    )
+
+    def step(
+        code: str, value: Tensor, operand: Array | np.float32, output: Tensor | None = None
+    ) -> Tensor:
+        name = f"{y.name}/{len(rw.ops)}"
+        constant = make_constant(name, np.asarray(operand, np.float32), x)
+        return rw.op(code, value, constant, output=output, like=y, name=str(len(rw.ops)))
+
+    clipped = step("MAXIMUM", step("MINIMUM", x, maximum), minimum)
+    steps = step("ADD", step("DIV", step("SUB", clipped, minimum), scale), np.float32(0.5))
+    whole = rw.op("FLOOR", steps, like=y)
+    step("ADD", step("MUL", whole, scale), minimum, y)
+    return rw.ops
 
 
 def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
@@ -283,3 +343,45 @@ def rewrite_table_size(op: Op) -> Sequence[Op]:
     rw, size = Rewriter(op), make_like(y, "list", (1,))
     rw.op("RESHAPE", size, output=y, new_shape=())
     return [as_builtin(replace(op, outputs=(size,)), "HASHTABLE_SIZE"), *rw.ops]
+
+
+def drop_axis(code: str, *, custom: bool) -> Rule:
+    """Return a rule for operators on a list whose second input is the axis, absent or 0."""
+
+    def rewrite_op(op: Op) -> Sequence[Op] | None:
+        x, axis = op.present
+        if x.rank != 1 or any(axis.values.reshape(-1).tolist()):
+            return None
+        return [replace(op, code=code, custom=custom, inputs=(x,))]
+
+    return rewrite_op
+
+
+def rewrite_sparse_segments(op: Op) -> Sequence[Op]:
+    """SparseSegment*: GATHER of rows, then the reduction of segments.
+
+    SparseSegmentSqrtN divides the sums by the square roots of the numbers of rows.
+    """
+    (x, indices, numbers, *count), (y,) = op.present, op.outputs
+    rw, rows = Rewriter(op), (*indices.shape, *x.shape[1:])
+    gathered = rw.op("GATHER", x, indices, like=x, shape=rows, axis=0, batch_dims=0)
+    if op.code == "FlexSparseSegmentMean":
+        rw.op("FlexSegmentMean", gathered, numbers, output=y)
+        return rw.ops
+    code = "FlexUnsortedSegmentSum" if count else "FlexSegmentSum"
+    if "SqrtN" not in op.code:
+        rw.op(code, gathered, numbers, *count, output=y)
+        return rw.ops
+    ones = rw.op(
+        "FlexOnesLike",
+        rw.op("CAST", numbers, like=y, shape=numbers.shape),
+        like=y,
+        shape=numbers.shape,
+    )
+    lengths = rw.op(code, ones, numbers, *count, like=y, name="lengths", shape=y.shape[:1])
+    one = make_constant(f"{y.name}/one", np.ones((), np.float32), y)
+    roots = rw.op("FlexSqrt", rw.op("FlexMaximum", lengths, one, like=lengths), like=lengths)
+    column = (-1, *[1] * (y.rank - 1))
+    divisor = rw.op("RESHAPE", roots, like=y, shape=(*y.shape[:1], *column[1:]), new_shape=column)
+    rw.op("FlexRealDiv", rw.op(code, gathered, numbers, *count, like=y), divisor, output=y)
+    return rw.ops

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tflite2onnx.passes.flex.rewrites import (
     Rule,
     Same,
+    drop_axis,
     move_axis_to_option,
     repeat_block_size,
     rewrite_batch_norm,
@@ -21,6 +22,7 @@ from tflite2onnx.passes.flex.rewrites import (
     rewrite_identity_n,
     rewrite_pool_2d,
     rewrite_reverse,
+    rewrite_sparse_segments,
     rewrite_table,
     rewrite_table_size,
 )
@@ -28,7 +30,6 @@ from tflite2onnx.tensor import DType
 
 _REDUCED = {"keep_dims": False}
 _PLAIN = {"adj_x": False, "adj_y": False, "asymmetric_quantize_inputs": False}
-_QUANTIZED = {"min": -6.0, "max": 6.0, "num_bits": 8, "narrow_range": False}
 _SCANNED = {"exclusive": False, "reverse": False}
 _UNSEEDED = {"seed": 0, "seed2": 0}
 _UNALIGNED = {"align_corners": False, "half_pixel_centers": False}
@@ -108,6 +109,12 @@ RULES: Mapping[str, Rule] = {
     "IdentityN": rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
+    "UniqueV2": drop_axis("UNIQUE", custom=False),
+    "UniqueWithCountsV2": drop_axis("FlexUniqueWithCounts", custom=True),
+    **{
+        f"SparseSegment{name}": rewrite_sparse_segments
+        for name in ("Mean", "SqrtN", "SqrtNWithNumSegments", "Sum", "SumWithNumSegments")
+    },
     # Operators that stay TensorFlow operators, but compute in wider types.
     **{
         name: Same(f"Flex{name}", custom=True, through=carriers)
@@ -149,8 +156,9 @@ RULES: Mapping[str, Rule] = {
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
     },
     "MatMul": Same("BATCH_MATMUL", "transpose_a:adj_x transpose_b:adj_y", _PLAIN, stays=_PRODUCTS),
-    "FakeQuantWithMinMaxArgs": Same("FAKE_QUANT", " ".join(_QUANTIZED), _QUANTIZED),
+    "FakeQuantWithMinMaxArgs": rewrite_fake_quantization,
     "FakeQuantWithMinMaxVars": rewrite_fake_quantization,
+    "FakeQuantWithMinMaxVarsPerChannel": rewrite_fake_quantization,
     # Random numbers
     **{
         name: Same(_to_upper_case(name), "seed seed2", _UNSEEDED)

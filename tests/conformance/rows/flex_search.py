@@ -1,0 +1,148 @@
+"""Forms of TensorFlow's operators on sorted, ragged and sparse tensors; see `flex_forms`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tests.conformance.bench import Array
+from tests.conformance.rows.flex_forms import Fed, Form
+from tests.op.flex import (
+    test_image as image,
+    test_projective as projective,
+    test_search as search,
+    test_sparse as sparse,
+)
+from tests.passes.flex.test_translate import floats, ints, quantize, scalar
+
+_SORTED = np.sort(np.random.default_rng(0).integers(-5, 6, (3, 11)))
+_WANTED = np.random.default_rng(1).integers(-5, 6, (3, 7))
+_LENGTHS = ints(13, 5, 9)
+_TARGETS = ints(3, 0, 4, 5, -1)
+_ROWS = np.array(sparse.SPLITS, np.int64)
+_SHAPE = np.array([4, 5], np.int64)
+_LOW, _HIGH = (np.array(each, np.float32) for each in ([-1, -0.3, 0], [2, 0.7, 3]))
+_BIAS = np.array(3.5, np.float32)
+
+
+def _transform(
+    x: Array, transforms: Array, size: Array, fill: Array | int = 0, *, told: dict[str, str]
+) -> Array:
+    return projective.transform(x, transforms, [*size], fill, **told)
+
+
+def _fill(shape: Array, values: Array, default: Array, splits: Array) -> Array:
+    return sparse.fill_rows(values, default, shape.tolist(), splits.tolist())
+
+
+def _multiply(places: Array, values: Array, shape: Array, b: Array) -> Array:
+    return sparse.multiply(places, values, shape, b, adjoint_a=False, adjoint_b=False)
+
+
+_TRANSFORMED = [
+    {"interpolation": how, "fill_mode": fill}
+    for how in ("NEAREST", "BILINEAR")
+    for fill in projective.FILLS
+]
+
+FORMS: dict[str, list[Form]] = {
+    "ImageProjectiveTransformV2": [
+        Form(
+            [(3, 5, 7, 2), projective.TRANSFORMS, ints(6, 8)], partial(_transform, told=told), told
+        )
+        for told in _TRANSFORMED
+    ],
+    "ImageProjectiveTransformV3": [
+        Form(
+            [(3, 5, 7, 2), Fed(projective.TRANSFORMS), ints(6, 8), _BIAS],
+            partial(_transform, told=told),
+            told,
+        )
+        for told in _TRANSFORMED
+    ],
+    "Dilation2D": [
+        Form([(2, 9, 7, 3), floats(3, 2, 3)], partial(image.dilate, **told), told)
+        for told in image.DILATIONS
+    ],
+    "UniqueWithCounts": [
+        Form([Fed(ints(5, 3, 5, 0, 3, 3))], search.count_unique, {"out_idx": 3}, ("int32",))
+    ],
+    **{
+        f"{name}Bound": [
+            Form(
+                [Fed(_SORTED, typed=True), Fed(_WANTED, typed=True)],
+                partial(search.find_bounds, side=side),
+                kinds=search.TYPES,
+            )
+        ]
+        for name, side in (("Lower", "left"), ("Upper", "right"))
+    },
+    "InTopK": [Form([(5, 5), Fed(_TARGETS)], partial(search.rank_targets, k=2), {"k": 2})],
+    "InTopKV2": [Form([(5, 5), Fed(_TARGETS), scalar(2)], search.rank_targets)],
+    "CTCGreedyDecoder": [
+        Form(
+            [(13, 3, 4), Fed(_LENGTHS)],
+            partial(search.decode, merge_repeated=merge),
+            {"merge_repeated": merge},
+            ("float32", "float64"),
+        )
+        for merge in (True, False)
+    ],
+    "RaggedTensorToTensor": [
+        Form(
+            [np.array([-1, width, -1], np.int64), (8, 3), (), Fed(_ROWS)],
+            _fill,
+            {"row_partition_types": ["ROW_SPLITS"]},
+            ("float32", "int32", "int64"),
+        )
+        for width in (-1, 3)
+    ],
+    "SparseTensorDenseMatMul": [
+        Form([Fed(sparse.PLACES), (5,), _SHAPE, (5, 3)], _multiply, kinds=("float32", "int32"))
+    ],
+    "UniqueV2": [
+        Form(
+            [Fed(ints(5, 3, 5, 0, 3, 3)), ints(0)],
+            lambda x, _: search.count_unique(x)[:2],
+            {"out_idx": 3},
+            ("int32",),
+        )
+    ],
+    "UniqueWithCountsV2": [
+        Form(
+            [Fed(ints(5, 3, 5, 0, 3, 3)), ints()],
+            lambda x, _: search.count_unique(x),
+            {"out_idx": 3},
+            ("int32",),
+        )
+    ],
+    **{
+        f"SparseSegment{name}": [
+            Form(
+                [(5, 3), sparse.INDICES, sparse.SEGMENTS],
+                partial(sparse.reduce_rows, count=3, name=name),
+                kinds=("float32", "float64"),
+            )
+        ]
+        for name in ("Sum", "Mean", "SqrtN")
+    },
+    **{
+        f"SparseSegment{name}WithNumSegments": [
+            Form(
+                [(5, 3), sparse.INDICES, sparse.SEGMENTS, scalar(4)],
+                partial(sparse.reduce_rows, name=name),
+                kinds=("float32", "float64"),
+            )
+        ]
+        for name in ("Sum", "SqrtN")
+    },
+    "FakeQuantWithMinMaxVarsPerChannel": [
+        Form(
+            [(2, 5, 3), _LOW, _HIGH],
+            partial(quantize, bits=8, first=int(narrow)),
+            {"num_bits": 8, "narrow_range": narrow},
+        )
+        for narrow in (False, True)
+    ],
+}

@@ -1,0 +1,160 @@
+"""Flex operators on ragged and sparse tensors; the references are in numpy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.references import check_reference
+from tests.references.flex import build_flex, random_numbers
+from tests.support import Build
+from tests.support.flex import flex_options
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
+
+SPLITS = [0, 2, 2, 7, 8]
+NUMBERS = [0, 0, 2, 2, 2, 2, 2, 3]
+WAYS: dict[str, list[Any]] = {
+    "ROW_SPLITS": [SPLITS],
+    "FIRST_DIM_SIZE VALUE_ROWIDS": [4, NUMBERS],
+}
+
+
+def fill_rows(values: Array, default: Any, sizes: list[int], splits: list[int]) -> Array:
+    """Return rows of values, filled or cut to the sizes; -1 is the size that holds all."""
+    lengths = np.diff(splits)
+    rows = len(lengths) if sizes[0] < 0 else sizes[0]
+    width = int(lengths.max()) if sizes[1] < 0 else sizes[1]
+    made = np.empty((rows, width, *values.shape[1:]), values.dtype)
+    made[:] = default
+    for row, (begin, end) in enumerate([*pairwise(splits)][:rows]):
+        count = min(end - begin, width)
+        made[row, :count] = values[begin : begin + count]
+    return made
+
+
+@pytest.mark.parametrize("ways", WAYS)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("sizes", [[-1, -1], [-1, 3], [6, 7], [2, -1]])
+@pytest.mark.parametrize("constant", [True, False])
+def test_ragged_rows_equal_reference(
+    ways: str, dtype: str, sizes: list[int], *, constant: bool
+) -> None:
+    for further in ((), (3,)):
+        values, default = random_numbers(dtype, 8, *further), np.array(-9, dtype)
+        want = fill_rows(values, default, sizes, SPLITS)
+        parts = [np.array(part, np.int64) for part in WAYS[ways]]
+        m = Build()
+        shape = np.array(sizes + [-1] * len(further), np.int64)
+        if sizes == [-1, -1]:
+            shape = np.array(-1, np.int32)
+        operands = [m.constant(shape), m.input(values.shape, dtype=dtype), m.constant(default)]
+        lists = [m.constant(p) if constant else m.input(p.shape, dtype="int64") for p in parts]
+        options = flex_options("RaggedTensorToTensor", row_partition_types=ways.split())
+        outputs = [m.tensor(want.shape, dtype=dtype)]
+        m.output(*m.custom("FlexRaggedTensorToTensor", [*operands, *lists], outputs, options))
+        check_reference(m, [values, *([] if constant else parts)], [want], tolerance=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "ways", "parts", "reason"),
+    [
+        ([-1, -1], ["ROW_SPLITS", "ROW_SPLITS"], [[0, 3], [0, 1, 2, 3]], "types must be"),
+        ([-1, -1, 2], ["ROW_SPLITS"], [[0, 3]], "with a size for each axis"),
+        ([-1, -1], ["ROW_SPLITS"], [[[0, 3]]], "must be a list"),
+    ],
+)
+def test_refuses_other_ragged_tensors(shape: Any, ways: Any, parts: Any, reason: str) -> None:
+    values = np.zeros(3, np.float32)
+    m = Build()
+    lists = [m.constant(np.array(part, np.int64)) for part in parts]
+    first = m.constant(np.array(shape, np.int64)), m.input(values.shape), m.constant(np.float32(0))
+    options = flex_options("RaggedTensorToTensor", row_partition_types=ways)
+    m.output(*m.custom("FlexRaggedTensorToTensor", [*first, *lists], [m.tensor([1, 3])], options))
+    with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+PLACES = np.array([[0, 1], [2, 0], [2, 1], [2, 1], [3, 4]], np.int64)
+
+
+def multiply(
+    places: Array, values: Array, shape: Array, b: Array, *, adjoint_a: bool, adjoint_b: bool
+) -> Array:
+    """Return the product of a sparse matrix, in which equal places are summed, and a matrix."""
+    a = np.zeros(shape, values.dtype)
+    np.add.at(a, tuple(places.T), values)
+    return np.asarray((a.T if adjoint_a else a) @ (b.T if adjoint_b else b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
+def test_sparse_products_equal_numpy(
+    dtype: str, *, first: bool, second: bool, constant: bool
+) -> None:
+    values, shape = random_numbers(dtype, 5), np.array([4, 5], np.int64)
+    b = random_numbers(dtype, *((3, 4) if first else (3, 5)), seed=1)
+    b = b if second else b.T.copy()
+    told = {"adjoint_a": first, "adjoint_b": second}
+    want = multiply(PLACES, values, shape, b, **told)
+    m = Build()
+    inputs: list[Any] = [PLACES, values, shape, b]
+    given = [i for i in range(4) if not (constant and i == 2)]
+    operands = [
+        m.input(x.shape, dtype=x.dtype.name) if i in given else m.constant(x)
+        for i, x in enumerate(inputs)
+    ]
+    options = flex_options("SparseTensorDenseMatMul", **told)
+    outputs = [m.tensor(want.shape, dtype=dtype)]
+    m.output(*m.custom("FlexSparseTensorDenseMatMul", operands, outputs, options))
+    check_reference(m, [inputs[i] for i in given], [want])
+
+
+def test_refuses_sparse_products_with_an_image() -> None:
+    inputs: list[Any] = [PLACES, np.zeros(5, np.float32), np.zeros((5, 3, 2), np.float32)]
+    m = Build()
+    places, values, b = (m.input(x.shape, dtype=x.dtype.name) for x in inputs)
+    operands = [places, values, m.constant(np.array([4, 5], np.int64)), b]
+    options = flex_options("SparseTensorDenseMatMul")
+    m.output(*m.custom("FlexSparseTensorDenseMatMul", operands, [m.tensor([4, 3])], options))
+    with pytest.raises(ConversionError, match="must be a matrix"):
+        convert(m.bytes())
+
+
+INDICES = np.array([3, 0, 1, 4, 4], np.int32)
+SEGMENTS = np.array([0, 0, 2, 2, 2], np.int32)
+
+
+def reduce_rows(x: Array, indices: Array, numbers: Array, count: Any, name: str) -> Array:
+    """Return the sum, the mean, or the sum divided by the root of the number, of gathered rows."""
+    made = np.zeros((int(count), *x.shape[1:]), x.dtype)
+    for segment in range(int(count)):
+        rows = x[indices[numbers == segment]]
+        divisor = {"Sum": 1, "Mean": len(rows), "SqrtN": np.sqrt(len(rows))}[name]
+        made[segment] = rows.sum(0) / divisor if len(rows) else 0
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["Sum", "Mean", "SqrtN"])
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 3, 2)])
+def test_sparse_segments_equal_numpy(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    x = random_numbers(dtype, *shape)
+    want = reduce_rows(x, INDICES, SEGMENTS, 3, name)
+    for constants in ([INDICES, SEGMENTS], []):
+        inputs = [x] if constants else [x, INDICES, SEGMENTS]
+        model = build_flex(f"SparseSegment{name}", inputs, [want], constants)
+        check_reference(model, inputs, [want], tolerance=1e-5 if dtype == "float32" else 1e-12)
+    if name != "Mean":
+        want = reduce_rows(x, INDICES, SEGMENTS, 4, name)
+        further = [INDICES, SEGMENTS, np.array(4, np.int32)]
+        model = build_flex(f"SparseSegment{name}WithNumSegments", [x], [want], further)
+        check_reference(model, [x], [want])

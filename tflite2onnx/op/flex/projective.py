@@ -1,0 +1,152 @@
+"""TensorFlow's projective transform of images, which random rotations and zooms of Keras use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count
+from tflite2onnx.op.flex.image import (
+    PIXELS,
+    find_neighbours,
+    interpolate,
+    is_inside,
+    read_image_shape,
+    read_two_sizes,
+    take_nearest,
+)
+from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.utils.dimension import require_equal
+
+_F32 = DType.FLOAT32
+_NUMBERS = 8  # of a transform
+
+
+def _keep(_: Builder, place: Value, __: int) -> Value:
+    return place
+
+
+def _clip(g: Builder, place: Value, size: int) -> Value:
+    return g.Clip(place, g.scalar(0, _F32), g.scalar(size - 1, _F32))
+
+
+def _reflect(g: Builder, place: Value, size: int) -> Value:
+    """Return positions in an image that is mirrored at its borders: dcba|abcd|dcba."""
+    length, period, one = (g.scalar(n, _F32) for n in (size, 2 * size, 1))
+    distance = g.Abs(place)
+    rest = g.Sub(distance, g.Mul(g.Floor(g.Div(distance, period)), period))
+    turned = g.Sub(period, rest)
+    right = g.Where(g.Less(rest, length), rest, g.Sub(turned, one))
+    left = g.Where(g.Greater(rest, length), turned, g.Sub(rest, one))
+    return _clip(g, g.Where(g.Less(place, g.scalar(0, _F32)), left, right), size)
+
+
+def _wrap(g: Builder, place: Value, size: int) -> Value:
+    """Return positions in an image that is repeated: abcd|abcd|abcd.
+
+    The kernel counts repetitions by the distance between the first and the last pixel.
+    """
+    if size == 1:
+        return _clip(g, place, size)
+    zero, length, last = (g.scalar(n, _F32) for n in (0, size, size - 1))
+    count = g.Floor(g.Div(g.Abs(place), last))
+    left = g.Add(place, g.Mul(g.Add(count, g.scalar(1, _F32)), length))
+    right = g.Where(g.Greater(place, last), g.Sub(place, g.Mul(count, length)), place)
+    return _clip(g, g.Where(g.Less(place, zero), left, right), size)
+
+
+_FILLS: Mapping[str, Callable[[Builder, Value, int], Value]] = {
+    "CONSTANT": _keep,
+    "NEAREST": _clip,
+    "REFLECT": _reflect,
+    "WRAP": _wrap,
+}
+
+
+class FlexImageProjectiveTransform(DynamicShape):
+    """FlexImageProjectiveTransformV2 and V3: sample images at projected positions of the pixels.
+
+    A transform (a0, a1, a2, b0, b1, b2, c0, c1) maps the output pixel (x, y) to the position
+    (a0 x + a1 y + a2, b0 x + b1 y + b2) / (c0 x + c1 y + 1) of the input.
+    """
+
+    codes = ("FlexImageProjectiveTransformV2", "FlexImageProjectiveTransformV3")
+    operands = f"T:{PIXELS}, float32, int32# [2], float32? [1*] -> T"
+    tflite = "NHWC, NT -> NHWC"
+    dynamic_axes = "N"
+
+    @cached_property
+    def _fill_mode(self) -> str:
+        return str(self.options.get("fill_mode", "CONSTANT"))
+
+    @cached_property
+    def _sizes(self) -> Shape:
+        return read_two_sizes(self, 2)
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, transforms = self.input(0).shape, self.input(1).shape
+        if transforms[:1] != (1,):
+            require_equal(x[0], transforms[0])
+        return [(x[0], *self._sizes, x[3])]
+
+    def check(self) -> None:
+        x, transforms = read_image_shape(self), self.input(1).shape
+        if len(transforms) != 2 or transforms[0] not in (1, x[0]) or transforms[1] != _NUMBERS:
+            raise OperatorError(
+                f"its transforms must be [1 or {x[0]}, {_NUMBERS}], got {list(transforms)}"
+            )
+        interpolation = self.options.get("interpolation")
+        if interpolation not in ("BILINEAR", "NEAREST") or self._fill_mode not in _FILLS:
+            raise OperatorError(
+                f"its interpolation must be BILINEAR or NEAREST, and its fill_mode one of "
+                f"{', '.join(_FILLS)}, got {interpolation} and {self._fill_mode}"
+            )
+        check_element_count(self._sizes[0] * self._sizes[1])
+
+    def emit(self, g: Builder, y: View, x: View, transforms: View, _: View, *fill: View) -> Value:
+        height, width, channels = x.shape[1:]
+        numbers = g.node_outputs("Split", _NUMBERS, transforms, g.ints([1] * _NUMBERS), axis=1)
+        rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
+
+        def combine(a: Value, b: Value, c: Value) -> Value:
+            return g.Add(g.Add(g.Mul(a, columns), g.Mul(b, rows)), c)
+
+        zero, one = g.scalar(0, _F32), g.scalar(1, _F32)
+        divisor = combine(numbers[6], numbers[7], one)
+        infinite = g.Equal(divisor, zero)
+        divisor = g.Where(infinite, one, divisor)
+        move = _FILLS[self._fill_mode]
+        across = move(g, g.Div(combine(*numbers[:3]), divisor), width)
+        down = move(g, g.Div(combine(*numbers[3:6]), divisor), height)
+        inside = g.And(is_inside(g, across, width), is_inside(g, down, height))
+        inside = g.And(inside, g.Not(infinite))
+        # No index depends on positions that are not finite.
+        across, down = (g.Where(inside, place, zero) for place in (across, down))
+        batch = x.sizes[0]
+        pixels = g.reshape(x, (batch, height * width, channels))
+        grid = g.Concat(g.runtime_shape([batch], x), g.ints([rows.size, 1]), axis=0)
+
+        def gather_pixels(row: Value, column: Value, dtype: DType = _F32) -> Value:
+            index = g.Add(g.Mul(row, g.scalar(width, DType.INT64)), column)
+            index = g.Expand(g.Unsqueeze(index, g.ints([2])), grid)
+            return g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
+
+        if self.options.interpolation == "NEAREST":
+            row, column = take_nearest(g, down, height), take_nearest(g, across, width)
+            sampled = gather_pixels(row, column, y.dtype)
+        else:
+            top, bottom, part_down = find_neighbours(g, down, height)
+            left, right, part_across = find_neighbours(g, across, width)
+            part_down, part_across = (g.Unsqueeze(v, g.ints([2])) for v in (part_down, part_across))
+            upper, lower = (
+                interpolate(g, gather_pixels(row, left), gather_pixels(row, right), part_across)
+                for row in (top, bottom)
+            )
+            sampled = g.recast(interpolate(g, upper, lower, part_down), _F32, y.dtype)
+        outside = g.recast(fill[0].reshape(()) if fill else zero, _F32, y.dtype)
+        result = g.where(g.Unsqueeze(inside, g.ints([2])), sampled, outside, y.dtype)
+        return g.reshape(result, (batch, *self._sizes, channels))

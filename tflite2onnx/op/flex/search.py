@@ -1,0 +1,135 @@
+"""TensorFlow's operators that compare elements to find a position, a rank or equal elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tflite2onnx.op.base import Builder, DataDependentSize, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.traits import AnySizes, DynamicShape, Movement
+from tflite2onnx.tensor import DType
+
+_TYPES = "float32|float64|int32|int64"
+
+
+class FlexUniqueWithCounts(Movement):
+    """FlexUniqueWithCounts: UNIQUE, and how often each of the different elements occurs."""
+
+    codes = ("FlexUniqueWithCounts",)
+    operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index, index"
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        size = DataDependentSize()
+        return [(size,), self.input(0).shape, (size,)]
+
+    def emit(self, g: Builder, ys: tuple[View, ...], x: View) -> tuple[Value, ...]:
+        dtype = g.compute_type("Unique", x.dtype)
+        operand = g.recast(x, x.dtype, dtype)
+        values, _, indices, counts = g.node_outputs("Unique", 4, operand, sorted=0)
+        return (
+            g.recast(values, dtype, x.dtype),
+            g.recast(indices, DType.INT64, ys[1].dtype),
+            g.recast(counts, DType.INT64, ys[2].dtype),
+        )
+
+
+class FlexBounds(AnySizes):
+    """FlexLowerBound and FlexUpperBound: where each value belongs in a sorted row.
+
+    The position is the number of elements that are less than the value, or not greater than it.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"FlexLowerBound": "Less", "FlexUpperBound": "LessOrEqual"}
+    tflite = "NA, NB -> NB"
+    operands = f"T:{_TYPES} [rows n], T [rows values] -> index [rows values]"
+
+    def emit(self, g: Builder, y: View, row: View, values: View) -> Value:
+        elements, each = g.Unsqueeze(row, g.ints([1])), g.Unsqueeze(values, g.ints([2]))
+        before = g.cast(g.node(self.row, elements, each), DType.INT32)
+        count = g.reduce("ReduceSum", before, [2], keepdims=False)
+        return g.recast(count, DType.INT32, y.dtype)
+
+
+class FlexInTopK(AnySizes):
+    """FlexInTopK and FlexInTopKV2: whether less than k classes are more probable than the target.
+
+    The answer is false if the target is no class, or if a prediction is not finite.
+    """
+
+    codes = ("FlexInTopK", "FlexInTopKV2")
+    tflite = "NA, N -> N"
+    operands = "float32 [batch classes], index [batch], index? [1*] -> bool [batch]"
+
+    def check(self) -> None:
+        if (len(self.op.present) == 2) is not ("k" in self.options):
+            raise OperatorError("it must have k either as an attribute or as an input")
+
+    def emit(self, g: Builder, y: View, predictions: View, targets: View, *k: View) -> Value:
+        zero = g.scalar(0, DType.INT64)
+        classes = g.Gather(g.Shape(predictions), g.scalar(1, DType.INT64))
+        target = g.recast(targets, targets.dtype, DType.INT64)
+        valid = g.And(g.GreaterOrEqual(target, zero), g.Less(target, classes))
+        column = g.Unsqueeze(g.Where(valid, target, zero), g.ints([1]))
+        own = g.GatherElements(predictions, column, axis=1)
+        better = g.cast(g.Greater(predictions, own), DType.INT64)
+        count = g.reduce("ReduceSum", better, [1], keepdims=False)
+        odd = g.cast(g.Or(g.IsInf(predictions), g.IsNaN(predictions)), DType.INT64)
+        valid = g.And(valid, g.Equal(g.reduce("ReduceSum", odd, [1], keepdims=False), zero))
+        if k:
+            most = g.recast(k[0].reshape(()), k[0].dtype, DType.INT64)
+        else:
+            most = g.scalar(self.options.k, DType.INT64)
+        return g.And(valid, g.Less(count, most))
+
+
+class FlexCTCGreedyDecoder(DynamicShape):
+    """FlexCTCGreedyDecoder: the most probable class of each step, without blanks.
+
+    Outputs are the indices, the values and the shape of a sparse matrix of classes, and the negated
+    sum of the largest logits of each sequence. With `merge_repeated` equal classes of successive
+    steps are one.
+    """
+
+    codes = ("FlexCTCGreedyDecoder",)
+    operands = (
+        "T:float32|float64 [time batch classes], int32 [batch]"
+        "-> int64, int64, int64 [2], T [batch 1]"
+    )
+    dynamic_axes = "..."
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        size, batch = DataDependentSize(), self.input(0).shape[1]
+        return [(size, 2), (size,), (2,), (batch, 1)]
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return operand != 0 or axis < 2  # the classes determine the blank
+
+    def check(self) -> None:
+        if 0 in self.input(0).shape[::2]:
+            shape = list(self.input(0).shape)
+            raise OperatorError(f"its logits must have steps and classes, got {shape}")
+
+    def emit(self, g: Builder, ys: tuple[View, ...], x: View, lengths: View) -> tuple[Value, ...]:
+        blank, classes = int(self.options.get("blank_index", -1)), x.shape[2]
+        blank = blank + classes if blank < 0 else blank
+        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+        steps = g.Range(zero, g.Gather(g.Shape(x), zero), one)
+        end = g.Unsqueeze(g.cast(lengths, DType.INT64), g.ints([1]))
+        running = g.Less(g.Unsqueeze(steps, g.ints([0])), end)  # [batch, time]
+        best = g.Transpose(g.ArgMax(x, axis=2, keepdims=0), perm=[1, 0])
+        kept = g.And(running, g.Not(g.Equal(best, g.scalar(blank, DType.INT64))))
+        if self.options.get("merge_repeated", False):
+            shifted = g.Pad(best, g.ints([0, 1, 0, 0]), g.scalar(-1, DType.INT64))
+            before = g.Slice(shifted, g.ints([0]), g.ints([-1]), g.ints([1]))
+            kept = g.And(kept, g.Not(g.Equal(best, before)))
+        counts = g.CumSum(g.cast(kept, DType.INT64), one)
+        places = g.Transpose(g.NonZero(kept), perm=[1, 0])
+        rows = g.Slice(places, g.ints([0]), g.ints([1]), g.ints([1]))
+        columns = g.Unsqueeze(g.Sub(g.GatherND(counts, places), one), g.ints([1]))
+        longest = g.reshape(g.reduce("ReduceMax", counts, [0, 1], keepdims=False), [1])
+        shape = g.Concat(g.Gather(g.Shape(x), g.ints([1])), longest, axis=0)
+        logits = g.Transpose(g.reduce("ReduceMax", x, [2], keepdims=False), perm=[1, 0])
+        summed = g.Where(running, logits, g.scalar(0, x.dtype))
+        total = g.Neg(g.reduce("ReduceSum", summed, [1], keepdims=True))
+        values = g.GatherND(best, places)
+        return g.Concat(rows, columns, axis=1), values, shape, total
