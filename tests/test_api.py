@@ -277,9 +277,10 @@ def test_debug_log_has_stages_on_stderr(model: Path) -> None:
         "emitted 3 nodes",
         "wrote",
     ]
-    lines = done.stderr.splitlines()
-    assert len(lines) == len(stages)
-    assert all(stage in line for stage, line in zip(stages, lines, strict=True))
+    assert "nothing" not in done.stderr
+    # The lines between the stages say which rules do not apply, and why.
+    lines = iter(done.stderr.splitlines())
+    assert all(any(stage in line for line in lines) for stage in stages)
 
 
 def test_debug_log_goes_to_handlers_of_the_program(

@@ -142,7 +142,9 @@ def test_verbose_logs_stages_on_stderr(model: str, capsys: Captured) -> None:
         "emitted 3",
         "wrote",
     ]
-    assert all(s in line for s, line in zip(stages, err.splitlines(), strict=True))
+    # The lines between the stages say which rules do not apply, and why.
+    lines = iter(err.splitlines())
+    assert all(any(stage in line for line in lines) for stage in stages)
     logger = logging.getLogger("tflite2onnx")
     assert (logger.handlers, logger.level) == ([], logging.NOTSET)
     assert main([model]) == 0

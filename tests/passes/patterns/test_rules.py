@@ -110,3 +110,13 @@ def test_name_of_a_rule_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         "NEG (operator 2, c): double negation",
         "NEG (operator 3, d): double negation",
     ]
+
+
+def test_reason_why_a_rule_does_not_apply_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    graph = parse_graph(NEGATIONS)
+    refused = Rule("double negation", "ABS", ("NEG", ("NEG", "x")), lambda _: "x may be negative")
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        assert Rules(refused)(graph) is graph
+    assert caplog.messages[0] == (
+        "NEG (operator 1, b): not replaced as double negation: x may be negative"
+    )

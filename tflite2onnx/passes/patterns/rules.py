@@ -15,16 +15,18 @@ from tflite2onnx.tensor import Tensor
 
 _logger = logging.getLogger(__name__)
 
-Built = Op | Sequence[Op] | None
+# What is built, or the reason why nothing is.
+Built = Op | Sequence[Op] | str | None
 
 
 @dataclass(frozen=True)
 class Rule:
     """Replaces the last operator of a match by one operator or several.
 
-    `name` says what is recognised, and `result` what it becomes, for the documentation. `build`
-    returns None if an operand does not fit; so does a `condition` that does not hold. The operators
-    may compute outputs of other operators too, which are removed then.
+    `name` says what is recognised, and `result` what it becomes, for the documentation. If an
+    operand does not fit, `build` returns the reason, for the log; None or no operators are a reason
+    that nobody asks for. Nothing is built either if a `condition` does not hold. The operators may
+    compute outputs of other operators too, which are removed then.
 
     All operators compute float32, unless `floats` is unset.
     """
@@ -93,7 +95,9 @@ class _Round:
         for rule in rules:
             for match in self._matcher[rule.floats].find_all(op, rule.pattern):
                 made = rule.build(match) if rule.condition(match) else None
-                if made:
+                if isinstance(made, str):
+                    _logger.debug("%s: not replaced as %s: %s", op.place, rule.name, made)
+                elif made:
                     _logger.debug("%s: %s", op.place, rule.name)
                     ops = (made,) if isinstance(made, Op) else (*made,)
                     self._built.update(ops)

@@ -19,6 +19,8 @@ _KEEPS_BLOCKS = (
     *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SUB", *ACTIVATIONS),
 )
 
+NOT_IN_BLOCKS = "the image is not in blocks of channels"  # a reason why a form does not apply
+
 
 def list_blocked(graph: Graph) -> frozenset[Tensor]:
     """Return the images that a planned graph stores with channels first, and in blocks."""

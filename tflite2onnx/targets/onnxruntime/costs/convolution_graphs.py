@@ -6,6 +6,7 @@ A time is that of all convolutions of a graph, by the table of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import prod, sqrt
 from typing import NamedTuple
@@ -26,11 +27,17 @@ _MOST_ESTIMATED = 1 << 18  # operators, in all trials of a pass, which takes som
 _LEAST_GAIN = 1
 
 
+_logger = logging.getLogger(__name__)
+
+
 class Times(NamedTuple):
     """The expected microseconds of all convolutions of a graph with AVX-512, and with AVX2."""
 
     avx512: float
     avx2: float
+
+    def __str__(self) -> str:
+        return f"{self.avx512:.1f} us with AVX-512 and {self.avx2:.1f} us with AVX2"
 
     def is_better(self, other: Times, first: Times) -> bool:
         """Return whether these times are shorter than others in the geometric mean.
@@ -59,6 +66,8 @@ def keep_faster(graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Gr
         expected = estimate_times(other, others)
         if expected.is_better(times, first):
             graph, times = other, expected
+        else:
+            _logger.debug("convolutions stay: %s are expected in place of %s", expected, times)
     return graph
 
 

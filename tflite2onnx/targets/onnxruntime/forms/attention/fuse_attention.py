@@ -45,12 +45,12 @@ class Matrices(NamedTuple):
     factor: float = 1.0
 
 
-def _make_attention(found: Match) -> Op | None:
+def _make_attention(found: Match) -> Op | str:
     graph, tensors, y = found.graph, found.tensors, found.output
     weighting = graph.producers[tensors["weighted"]]
     reshapes = [op for op in found.ops if op.code == "RESHAPE"]
     if find_order(found.last) != HEADS_FIRST or not all(map(_keeps_matrices, reshapes)):
-        return None
+        return "the heads must be moved before the rows, by TRANSPOSE alone"
     scores = trace_matrices(Matrices(tensors["scores"]), graph)
     product = find_producer(scores.tensor, graph, "BATCH_MATMUL")
     # The product of keys and queries is a product of queries and keys that is transposed.
@@ -58,14 +58,14 @@ def _make_attention(found: Match) -> Op | None:
     keys = _find_rows(product.operand(1), graph, transposed=not product.options.adj_y)
     values = _find_rows(weighting.operand(1), graph, transposed=weighting.options.adj_y)
     if not queries or not keys or not values or values.factor != 1 or weighting.options.adj_x:
-        return None
+        return "queries, keys or values have no TRANSPOSE that moves the heads"
     if scores.transposed:
         queries, keys = keys, queries
     factor = scores.factor * queries.factor * keys.factor
     operands = queries.tensor, keys.tensor, values.tensor
     masks = [tensors["mask"]] if "mask" in tensors else []
     if factor <= 0 or not _fit_together(*operands, masks, y):
-        return None
+        return "the factor must be positive, and the shapes must be those of attention"
     return as_builtin(found.last, "ATTENTION", *operands, *masks, scale=factor)
 
 

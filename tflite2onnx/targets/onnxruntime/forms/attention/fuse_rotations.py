@@ -34,32 +34,32 @@ _AXES = 4
 _POSITIONS = (2, 1)  # the axes that may be positions; of two axes of size 1 the first counts
 
 
-def _rotate_halves(found: Match) -> list[Op]:
+def _rotate_halves(found: Match) -> list[Op] | str:
     angles = found.tensors["cosines"], found.tensors["sines"]
     return _rotate(found, Rewriter(found.last), *angles) if joins_last_axis(found.last) else []
 
 
-def _rotate_whole(found: Match) -> list[Op]:
+def _rotate_whole(found: Match) -> list[Op] | str:
     rw, tensors, angles = Rewriter(found.last), found.tensors, []
     for code in ("COS", "SIN"):
         # RESHAPE may stand behind the function.
         if tensors[f"whole {code}"].shape[-1:] != tensors[f"twice {code}"].shape[-1:]:
-            return []
+            return "sines and cosines must be the same angles twice"
         angle = tensors[f"angle {code}"]
         angles.append(rw.op(code, angle, like=angle, name=code.lower()))
     joined = (found.graph.producers[tensors[n]] for n in ("swapped", "twice COS", "twice SIN"))
     return _rotate(found, rw, *angles) if all(map(joins_last_axis, joined)) else []
 
 
-def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[Op]:
-    """Return the operators that rotate x; none unless conditions 2 to 4 hold."""
+def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[Op] | str:
+    """Return the operators that rotate x, or why not."""
     x, y = found.x, found.output
     if x.rank != _AXES or x.shape != y.shape or not are_fixed_floats(x, y, cosines, sines):
-        return []
+        return "x must be float32, of four axes of known sizes"
     last, half = _AXES - 1, x.shape[-1] // 2
     parts = (found.graph.producers[found.tensors[name]] for name in ("first", "second"))
     if [*map(find_taken_ranges, parts)] != [{last: range(half)}, {last: range(half, 2 * half)}]:
-        return []
+        return "the halves of the features must be taken"
     sizes = [(*(1,) * (_AXES - t.rank), *t.shape) for t in (cosines, sines)]
     for axis in _POSITIONS:
         expected = (*(n if i == axis else 1 for i, n in enumerate(x.shape[:-1])), half)
@@ -68,7 +68,7 @@ def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[
             angles = [rw.reshape(t, shape, like=t, name="rows") for t in (cosines, sines)]
             rw.op("ROTARY_EMBEDDING", x, *angles, output=y, positions=axis)
             return rw.ops
-    return []
+    return "no axis of x has the positions"
 
 
 def _name_half(name: str) -> Shared:

@@ -23,8 +23,8 @@ from tflite2onnx.passes.rewriter import Rewriter, as_builtin
 _FUNCTIONS = ("CAST", "EQUAL", "LOGICAL_NOT", "NOT_EQUAL")
 
 
-def _repeat_last(found: Match) -> list[Op]:
-    """Return the operators that compute a mask once, and select by it; else none."""
+def _repeat_last(found: Match) -> list[Op] | str:
+    """Return the operators that compute a mask once, and select by it, or why not."""
     mask, graph = found.tensors["mask"], found.graph
     functions, tensor = [], mask
     while (op := find_producer(tensor, graph, "RESHAPE", *_FUNCTIONS)) is not NO_OP:
@@ -33,12 +33,12 @@ def _repeat_last(found: Match) -> list[Op]:
     repeat, numbers = graph.producers.find(tensor), (t for op in functions for t in op.present[1:])
     part, columns = repeat.operand(0), mask.shape[-1:]
     if not functions or not repeat.is_builtin("CONCATENATION") or {*repeat.inputs} != {part}:
-        return []
+        return "the mask must be a CONCATENATION of one part with itself"
     before = prod(part.shape[: repeat.options.axis % part.rank])
     if mask.symbols or part.shape[-1:] != columns or before * prod(mask.shape[:-2]) != 1:
-        return []
+        return "the part must be rows of the mask"
     if repeat.activation != "NONE" or any(t.elements != 1 for t in numbers):
-        return []
+        return "the functions of the mask must have numbers"
     rw = Rewriter(found.last)
     shape = (*mask.shape[:-2], part.elements // columns[0], *columns)
     value = rw.reshape(part, shape, like=part, name="once")

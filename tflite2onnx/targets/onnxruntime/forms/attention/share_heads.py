@@ -42,19 +42,19 @@ from tflite2onnx.tensor import Tensor
 _MATRIX = 2  # axes
 
 
-def _multiply_once(found: Match) -> list[Op]:
+def _multiply_once(found: Match) -> list[Op] | str:
     op, x, y, output = found.last, found.x, found.tensors["y"], found.output
     matrices = trace_matrices(Matrices(y, op.options.adj_y), found.graph)
     repeat = found.graph.producers.find(matrices.tensor)
     heads, _, factor = scale_matrices(Matrices(repeat.operand(0)), found.graph)
     factor *= matrices.factor
     if not repeat.is_builtin("BROADCAST_TO") or op.options.adj_x:
-        return []
+        return "the heads must be repeated by BROADCAST_TO"
     count = count_shares(heads.shape, matrices.tensor.shape)
     if not count or x.shape[:-_MATRIX] != y.shape[:-_MATRIX]:
-        return []
+        return "each head must be repeated in succession"
     if not are_fixed_floats(x, y, output, matrices.tensor, heads):
-        return []
+        return "all tensors must be float32, of known sizes"
     groups, (rows, depth) = prod(heads.shape[:-_MATRIX]), x.shape[-_MATRIX:]
     rw = Rewriter(op)
     if factor != 1:

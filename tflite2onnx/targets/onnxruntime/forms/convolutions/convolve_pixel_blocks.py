@@ -56,14 +56,14 @@ def _meets_conditions(found: Match) -> bool:
     return static and has_zeros and has_unit_steps(found.last) and w.shape[-1] == x.shape[-1]
 
 
-def _convolve_blocks(found: Match) -> list[Op]:
+def _convolve_blocks(found: Match) -> list[Op] | str:
     """Return the convolution of blocks and DEPTH_TO_SPACE; nothing if no block is faster."""
     op, x, w, y = found.last, found.x, found.tensors["filters#"], found.output
     fitting = [b for b in _SIZES if not (y.shape[1] % b or y.shape[2] % b) and _is_small(w, b)]
     expected = {b: _estimate(x, w, y, b) for b in (1, *fitting)}
     best = min(expected, key=lambda b: expected[b].avx512 * expected[b].avx2)
     if not expected[best].is_better(expected[1], expected[1]):
-        return []
+        return f"{expected[best]} are expected in place of {expected[1]}"
     rw = Rewriter(op)
     pads = make_window(op.options, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
     options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}

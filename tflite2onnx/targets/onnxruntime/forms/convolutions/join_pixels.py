@@ -115,12 +115,12 @@ def _meets_conditions(match: Match) -> bool:
     return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
 
 
-def _read_pieces(match: Match) -> list[Op]:
+def _read_pieces(match: Match) -> list[Op] | str:
     """Return the convolution of pieces between two RESHAPEs; nothing if no piece is faster."""
     op, x, w = match.last, match.tensors["x"], match.tensors["filters#"]
     y = op.outputs[0]
     if w.shape[-1] != x.shape[-1]:
-        return []
+        return "the convolution has groups"
     window = make_window(op.options, *w.shape[1:3])
     pads = window.make_attributes(x.shape[1:3])["pads"]
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
@@ -129,7 +129,7 @@ def _read_pieces(match: Match) -> list[Op]:
     best = min(several, key=lambda form: times[form])
     saved = (times[single] - times[best]) * prod(y.shape[1:3])
     if saved < LEAST_SAVED or times[best] > _LEAST_GAIN * times[single]:
-        return []
+        return f"{times[best]:.2f} ns a pixel are expected in place of {times[single]:.2f}"
     return _convolve_pieces(op, best, pads, window.strides[1])
 
 

@@ -43,33 +43,36 @@ from tflite2onnx.passes.operands import find_integer_images, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
-from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 
 _MOST_COPIED = 1 << 18  # elements of filters: a tiny file could otherwise need any amount of memory
 _MOST_REPEATED = 1 << 19  # elements of an image
 _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 
 
-def _convolve_padded(found: Match) -> list[Op]:
+def _convolve_padded(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
-    if x not in found.analyze(list_blocked) or y in found.graph.walk_outputs():
-        return []
+    if x not in found.analyze(list_blocked):
+        return NOT_IN_BLOCKS
+    if y in found.graph.walk_outputs():
+        return "the result is an output of the model"
     *others, before, after = found.list_integers("pads#")
     if any(others) or min(before, after) < 0 or x.shape == y.shape:
-        return []
+        return "it pads other axes than the channels"
     if y.shape[-1] * x.shape[-1] > _MOST_COPIED:
-        return []
+        return "the filters would be too large"
     filters = np.eye(y.shape[-1], x.shape[-1], -before, np.float32)
     rw = Rewriter(found.last)
     rw.convolve("CONV_2D", x, filters[:, None, None, :], output=y)
     return rw.ops
 
 
-def _split_prelu(found: Match) -> list[Op]:
+def _split_prelu(found: Match) -> list[Op] | str:
     x, y, slopes = found.x, found.output, found.tensors["slope#"]
-    each = slopes.shape[-1:] == x.shape[-1:] == (slopes.elements,)
-    if not each or x not in found.analyze(list_blocked):
-        return []
+    if not slopes.shape[-1:] == x.shape[-1:] == (slopes.elements,):
+        return "each channel must have one slope"
+    if x not in found.analyze(list_blocked):
+        return NOT_IN_BLOCKS
     bend = 1 - slopes.values.astype(np.float32).reshape(1, 1, 1, -1)
     rw, code = Rewriter(found.last), "DEPTHWISE_CONV_2D"
     below = rw.convolve(code, x, -np.abs(bend), like=y, name="bend", activation="RELU")
@@ -78,11 +81,11 @@ def _split_prelu(found: Match) -> list[Op]:
     return rw.ops
 
 
-def _merge_groups(found: Match) -> Op | None:
+def _merge_groups(found: Match) -> Op | str:
     op, x, w = found.last, found.x, found.tensors["filters#"]
     merged, rest = divmod(x.shape[-1], _BLOCK)
     if not is_float(w) or w.shape[-1] != _FEW or rest or w.shape[0] % (merged * _BLOCK):
-        return None
+        return f"it has no groups of {_FEW} channels that fill blocks of {_BLOCK}"
     filters = np.zeros((*w.shape[:-1], _BLOCK), np.float32)
     groups = np.arange(w.shape[0]) * (x.shape[-1] // _FEW) // w.shape[0]
     for i in range(_BLOCK // _FEW):
@@ -91,15 +94,17 @@ def _merge_groups(found: Match) -> Op | None:
     return replace(op, inputs=(x, make_constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
 
 
-def _repeat_factors(found: Match) -> list[Op]:
+def _repeat_factors(found: Match) -> list[Op] | str:
     x, pixel, y = found.x, found.tensors["pixel"], found.output
-    if not found.analyze(list_blocked) >= {x, pixel} or {x, y} & found.analyze(find_integer_images):
-        return []
     single = (y.sizes[0], 1, 1, y.sizes[-1])
     if x.sizes != y.sizes or pixel.sizes != single or y.sizes == single:
-        return []
+        return "the operands must be an image and one pixel"
+    if not found.analyze(list_blocked) >= {x, pixel}:
+        return NOT_IN_BLOCKS
+    if {x, y} & found.analyze(find_integer_images):
+        return "products of integers keep the channels last"
     if {1, 2} & y.symbols.keys() or prod(y.shape[1:]) > _MOST_REPEATED:
-        return []
+        return "the height and width must be known, and the image small"
     rw, size = Rewriter(found.last), make_int32(f"{pixel.name}/size", y.shape[1:3])
     repeated = rw.op("RESIZE_NEAREST_NEIGHBOR", pixel, size, like=y, name="repeated")
     rw.op(found.last.code, x, repeated, output=y, **found.last.options)

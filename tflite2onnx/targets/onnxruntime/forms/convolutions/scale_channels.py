@@ -27,24 +27,26 @@ from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 from tflite2onnx.tensor import Array
 
 _ALIGNMENT = 4  # channels
 _IMAGE = 4  # axes
 
 
-def _make_convolution(found: Match) -> list[Op]:
+def _make_convolution(found: Match) -> list[Op] | str:
     op, x, y = found.last, found.x, found.output
-    if not found.analyze(list_blocked) >= {x, y} or found.analyze(find_integer_images):
-        return []
+    if not found.analyze(list_blocked) >= {x, y}:
+        return NOT_IN_BLOCKS
+    if found.analyze(find_integer_images):
+        return "products of integers keep the channels last"
     if y in found.graph.outputs or x.sizes != y.sizes:
-        return []
+        return "the result is an output of the model, or a larger image"
     factors = _read_vector(found, "factors#", 1)
     offsets = _read_vector(found, "offsets#", 0)
     fits = min(factors.size, offsets.size) > 0 and y.shape[-1] % _ALIGNMENT == 0
     if _IMAGE - 1 in y.symbols or not fits:
-        return []
+        return "the constants must have a number for each channel, of a multiple of 4"
     rw = Rewriter(op)
     rw.convolve(
         "DEPTHWISE_CONV_2D",

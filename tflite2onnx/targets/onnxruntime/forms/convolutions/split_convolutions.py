@@ -31,7 +31,7 @@ from tflite2onnx.passes.patterns.matching import (
 )
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import make_constant, make_like
-from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import estimate_convolution
 from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS
 from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import (
@@ -51,7 +51,7 @@ _RESULT: Pattern = OneOf(
 )
 
 
-def _make_convolution(found: Match) -> list[Op]:
+def _make_convolution(found: Match) -> list[Op] | str:
     y, z, w = (found.tensors[name] for name in ("y", "z", "w#"))
     conv, readers = found.graph.producers[z], found.graph.readers
     between = list(_list_between(found.graph, z, y))
@@ -60,11 +60,13 @@ def _make_convolution(found: Match) -> list[Op]:
     taken = sorted(i for r in parts for i in r)
     alone = readers.are_among(slices, y) and (y is z or readers.are_among(between, z))
     if not alone or len(parts) < len(slices) or taken != [*range(y.shape[-1])]:
-        return []
+        return "all readers must be slices of a multiple of 16 channels, each channel once"
     if w.shape[-1] != conv.operand(0).shape[-1]:  # a part of the filters would read other groups
-        return []
-    if not is_float(w) or y not in found.analyze(list_blocked) or not _is_fast(conv, parts):
-        return []
+        return "the convolution has groups"
+    if not is_float(w) or y not in found.analyze(list_blocked):
+        return NOT_IN_BLOCKS
+    if not _is_fast(conv, parts):
+        return "the parts are expected to take longer than the whole"
     return list(_copy_for_channels(conv, between, parts[slices.index(found.last)], found.last))
 
 

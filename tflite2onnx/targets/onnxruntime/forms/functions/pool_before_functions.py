@@ -37,15 +37,15 @@ _FUNCTION = OneOf(
 )
 
 
-def _pool_first(found: Match) -> list[Op]:
+def _pool_first(found: Match) -> list[Op] | str:
     (pool, *functions), x, y = found.ops, found.x, found.output
     if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
-        return []
+        return "the pool must have at most half as many elements as its input"
     constants = [found.tensors[name] for name in ("factors#", "offsets#") if name in found.tensors]
     if not all(spread_over_channels(each, x, x.shape[-1]).size for each in constants):
-        return []
+        return "the constants must have a number for each channel"
     if "factors#" in found.tensors and not (found.tensors["factors#"].values >= 0).all():
-        return []
+        return "the factors must not be negative"
     before, after = x, make_like(y, "pooled")
     ops = [replace(pool, inputs=(x,), outputs=(after,))]
     for op in reversed(functions):

@@ -38,11 +38,11 @@ _MOST = 512  # channels: the filters have their square
 _IMAGE = 4  # axes
 
 
-def _spell_elu(found: Match) -> list[Op]:
+def _spell_elu(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
     known = prod(size for axis, size in enumerate(y.shape) if axis not in y.symbols)
     if not is_float(x) or known < _ENOUGH:
-        return []
+        return "x must be float32, with more elements"
     rw = Rewriter(found.last)
     negative = rw.op("MINIMUM", x, 0, like=y)
     power = rw.op("EXP", negative, like=y)
@@ -51,22 +51,22 @@ def _spell_elu(found: Match) -> list[Op]:
     return rw.ops
 
 
-def _spell_sigmoid(found: Match) -> list[Op]:
+def _spell_sigmoid(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
     if not is_float(x) or x.sizes != y.sizes or y.elements > _FEW:
-        return []
+        return "x must be float32, with the shape and few elements of the result"
     rw = Rewriter(found.last)
     rw.op("POW", exp(-1), rw.op("FlexSoftplus", x, like=y, name="softplus"), output=y)
     return rw.ops
 
 
-def _spell_normalization(found: Match) -> list[Op]:
+def _spell_normalization(found: Match) -> list[Op] | str:
     options, x, y = found.last.options, found.x, found.output
     beta, channels = float(options.beta), y.shape[-1] if y.rank else 0
     if not is_float(x) or y.rank != _IMAGE or _IMAGE - 1 in y.symbols or channels > _MOST:
-        return []
+        return "x must be a float32 image of few channels"
     if beta in (0, 1) or beta < 0 or options.alpha < 0 or options.radius < 0:
-        return []
+        return "the exponent must be positive, and neither 0 nor 1"
     distances = np.subtract.outer(np.arange(channels), np.arange(channels))
     near = np.where(np.abs(distances) <= options.radius, options.alpha, 0).astype(np.float32)
     biases = np.full(channels, options.bias, np.float32)

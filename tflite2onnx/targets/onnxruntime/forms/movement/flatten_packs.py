@@ -30,20 +30,20 @@ _RESHAPES = ("EXPAND_DIMS", "GRU", "RESHAPE", "SQUEEZE", "UNPACK", "PACK")
 _RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
 
 
-def _flatten(found: Match) -> list[Op]:
+def _flatten(found: Match) -> list[Op] | str:
     op, graph, joins = found.last, found.graph, found.last.code == "PACK"
     whole, parts = (found.output, op.present) if joins else (op.operand(0), op.outputs)
     find_neighbour = graph.producers.find if joins else graph.readers.find_only_reader
     neighbours = [find_neighbour(t) for t in parts]
     if any(n.is_builtin(*_RESHAPES) or n.code.startswith(_RECURRENT) for n in neighbours):
-        return []
+        return "a part is the result of a RESHAPE, or is read by one"
     axis, shape = find_axis(op), [*parts[0].shape]
     if len(parts) < _FEWEST or len(shape) not in _RANKS or axis is None or axis >= len(shape):
-        return []
+        return "it must have parts of one to three axes, and a new axis that is not the last"
     if any(t.symbols or 0 in t.shape or t.has_data for t in (whole, *parts)):
-        return []
+        return "the sizes must be known, and the parts computed"
     if not all(same_quantization(whole.quantization, t.quantization) for t in parts):
-        return []
+        return "the parts must have one quantization"
     rw = Rewriter(op)
     shape[axis] *= len(parts)
     flat = make_like(whole, "flat", (*shape,))

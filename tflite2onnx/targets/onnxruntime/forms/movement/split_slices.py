@@ -63,24 +63,24 @@ def find_taken_ranges(op: Op) -> dict[int, range]:
     return {i: r for i, r in enumerate(ranges or ()) if r != range(sizes[i])}
 
 
-def _split(found: Match) -> list[Op]:
+def _split(found: Match) -> list[Op] | str:
     """Return the operators that replace all slices of a tensor, at the first slice."""
     x = found.x
     ops = found.analyze(list_slices).get(x, [])
     if len(ops) < _FEWEST or ops[0] is not found.last or x.has_data or x.symbols or x.per_axis:
-        return []
+        return "it must be the first of three slices or more of a computed tensor of known sizes"
     outputs, taken = [op.outputs[0] for op in ops], [*map(find_taken_ranges, ops)]
     same = all(same_quantization(x.quantization, y.quantization) for y in outputs)
     moved = (*taken[0],)
     if not 0 < x.elements <= _MOST or not same or x.rank - 1 not in moved:
-        return []
+        return "the tensor must be small, and taken apart along its last axis, in one scale"
     if any((*each,) != moved or any(len(r) != 1 for r in each.values()) for each in taken):
-        return []
+        return "each slice must take one index along the same axes"
     sizes = tuple(x.shape[i] for i in moved)
     places = [[indices[0] for indices in each.values()] for each in taken]
     parts = {int(np.ravel_multi_index(p, sizes)): y for p, y in zip(places, outputs, strict=True)}
     if not len(parts) == len(ops) == prod(sizes):
-        return []
+        return "the slices must take each index once"
     rw, rest = Rewriter(ops[0]), [i for i in range(x.rank) if i not in moved]
     order = (*moved, *rest)
     flat = x if order == (*range(x.rank),) else rw.transpose(x, order, like=x)
@@ -111,11 +111,11 @@ def _find_all_items(graph: Graph) -> dict[Op, tuple[int, range]]:
     return every
 
 
-def _slice(found: Match) -> list[Op]:
-    """Return the operators that take the items before the TRANSPOSE; [] if it has other readers."""
+def _slice(found: Match) -> list[Op] | str:
+    """Return the operators that take the items before the TRANSPOSE, or why not."""
     every, op, x, rw = found.analyze(_find_all_items), found.last, found.x, Rewriter(found.last)
     if op not in every or not found.graph.readers.are_among(every, found.tensors["whole"]):
-        return []
+        return "all readers must take items of the TRANSPOSE"
     axis, indices = every[op]
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     for y, index in zip(op.outputs, indices, strict=True):

@@ -24,14 +24,14 @@ _CHAINED = OneOf(
 )
 
 
-def _chain_layers(found: Match) -> list[Op]:
+def _chain_layers(found: Match) -> list[Op] | str:
     (*_, first, second), y, bias = found.ops, found.output, found.tensors.get("bias#")
     if y.rank != _MATRIX or y.shape[0] != 1 or y.symbols or first is second:
-        return []
+        return "the result must be one row of known size"
     if not all(map(is_float, found.tensors.values())) or (bias and bias.elements != y.elements):
-        return []
+        return "all tensors must be float32, and the bias must have a number for each feature"
     if any(op.outputs[0].sizes != y.sizes for op in found.ops):
-        return []
+        return "all tensors must have the shape of the result"
     if bias:
         inner = replace(first.outputs[0], name=f"{y.name}/first")
         first = replace(first, inputs=(*first.inputs[:_BIAS], bias), outputs=(inner,))

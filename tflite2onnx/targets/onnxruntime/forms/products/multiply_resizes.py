@@ -25,7 +25,7 @@ from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
-from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 _MOST = 40  # multiplications
@@ -33,23 +33,21 @@ _BLOCK = 8  # channels
 _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
 
-def _make_products(found: Match) -> list[Op]:
+def _make_products(found: Match) -> list[Op] | str:
     options, x, y = found.last.options, found.x, found.output
     image = found.graph.producers.trace(x, "RESIZE_BILINEAR")
-    if (
-        image not in found.analyze(list_blocked)
-        or not is_float(x)
-        or {*x.symbols, *y.symbols} - {0}
-    ):
-        return []
+    if image not in found.analyze(list_blocked):
+        return NOT_IN_BLOCKS
+    if not is_float(x) or {*x.symbols, *y.symbols} - {0}:
+        return "the height and width must be known, and the image float32"
     (batch, *old, channels), new = x.shape, list(y.shape[1:3])
     if old == new or not all(old + new) or max(new) > _LARGEST:
-        return []
+        return "the image keeps its size, or has no pixels, or too many"
     if old[1] + old[0] * old[1] / new[1] > _MOST:
-        return []
+        return f"an element would take more than {_MOST} multiplications"
     steps = [b % a for a, b in zip(old, new, strict=True)]
     if channels % _BLOCK == 0 and not any(steps):
-        return []
+        return "it is resized in blocks of channels"
     align, half = bool(options.align_corners), bool(options.half_pixel_centers)
     rows, columns = (
         _make_weights(a, b, align=align, half=half) for a, b in zip(old, new, strict=True)

@@ -29,10 +29,10 @@ from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 
-def _swap_operands(found: Match) -> list[Op]:
+def _swap_operands(found: Match) -> list[Op] | str:
     op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.output
     if not is_float(a) or {*y.symbols} - {0} or not _has_rows_last(y, found.graph):
-        return []
+        return "the operands must be float32, and a TRANSPOSE must put the rows last"
     rw, last = Rewriter(op), y.rank - 1
     order = (*range(last - 1), last, last - 1)
     swapped = rw.op(
