@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tflite2onnx.op.base import Builder, Value, View
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _COLORS = 3
 
 
-class FlexColors(AnySizes):
+class _Pixels(AnySizes):
+    """Base of operators that compute each pixel of their first input on its own."""
+
+    new_axis = NewAxis()
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (-1,)
+
+
+class FlexColors(_Pixels):
     """FlexRGBToHSV and FlexHSVToRGB: conversion to hue, saturation and value, and back."""
 
     codes = ("FlexHSVToRGB", "FlexRGBToHSV")
@@ -20,7 +32,7 @@ class FlexColors(AnySizes):
         return g.Concat(*convert(g, x.dtype, *_split_channels(g, x)), axis=-1)
 
 
-class FlexAdjustColors(AnySizes):
+class FlexAdjustColors(_Pixels):
     """FlexAdjustHue and FlexAdjustSaturation: rotate hues, or multiply saturations."""
 
     codes = ("FlexAdjustHue", "FlexAdjustSaturation")
@@ -43,6 +55,10 @@ class FlexAdjustContrast(AnySizes):
     codes = ("FlexAdjustContrastv2",)
     operands = "T:float32|float64|float16 [... height width channels], float32 [] -> T"
     keeps_shape = True
+    new_axis = NewAxis()
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (-3, -2)
 
     def emit(self, g: Builder, y: View, x: View, factor: View) -> Value:
         mean = g.reduce("ReduceMean", x, [x.rank - 3, x.rank - 2], keepdims=True)

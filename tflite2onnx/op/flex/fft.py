@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.signal.rfft import find_complex_shape, make_synthesis_matrix, pair_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
@@ -41,6 +42,7 @@ class FlexFourier(DynamicShape):
 
     codes = tuple(sorted(_KINDS))
     operands = "T:float32|float64, ... -> T"
+    new_axis = NewAxis()
 
     @property
     def _kind(self) -> _Kind:
@@ -80,6 +82,10 @@ class FlexFourier(DynamicShape):
     def _halved_lengths(self) -> Shape:
         """The lengths, with the last reduced to its half of the frequencies."""
         return (*self._lengths[:-1], self._lengths[-1] // 2 + 1)
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        x, batch_axes = self.input(0), len(self._split_shape[0])
+        return None if operand else range(batch_axes, x.rank)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         _, pairs = self._pairs

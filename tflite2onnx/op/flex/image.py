@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -235,6 +235,9 @@ class _SlidingWindow(DynamicShape):
             for axis, size in ((1, height), (2, width))
         )
         return rows, columns
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (1, 2, 3)
 
     def check(self) -> None:
         rows, columns = self.windows

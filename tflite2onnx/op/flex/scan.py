@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, integer
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -25,6 +26,7 @@ class FlexCumulative(DynamicShape):
 
     codes = ("FlexCumprod", "FlexCumulativeLogsumexp")
     operands = "T:float32|float64|int32|int64 [...], any -> T [...]"
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axis(self) -> int:
@@ -37,6 +39,9 @@ class FlexCumulative(DynamicShape):
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return operand in (0, ~0) and axis != self._axis
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (self._axis,)
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         is_wide = self.op.code == "FlexCumprod" and x.dtype is DType.FLOAT32
