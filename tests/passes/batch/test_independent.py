@@ -92,6 +92,20 @@ def reduce_batch_axis_too(code: str, dtype: str, *, keep_dims: bool) -> Network:
     return network
 
 
+def sample_grid(m: Build) -> Sequence[Tensor]:
+    """Indices of pixels begin with the index of the sample, as a grid of PyTorch is sampled."""
+    x, grid = m.input([1, 4, 5, 3], name="x"), m.input([1, 2, 2, 2], name="grid", dtype="int32")
+    zeros = m.constant(np.zeros((1, 2, 2, 1), np.int32))
+    (places,) = m.op("CONCATENATION", [zeros, grid], [[1, 2, 2, 3]], dtype="int32", axis=3)
+    return m.op("GATHER_ND", [x, places], [[1, 2, 2, 3]])
+
+
+def take_pixels(m: Build) -> Sequence[Tensor]:
+    """All samples have the same indices, which begin with the index of the sample."""
+    places = np.array([[0, 3, 1], [0, 0, 4], [0, 2, 2], [0, 1, 0]], np.int32)
+    return m.op("GATHER_ND", [m.input([1, 4, 5, 3], name="x"), m.constant(places)], [[4, 3]])
+
+
 INDEPENDENT: dict[str, Network] = {
     f.__name__: f
     for f in (
@@ -101,6 +115,8 @@ INDEPENDENT: dict[str, Network] = {
         convolve_phases,
         normalize_rows,
         normalize_steps,
+        sample_grid,
+        take_pixels,
     )
 }
 INDEPENDENT |= {

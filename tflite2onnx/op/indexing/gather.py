@@ -115,16 +115,24 @@ class Gather(Movement, Foldable, IndexesAxes):
 
 
 class GatherNd(Movement):
-    """GATHER_ND: the last axis of the indices holds indices of the first axes of the data."""
+    """GATHER_ND: the last axis of the indices holds indices of the first axes of the data.
+
+    `batch_dims`, an option of this package, is the number of first axes that data and indices have
+    in common: each sample has its own indices.
+    """
 
     codes = ("GATHER_ND",)
+
+    @property
+    def _batch(self) -> int:
+        return int(self.options.get("batch_dims") or 0)
 
     @cached_property
     def _depth(self) -> int:
         """The number of axes of the data that an index has an element for."""
         x, indices = self.input(0), self.input(1)
         # The kernel rejects an empty index.
-        if not indices.rank or indices.shape[-1] not in range(1, x.rank + 1):
+        if not indices.rank or indices.shape[-1] not in range(1, x.rank - self._batch + 1):
             raise OperatorError(
                 f"the last axis of {indices.name} must have 1 to {x.rank} elements, "
                 f"got the shape {list(indices.shape)}"
@@ -133,25 +141,29 @@ class GatherNd(Movement):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, indices = self.input(0), self.input(1)
-        return [(*indices.shape[:-1], *x.shape[self._depth :])]
+        return [(*indices.shape[:-1], *x.shape[self._batch + self._depth :])]
 
     def check(self) -> None:
         x, indices = self.input(0), self.input(1)
-        expect_indices(indices, x.shape[: self._depth])
+        expect_indices(indices, x.shape[self._batch :][: self._depth])
         expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
-        rest = names[self._depth :]
-        data, index_axes = self._depth * ("index",), (self.input(1).rank - 1) * ("index",)
+        count = self._batch + self._depth
+        rest = names[count:]
+        data, index_axes = count * ("index",), (self.input(1).rank - 1) * ("index",)
         slots = {0: (*data, *rest), ~0: (*index_axes, *rest)}
         return [Frame(slots, ("index", *rest), legal=lambda label: label[0] == "index")]
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (-1,) if operand else range(self._depth)
+        return (-1,) if operand else range(self._batch, self._batch + self._depth)
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        return None
+        return axis if axis < self._batch else None
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        return self.op.with_options(batch_dims=self._batch + 1), (0, 1)
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
-        return _gather_nd(g, x, _widen_indices(g, indices))
+        return _gather_nd(g, x, _widen_indices(g, indices), self._batch or None)
