@@ -41,6 +41,15 @@ differences of integers are steps ("±1"). *Quantized* integers have a scale. A 
 scale accepts only integers with a scale, and other kernels accept only integers without one.
 Operators that only move integers accept both.
 
+**float8** (float8_e4m3fn, float8_e5m2) is not in the table, because LiteRT's interpreter has no
+arrays of these types. Operators that move elements take float8, and so do TensorFlow's operators of
+the same kind: `BATCH_TO_SPACE_ND`, `BROADCAST_TO`, `CONCATENATION`, `DEPTH_TO_SPACE`,
+`DYNAMIC_UPDATE_SLICE`, `EXPAND_DIMS`, `FILL`, `GATHER`, `GATHER_ND`, `MIRROR_PAD`, `PACK`, `PAD`,
+`PADV2`, `RANK`, `RESHAPE`, `RESIZE_NEAREST_NEIGHBOR`, `REVERSE_V2`, `SELECT`, `SELECT_V2`, `SHAPE`,
+`SLICE`, `SPACE_TO_BATCH_ND`, `SPACE_TO_DEPTH`, `SPLIT`, `SPLIT_V`, `SQUEEZE`, `STABLEHLO_GATHER`,
+`STRIDED_SLICE`, `TILE`, `TRANSPOSE`, `UNPACK`. All other operators refuse float8. Files with float8
+have opset 19 or 21.
+
 **Opset** is the smallest opset that can be requested, followed by the types that need a newer one.
 By default models have opset {default}, or the opset that they need. **Category** is how an operator
 uses its axes: [Implicit](adding-an-operator.md#axes) operators need an order that ONNX requires,

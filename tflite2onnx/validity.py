@@ -17,7 +17,7 @@ from onnx import defs
 
 from tflite2onnx.builder.builder import Port, find_bodies
 from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, find_onnx_type
-from tflite2onnx.builder.opsets import DOMAINS
+from tflite2onnx.builder.opsets import DOMAINS, FIRST_KERNEL
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OperatorError, UnsupportedOperators
 from tflite2onnx.graph import Graph
@@ -216,6 +216,9 @@ class _Checker:
                     _refuse(node, "lacks an input")
                 continue
             dtype = self._find_input_type(node, value)
+            needed = FIRST_KERNEL.get((node.op_type, dtype), 0)
+            if needed > self._opset:
+                raise NeedsOpset(needed, f"{node.op_type} of {dtype}")
             if dtype and dtype not in parameter.types:
                 self._check_newer(node, dtype)
                 if dtype in _UNKNOWN_TYPES:

@@ -12,6 +12,7 @@ from tests.quantized.test_hybrid import exact_rows, weights
 from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import ConversionError
 from tflite2onnx.convert import convert
 
 if TYPE_CHECKING:
@@ -100,3 +101,43 @@ def test_int32_outputs_are_sums_of_integer_products(quantization: str) -> None:
     feeds = dict(zip((i.name for i in model.graph.input), real, strict=True))
     (made,) = run_onnx(model, feeds)
     np.testing.assert_array_equal(made, run_tflite(m.bytes(), inputs)[0])
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"quantization": "float"}, {"quantization": "symmetric"}, {"target": "tensorrt"},
+    {"opset": 13}, {"opset": 25},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("axis", [None, 1, 2])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_product_of_two_quantized_constants_is_real(
+    rows: int, axis: int | None, options: dict[str, Any]
+) -> None:
+    """Quantizers of weights quantize both; LiteRT's kernel writes integers into the output."""
+    generator, m = np.random.default_rng(0), Build()
+    shapes, reals, constants = ((2, 3, 4), (rows, 4, 5)), [], []
+    for shape in shapes:
+        integers = generator.integers(-127, 128, shape, np.int8)
+        scale = generator.uniform(0.01, 0.02, 1 if axis is None else shape[axis])
+        scale = scale.astype(np.float32)
+        constants.append(m.constant(integers, scale=scale, axis=axis or 0))
+        reals.append(integers * (scale if axis != 1 else scale[:, None]))
+    made = m.tensor([2, 3, 5])
+    (product,) = m.op("BATCH_MATMUL", constants, [made], adj_x=False, adj_y=False)
+    x = m.input([2, 3, 5])
+    m.output(*m.op("ADD", [product, x], [[2, 3, 5]]))
+    result = convert(m.bytes(), io_layout="tflite", **options)
+    for optimize in (False, True):
+        (have,) = run_onnx(
+            result.model, {result.inputs[0].name: np.ones((2, 3, 5), np.float32)}, optimize=optimize
+        )
+        np.testing.assert_allclose(have, reals[0] @ reals[1] + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_refuses_products_of_integers_that_are_computed_and_float() -> None:
+    m = Build()
+    x = m.input([2, 3, 4], dtype="int8", scale=0.1)
+    w = m.constant(np.ones((2, 4, 5), np.int8), scale=0.1)
+    y = m.tensor([2, 3, 5])
+    m.output(*m.op("BATCH_MATMUL", [x, w], [y], adj_x=False, adj_y=False))
+    with pytest.raises(ConversionError, match="insert DEQUANTIZE after tensor_0"):
+        convert(m.bytes())

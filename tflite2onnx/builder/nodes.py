@@ -32,9 +32,10 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
-# Element types that the kernels of Identity, Squeeze and Unsqueeze in ONNX Runtime lack. Its
-# Reshape supports these types for constants only.
-_PACKED = (DType.INT2, DType.INT4, DType.UINT4)
+# Element types for which ONNX Runtime lacks kernels of Squeeze and Unsqueeze, and kernels of
+# Identity (for less than 8 bits) or of Reshape before opset 21 (float8). Its Reshape supports types
+# of less than 8 bits for constants only.
+_UNCOPIED = (DType.INT2, DType.INT4, DType.UINT4, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
 # The int64 kernels of Max, Min and Clip compare only the lower 32 bits in ONNX Runtime up to 1.31.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
 _INTEGERS = {dtype for dtype in DType if dtype.is_integer}
@@ -360,7 +361,7 @@ class Nodes:
             self.require(find_first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         value, target = self._make_value(x), self._make_target(x, shape, like)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])
-        if dtype not in _PACKED:
+        if dtype not in _UNCOPIED:
             if target.data is not None and dtype is DType.FLOAT32:
                 value = self._reshaped.get(value, value)
                 if value in self.types and self.types[value][1] == tuple(shape):
@@ -384,14 +385,18 @@ class Nodes:
 
     def _copy(self, op_type: str, dtype: DType, x: Operand, *rest: Value) -> Value:
         """Return a copy of the elements of x, in a wider type if ONNX Runtime has no kernel."""
-        if dtype in _PACKED:
+        if dtype in _UNCOPIED:
             return self.move(op_type, dtype, x, *rest)
         return self.node(op_type, x, *rest)
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a computed shape; a size of 0 means 0, not the size of the input."""
         self.require(find_first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
-        return self.Reshape(x, sizes, allowzero=1)
+        value = self._make_value(x)
+        dtype = value and (value.dtype or self.types.get(value, (None,))[0])
+        if dtype in _UNCOPIED:
+            return self.move("Reshape", dtype, value, sizes, allowzero=1)
+        return self.Reshape(value, sizes, allowzero=1)
 
     def _make_target(
         self, x: Operand, shape: Sequence[int | str], like: Operand | None = None

@@ -26,7 +26,7 @@ from tflite2onnx.op.common.hybrid import (
 )
 from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
 from tflite2onnx.op.traits import AnySizes, DynamicShape
-from tflite2onnx.quantization.declarations import Product
+from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
 from tflite2onnx.tensor import DType, Shape, name_axis
@@ -338,13 +338,30 @@ class BatchMatMul(AnySizes):
 
     A swap becomes an axis order that the operand must have, so that the swap may cancel a
     TRANSPOSE.
+
+    Quantizers for weights alone quantize both inputs if both are constant. The product is the
+    product of the real numbers, as in the network before it was quantized. LiteRT's kernel writes
+    sums of the stored integers into the float output, most of which are NaN or almost 0.
     """
 
     codes = ("BATCH_MATMUL",)
     broadcasts = True
 
     @property
-    def quantization(self) -> Product:
+    def quantization(self) -> Product | Real:
+        if self._has_weights_alone:
+            return Real(folds=True)
+        return self._product
+
+    @property
+    def _has_weights_alone(self) -> bool:
+        """Whether both inputs are quantized constants, and the output is float."""
+        inputs = (self.input(0), self.input(1))
+        is_real = self.output.dtype is DType.FLOAT32
+        return is_real and all(t.has_data and is_quantized(t) for t in inputs)
+
+    @property
+    def _product(self) -> Product:
         # The kernel multiplies the stored integers and ignores their zero points.
         accumulates = self.output.dtype is DType.INT32
         units = -2 if self.options.adj_y else -1
@@ -358,8 +375,15 @@ class BatchMatMul(AnySizes):
     def check(self) -> None:
         self.infer_outputs()  # raises OperatorError for wrong shapes
         a, b, y = self.input(0), self.input(1), self.output
-        if not self.quantization.accumulates:
+        if self._has_weights_alone:
+            return
+        if not self._product.accumulates:
             expect_real(a, b, y)
+            if is_quantized(a) and y.dtype is DType.FLOAT32:
+                raise OperatorError(
+                    f"{y.name} must be {a.dtype.label}, got float32: the kernel would write sums of"
+                    f" integers as floats; insert DEQUANTIZE after {a.name}"
+                )
             expect_type(y, (a.dtype,))
         elif {a.dtype, b.dtype} != {DType.INT8}:
             types = f"{a.dtype.label} and {b.dtype.label}"
@@ -378,7 +402,7 @@ class BatchMatMul(AnySizes):
         return (-1,) if swapped else (-2,)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value | NeedsReshape:
-        if self.quantization.accumulates:
+        if self._product.accumulates:
             return g.MatMulInteger(a, b, *(_find_uint8_offset(g, x) for x in (a, b)))
         is_single = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
         if a.plan.reading is Reading.DYNAMIC:
@@ -401,7 +425,7 @@ class BatchMatMul(AnySizes):
         if not is_single:
             return g.MatMul(g.reshape(rows.dequantize(g), a.sizes), b)
         columns = b.reshape(b.shape[-2:])
-        product = multiply_rows(g, rows, b, columns, units=self.quantization.units)
+        product = multiply_rows(g, rows, b, columns, units=self._product.units)
         return product if y.rank == _MATRIX else NeedsReshape(product)
 
     def _multiply_16_bits(self, g: Builder, a: View, b: View) -> Value:
