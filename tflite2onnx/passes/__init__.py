@@ -105,13 +105,13 @@ def find_pass(path: str, package: str = __name__) -> Callable[[T], T]:
 
 # Passes over a whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
-    # LiteRT has kernels for few of StableHLO's operators; before the pass of TensorFlow's.
-    apply_if_present("STABLEHLO_", "lower_stablehlo"),
     densify_constants,  # all other passes read the elements of constants
     # Most TensorFlow operators have an equivalent in TFLite.
     apply_if_present(" ".join((PREFIX, *OTHER_NAMES)), "flex.translate:translate_flex_operators"),
     # The kernels read the codes of these sub-graphs and do not run them.
     apply_if_present("STABLEHLO_", "resolve_computations"),
+    # LiteRT has kernels for few of StableHLO's operators. The pass above reads their codes.
+    apply_if_present("STABLEHLO_", "lower_stablehlo"),
     # One sub-graph fills a table that another sub-graph reads.
     apply_if_present("HASHTABLE", "fold_hash_tables"),
 )
