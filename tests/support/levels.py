@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 SEED = "TFLITE2ONNX_TEST_SEED"
+# The part of the other forms of a case (layouts, sessions) that the first level runs.
+OTHER_FORMS = 0.1
 # The most cases of one test function that the first level runs.
 CASES = 8
 
@@ -43,3 +45,13 @@ def draw(cases: Sequence[_T], count: int, name: str) -> list[_T]:
         return [*cases]
     numbers = random.Random(f"{name} {os.environ[SEED]}")
     return [cases[place] for place in sorted(numbers.sample(range(len(cases)), count))]
+
+
+def draw_forms(forms: Sequence[_T], name: str) -> list[_T]:
+    """Return the first form of a case, and a part of its other forms; all if all cases are run."""
+    numbers = random.Random(f"{name} {os.environ.get(SEED)}")
+    return [
+        form
+        for place, form in enumerate(forms)
+        if runs_all() or not place or numbers.random() < OTHER_FORMS
+    ]
