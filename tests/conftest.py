@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import warnings
 from collections import Counter
 
@@ -67,9 +68,12 @@ def make_errors_of_bugs() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what drew the sample, and the number of tests that each missing program skipped."""
+    """Print what drew the sample, how to repeat failures, and what missing programs skipped."""
     if seed := os.environ[SEED]:
         terminalreporter.write_line(f"the sample of this commit: repeat it with --draw {seed}")
+    level = f"--draw {seed}" if seed else "--all"
+    for report in terminalreporter.stats.get("failed", [])[:20]:
+        terminalreporter.write_line(f"repeat it: pytest {level} {shlex.quote(report.nodeid)}")
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(found for each in skipped for found in _MISSING.findall(str(each.longrepr)))
     for reason, number in reasons.items():

@@ -6,8 +6,9 @@ from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
+import pytest
 
-from tests.support.graph_text import make_model, parse_graph
+from tests.support.graph_text import assert_rewritten, make_model, parse_graph
 from tflite2onnx.graph import Graph
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.reader.model import read_model
@@ -70,3 +71,12 @@ def test_file_has_dynamic_axes() -> None:
     text = "inputs x: float32[n,2]\ny: float32[n,2] = ABS(x)\nreturn y"
     (graph,) = read_model(make_model(text)).graphs
     assert [t.dynamic_axes for t in (*graph.inputs, *graph.outputs)] == [{0}, {0}]
+
+
+def test_failing_comparison_shows_the_lines_that_differ() -> None:
+    before = "inputs x: float32[2]\ny: float32[2] = {}(x)\nreturn y"
+    with pytest.raises(AssertionError) as caught:
+        assert_rewritten(lambda graph: graph, before.format("ABS"), before.format("NEG"))
+    lines = [line.strip() for line in str(caught.value).splitlines()]
+    assert "- %1: float32[2] = NEG(%0)" in lines
+    assert "+ %1: float32[2] = ABS(%0)" in lines

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from tflite2onnx.cli.parsers import COMMANDS
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Captured = pytest.CaptureFixture[str]
 
@@ -339,31 +340,62 @@ def test_errors_of_litert_are_not_hidden(capfd: pytest.CaptureFixture[str]) -> N
 # Ctrl-C
 
 
-SLOW = "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n"
+SLOW = "import sys, time\nopen('loading', 'w').close()\ntime.sleep({})\nsys.exit(7)\n"
+
+
+@contextmanager
+def dispose_interrupts(handler: Any) -> Iterator[None]:
+    """Choose the disposition of SIGINT that programs started here inherit.
+
+    A shell starts the programs in the background of a script so that they ignore interrupts.
+    """
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt_loading(package: str, words: Sequence[str], seconds: float) -> tuple[int, bytes, str]:
+    """Interrupt the program while it imports a package; return its exit status and output.
+
+    Without an interrupt the exit status is 7 after some seconds.
+    """
+    Path("slow", package).mkdir(parents=True)
+    Path("slow", package, "__init__.py").write_text(SLOW.format(seconds))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["slow", *sys.path])}
+    command = [sys.executable, "-m", "tflite2onnx", *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process:
+        while not Path("loading").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err.decode()
 
 
 @pytest.mark.parametrize("package", ["numpy", "onnx"])
 @pytest.mark.parametrize("words", [["model.tflite"], ["verify", "model.tflite"], ["--help"]])
 def test_interrupt_while_modules_load_is_one_line(package: str, words: list[str]) -> None:
     """Ctrl-C during the imports prints one line, and has the exit status of shells."""
-    Path("slow", package).mkdir(parents=True)
-    Path("slow", package, "__init__.py").write_text(SLOW)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["slow", *sys.path])}
-    command = [sys.executable, "-m", "tflite2onnx", *words]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process:
-        for _ in range(600):
-            if Path("loading").exists():
-                break
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"tflite2onnx: interrupted\n")
+    with dispose_interrupts(signal.default_int_handler):
+        done = interrupt_loading(package, words, 60)
+    assert done == (130, b"", "tflite2onnx: interrupted\n")
+
+
+def test_ignored_interrupts_stay_ignored() -> None:
+    """A program in the background of a script ignores interrupts, as the shell has arranged."""
+    with dispose_interrupts(signal.SIG_IGN):
+        assert interrupt_loading("onnx", ["model.tflite"], 0.5) == (7, b"", "")
 
 
 def test_library_does_not_change_the_handler_of_interrupts() -> None:
     """Only the program changes the handler of SIGINT, not the library."""
-    code = "import signal, tflite2onnx; print(signal.getsignal(2) is signal.default_int_handler)"
+    code = (
+        "import signal; before = signal.getsignal(2); import tflite2onnx;"
+        "print(signal.getsignal(2) is before)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -47,7 +47,7 @@ def _try_kinds(row: Row) -> list[Outcome]:
     return [Outcome(row, kind, True, [v]) for kind, v in zip(kinds, verdicts, strict=True)]
 
 
-def sample(row: Row, seed: int, count: int) -> list[Verdict]:
+def sample(row: Row, seed: str, count: int) -> list[Verdict]:
     """Run some cases of a row, each with the planned layout and with a random layout."""
     cases = list(row.cases())
     chosen = random.Random(f"{row.code} {seed}").sample(range(len(cases)), min(count, len(cases)))

@@ -1,7 +1,7 @@
 """A sample of the matrix of `tests.conformance`; python -m tests.conformance runs all cases.
 
-The seed chooses some cases of every operator. Their results and differences must agree with the
-table.
+The seed of the run (`tests.support.levels`) draws operators, and the cases of each operator. Their
+results and differences must agree with the table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import Case, Row
 from tests.support import Build, run_tflite
 from tests.support.facts import OPERATORS as TFLITE
+from tests.support.levels import find_seed
 from tflite2onnx.op import OPERATORS, OURS, find_operator
 from tflite2onnx.passes.flex.rules import RULES
 from tflite2onnx.reader.model import read_model
 
-SEED, COUNT = 0, 3
+# The number of cases of each operator, in both levels.
+COUNT = 3
 # Operators whose int16 kernels interpolate tables, with an error that follows from the scales.
 INTERPOLATED = ("EXP", "GELU", "LOG", "RSQRT")
 ROOT = Path(__file__).parents[2]
@@ -34,9 +36,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("code", ROWS)
 def test_sampled_cases_have_the_results_of_the_table(code: str) -> None:
     """Some cases of each operator have the results of the table."""
-    verdicts = sample(ROWS[code], SEED, COUNT)
+    verdicts = sample(ROWS[code], find_seed(), COUNT)
     faults = [f"{v.name}: {v.text}" for v in verdicts if v.state not in {RUN, LACKING}]
-    assert not faults, "\n".join(faults)
+    repeat = f"repeat them with python -m tests.conformance {code}"
+    assert not faults, "\n".join([*faults, repeat])
     lacking = [v.text for v in verdicts if v.state == LACKING]
     if lacking:
         pytest.skip(lacking[0])

@@ -12,6 +12,7 @@ from tests.conformance.declared_shapes import (
 )
 from tests.conformance.rows import ROWS
 from tests.golden.isolated import run_isolated
+from tests.support.levels import draw
 
 # LiteRT's kernel writes past the end of a buffer of the declared size.
 UNSAFE = frozenset({"aeq.hadamard_rotation"})
@@ -24,10 +25,11 @@ def test_wrong_declared_shapes_change_no_result(code: str) -> None:
     assert not faults
 
 
-@pytest.mark.parametrize("code", ROWS)
-def test_only_listed_operators_read_declared_shapes(code: str) -> None:
+def test_only_listed_operators_read_declared_shapes() -> None:
     """Shape inference reads no declared shape but those of the table."""
-    assert list_readers(code) <= READERS.keys()
+    drawn = draw([*ROWS], 40, "readers of declared shapes")
+    found = {code: list_readers(code) - READERS.keys() for code in drawn}
+    assert not {code: readers for code, readers in found.items() if readers}
 
 
 def test_tables_have_only_known_operators() -> None:

@@ -61,9 +61,14 @@ def test_table_of_another_operator_is_ignored(code: str) -> None:
     check(pack(m.model()))
 
 
-@pytest.mark.parametrize("code", [code for code in OPERATORS if code != "CUSTOM"])
-def test_a_missing_table_has_all_fields(code: str) -> None:
+def test_a_missing_table_has_all_fields() -> None:
     """A missing table has all fields of the schema, as 0 of their types."""
+    for code in OPERATORS.keys() - {"CUSTOM"}:
+        check_missing_table(code)
+
+
+def check_missing_table(code: str) -> None:
+    """Compare the options of an operator without a table with those of a whole table."""
     m = Build()
     m.op(code, [m.input([2])] * 5, [[2]])
     model = m.model()
@@ -74,9 +79,9 @@ def test_a_missing_table_has_all_fields(code: str) -> None:
         setattr(operator, f"builtinOptions{union}", None)
         setattr(operator, f"builtinOptions{union}Type", 0)
     cleared = read_model(pack(model)).graphs[0].ops[0].options
-    assert cleared.keys() == whole.keys()
-    assert (len(whole) > 0) <= (code in OPTIONS)
+    assert cleared.keys() == whole.keys(), code
+    assert (len(whole) > 0) <= (code in OPTIONS), code
     for name, value in cleared.items():
         unknown = name in ("padding", "mode") and code[:9] != "STABLEHLO"
-        assert type(value) is (int if unknown else type(whole[name]))
-        assert not isinstance(value, int | float) or value == 0
+        assert type(value) is (int if unknown else type(whole[name])), (code, name)
+        assert not isinstance(value, int | float) or value == 0, (code, name)

@@ -34,6 +34,11 @@ def find_commit() -> str:
     return done.stdout.strip() or "0"
 
 
+def find_seed() -> str:
+    """Return the seed of this run, which is the hash of the commit if it was not chosen."""
+    return os.environ.get(SEED) or find_commit()
+
+
 def runs_all() -> bool:
     """Return whether all cases are run."""
     return not os.environ.get(SEED)
