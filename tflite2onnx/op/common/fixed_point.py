@@ -263,3 +263,18 @@ def _list_moves() -> list[Array]:
     distances = range(-_LONGEST_MOVE, _LONGEST_MOVE + 1)
     moves = sorted(product(distances, repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
     return np.split(np.array(moves, np.float32).T, _GROUPS, axis=1)
+
+
+def multiply_twice_rounded(numbers: Array, factor: np.float32) -> Array:
+    """Return int32 numbers times a factor as LiteRT's plain kernels round the product.
+
+    The factor becomes a mantissa of 31 bits and a power of 2 (QuantizeMultiplier). The product with
+    the mantissa is rounded, and then its quotient by the power, half away from 0
+    (MultiplyByQuantizedMultiplier).
+    """
+    mantissa, shift = np.frexp(np.float64(factor))
+    whole = np.asarray(numbers, np.int64) * 2 ** max(int(shift), 0)
+    product = whole * int(np.floor(mantissa * 2.0**31 + 0.5))
+    high = np.sign(product) * ((np.abs(product) + (1 << 30)) >> 31)
+    bits = max(-int(shift), 0)
+    return np.asarray(np.sign(high) * ((np.abs(high) + ((1 << bits) >> 1)) >> bits))

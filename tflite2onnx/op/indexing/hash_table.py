@@ -143,14 +143,16 @@ class HashtableFind(_Reader):
         return g.node("LabelEncoder", sought, domain="ai.onnx.ml", **attributes)
 
 
-def look_up(g: Builder, table: Value | View, x: View) -> Value:
+def look_up(g: Builder, table: Value | View, x: View, index: Value | None = None) -> Value:
     """Return the elements of a table [n] at 8-bit integers; negative integers are at its end.
+
+    An `index` of int32 for each element of `x` may be given in place of the integers.
 
     It emits GatherElements, because ONNX Runtime's Gather copies each element as a block, which
     takes 3 times as long.
     """
-    index = g.reshape(g.cast(x, DType.INT32), [-1])
-    elements = g.GatherElements(table, index, axis=0)
+    flat = g.reshape(g.cast(x, DType.INT32) if index is None else index, [-1])
+    elements = g.GatherElements(table, flat, axis=0)
     if any(isinstance(size, str) for size in x.sizes):
         return g.reshape_to_sizes(elements, g.Shape(x))
     return g.reshape(elements, x.sizes)
