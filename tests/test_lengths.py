@@ -18,6 +18,7 @@ from tflite2onnx.bundle import make_bundle
 from tflite2onnx.bundle.lengths import join_lengths
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError
+from tflite2onnx.options import NameSource
 from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
@@ -141,13 +142,24 @@ def test_verification_compares_each_signature_at_its_length() -> None:
     assert not report.ok
 
 
-def test_verification_of_joined_signatures_converts_nothing(
+@pytest.mark.parametrize("names", ["tensor", "signature"])
+def test_verification_recognises_a_file_of_joined_signatures(names: NameSource) -> None:
+    """The tensors between the operators of the joined graph are compared, too."""
+    data = build_decoder(prefills=PREFILLS)
+    model = convert_bundle(make_bundle(data), "out", lengths="joined", names=names)["prefill"].model
+    report = verify(data, model, per_operator=True)
+    assert report.ok
+    assert len(report.tensors) > 10
+    assert len(report.operators) > 10
+
+
+def test_verification_of_signatures_that_do_not_join_compares_outputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No options give the nodes of joined signatures, so that none are tried."""
+    """If no graph can be joined again, only the outputs are compared."""
     data = build_decoder(prefills=PREFILLS)
     model = convert_bundle(make_bundle(data), "out", lengths="joined")["prefill"].model
-    monkeypatch.setattr("tflite2onnx.verification.onnx_model.convert", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("tflite2onnx.verification.onnx_model.join_lengths", lambda _: [])
     report = verify(data, model)
     assert report.ok
     assert not report.tensors

@@ -126,7 +126,8 @@ def verify(  # noqa: PLR0913 - options
         comparison.check_ends()
         given_inputs = comparison.open_inputs(inputs or {}, images)
         count = given_inputs.count or SAMPLES if samples is None else samples
-        modes = [False] * tensors + [True] * per_operator
+        # The tensors between the operators have the names of the first signature.
+        modes = ([False] * tensors + [True] * per_operator) if ends is models[0] else []
         arrays, report, kind = comparison.report_varying_outputs(seed, count, given_inputs, modes)
         random = f" ({kind.value})" if kind.value else ""
         names = tuple(

@@ -6,19 +6,31 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from string import digits
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import onnx
 
+from tflite2onnx.bundle.lengths import join_lengths
+from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
-from tflite2onnx.options import ACTIVATIONS, DYNAMIC_RANGES, IO_LAYOUTS, WEIGHTS, Forms, IoType
+from tflite2onnx.options import (
+    ACTIVATIONS,
+    DYNAMIC_RANGES,
+    IO_LAYOUTS,
+    WEIGHTS,
+    ConversionOptions,
+    Forms,
+    IoType,
+)
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.pictures.network import find_network
 from tflite2onnx.reader.model import read_model
@@ -176,14 +188,14 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
     An ONNX file does not contain the mapping from values to tensors and axis orders. A second
     conversion gives the mapping, if the same nodes compute values of the same names and element
     types. Attributes and weights may differ: verification looks for these differences. If no second
-    conversion matches, no tensors are returned. None can match the graph of joined signatures.
+    conversion matches, no tensors are returned.
     """
     converted = find_network(converted)
     if isinstance(converted, Result):
         return converted.skeleton
     with as_verify_error("ONNX Runtime"):
         proto = _load_model(converted)
-    for result in () if ends.joined else _try_conversions(model, proto, ends):
+    for result in _try_conversions(model, proto, ends):
         other = result.skeleton.proto
         if (
             _list_nodes(other) == _list_nodes(proto)
@@ -214,6 +226,7 @@ def _try_conversions(
     static = not any(end.symbols for end in ends.inputs)
     shared = any(entry.key == CACHES for entry in proto.metadata_props)
     inputs, outputs = _pair_tensors(model, ends)
+    convert_again = _convert_joined(model, ends) if ends.joined else partial(convert, model)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
     for dynamic_range, forms, (signature, names), (quantization, activations, weights), (
@@ -221,8 +234,7 @@ def _try_conversions(
         layouts,
     ) in product(DYNAMIC_RANGES, _FORMS, _list_candidate_namings(ends), kinds, ways):
         try:
-            result = convert(
-                model,
+            result = convert_again(
                 layouts=layouts,
                 io_layout=io_layout,
                 io_type=ends.io_type or None,
@@ -248,6 +260,25 @@ def _try_conversions(
             continue
         if _list_interface_layouts(result) == _list_interface_layouts(ends):
             yield result
+
+
+def _convert_joined(model: ModelFile, ends: OpenedModel) -> Callable[..., Result]:
+    """Return a function that converts the graph of the signature and those joined with it."""
+    source, name = read_model(model), (ends.signature or "").rstrip(digits)
+    # `join_lengths` warns of other signatures.
+    alike = tuple(each for each in source.signatures if each.key.rstrip(digits) == name)
+    joint = next(iter(join_lengths(source._replace(signatures=alike))), None)
+
+    def convert_again(**given: Any) -> Result:
+        if joint is None:
+            raise ConversionError("the signatures cannot be joined")
+        chosen = {option: value for option, value in given.items() if value is not None}
+        options = replace(ConversionOptions(**chosen), **joint.options)
+        if options.names == "signature":
+            options = replace(options, rename={})
+        return convert_read_model(lambda: joint.model, model, options)
+
+    return convert_again
 
 
 def _list_interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order]]:
