@@ -1,4 +1,4 @@
-"""tflite2onnx/verification/other_kernels.py and isolated.py: LiteRT's other kernels."""
+"""tflite2onnx/verification/kernels: LiteRT's other kernels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support import Build
 from tests.support.small import chain
 from tflite2onnx import convert, verify
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.verification import isolated, other_kernels
-from tflite2onnx.verification.isolated import IsolatedRuntime
+from tflite2onnx.verification.kernels import isolated, other_kernels
+from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     REFERENCE_KERNELS,

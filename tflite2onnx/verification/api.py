@@ -40,7 +40,8 @@ from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_
 from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
 from tflite2onnx.verification.inputs import Detail, Kind, Samples, draw_inputs
-from tflite2onnx.verification.isolated import IsolatedRuntime
+from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
+from tflite2onnx.verification.kernels.other_kernels import OperatorKernels
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -48,7 +49,6 @@ from tflite2onnx.verification.onnx_model import (
     locate_tensors,
     open_model,
 )
-from tflite2onnx.verification.other_kernels import OperatorKernels
 from tflite2onnx.verification.results import Report, SizeComparison
 from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
 from tflite2onnx.verification.runtimes import (

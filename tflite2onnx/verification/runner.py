@@ -28,8 +28,8 @@ from tflite2onnx.verification.inputs import (
     round_inputs,
     store_inputs,
 )
+from tflite2onnx.verification.kernels.other_kernels import OTHER_KERNELS, OperatorKernels
 from tflite2onnx.verification.onnx_model import OpenedModel
-from tflite2onnx.verification.other_kernels import OTHER_KERNELS, OperatorKernels
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,

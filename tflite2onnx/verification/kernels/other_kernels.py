@@ -17,7 +17,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.verification.entry_point import cut_entry_point, resize_entry_point
 from tflite2onnx.verification.inner_tensors import Place
-from tflite2onnx.verification.isolated import IsolatedRuntime
+from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     REFERENCE_KERNELS,

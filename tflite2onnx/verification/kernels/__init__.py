@@ -1,0 +1,1 @@
+"""LiteRT's kernels other than its plain kernels, in a process of their own."""
