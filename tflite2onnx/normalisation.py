@@ -12,7 +12,7 @@ from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import read_layouts
 from tflite2onnx.layout import Order
-from tflite2onnx.op import find_operator
+from tflite2onnx.op import OPERATORS, find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import (
@@ -70,8 +70,9 @@ class Converters(dict[Op, Operator]):
     def __missing__(self, op: Op) -> Operator:
         operator = find_operator(op, keep=self._allow_custom, why=explain_untranslated(op))
         cls = None if op.custom else self._classes.get(op.code)
-        # A class that a user has registered comes first.
-        if cls is not None and issubclass(cls, type(operator)):
+        # A class that a user has registered comes first. Only forms make operators without another
+        # class.
+        if cls is not None and (issubclass(cls, type(operator)) or op.code not in OPERATORS):
             operator = cls(op)
         return self.setdefault(op, operator)
 

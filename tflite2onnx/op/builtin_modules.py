@@ -74,7 +74,6 @@ linear.kv_cache: odml.update_external_kv_cache odml.update_kv_cache
 linear.matmul: BATCH_MATMUL FULLY_CONNECTED
 linear.positions: custom_call.absolute_positional_embedding custom_call.rotary_positional_embedding
     odml.rope
-linear.rotary: CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION
 movement.bitcast: BITCAST IS_NEGATIVE
 movement.broadcast: BROADCAST_ARGS BROADCAST_TO FILL
 movement.concat_split: CONCATENATION PACK SPLIT SPLIT_V TILE UNPACK

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tflite2onnx.op import OperatorTable
 
-# By module. A class here is a subclass of the class of the canonical operator.
+# By module. A class is a subclass of the class of the canonical operator, or forms make the
+# operator.
 OPERATORS = OperatorTable(
     __name__,
     {
+        "attention": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
         "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
         "dense": "FULLY_CONNECTED",
         "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",

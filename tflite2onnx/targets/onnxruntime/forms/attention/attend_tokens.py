@@ -36,7 +36,8 @@ from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (
     CacheAttention,
     list_attention,
 )
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.targets.onnxruntime.operators.attention import TokenReading
+from tflite2onnx.tensor import DType, Tensor
 
 _AXES = 4
 _FAR = 1 << 25  # bytes of constants
@@ -104,11 +105,13 @@ class _Replacer:
             place = rw.reshape(position, (1,), like=position, name="position")
         elements = heads * tokens * depth
         is_long = elements >= (_LONG if mask is None else _LONGEST[self._is_far])
+        orders = keys.order, values.order
+        hidden = None if mask is None or mask.dtype is not DType.BOOL else found.hidden
+        reading = TokenReading(*orders, found.factor, window, found.cap, hidden, is_long)
+        options, inputs = reading._asdict(), (queries, *caches, mask, place)
         attended = rw.op(
-            "TOKEN_ATTENTION", queries, *caches, mask, place, like=y, name="attended", shape=shape,
-            key_order=keys.order, value_order=values.order, scale=found.factor, window=window,
-            is_long=is_long, hidden=found.hidden, cap=found.cap,
-        )  # fmt: skip
+            "TOKEN_ATTENTION", *inputs, like=y, name="attended", shape=shape, **options
+        )
         rw.reshape(attended, output=y)
         return rw.ops
 

@@ -55,6 +55,7 @@ from tflite2onnx.passes.patterns.matching import (
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
+from tflite2onnx.targets.onnxruntime.operators.attention import CacheReading
 from tflite2onnx.tensor import DType, Tensor
 
 _AXES = 4
@@ -171,16 +172,12 @@ def _make_attention(
     flat = [rw.reshape(t, (1, 1, t.elements), like=t, name="token") for t in tokens]
     place = rw.reshape(position, (1,), like=position, name="position")
     attended = Tensor(f"{y.name}/attended", flat[0].shape, DType.FLOAT32)
-    options = {
-        "key_order": found.keys.order,
-        "value_order": found.values.order,
-        "scale": found.factor,
-        "window": window,
-        "cap": found.cap,
-    }
+    reading = CacheReading(found.keys.order, found.values.order, found.factor, window, found.cap)
     inputs = (*flat, *(cache.update.operand(0) for cache in caches), place, *tables)
     outputs = (attended, *(replace(t) if t in written else t for t in found.list_written()))
-    rw.ops.append(Op("CACHED_ATTENTION", rw.source.index, inputs, outputs, Options(options)))
+    rw.ops.append(
+        Op("CACHED_ATTENTION", rw.source.index, inputs, outputs, Options(reading._asdict()))
+    )
     rw.reshape(attended, output=y)
     return rw.ops
 

@@ -1,13 +1,14 @@
-"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION, which passes find in language models."""
+"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION, which forms make in language models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.layout import Axes, Frame, axis_names, make_identity, pin_operand
+from tflite2onnx.layout import Axes, Frame, Order, axis_names, make_identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
@@ -17,6 +18,37 @@ _DOMAIN = "com.microsoft"
 _ROWS = 16  # The rows that a product computes at once.
 # The axes of heads, tokens and depth in a cache.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
+
+
+class CacheReading(NamedTuple):
+    """How a token reads the caches of keys and values: the options of CACHED_ATTENTION.
+
+    The orders are the axes of the caches, of batch, heads, tokens and depth. A token sees the last
+    `window` tokens up to its position, all if it is 0. Scores s become cap * tanh(s / cap), unless
+    the cap is 0.
+    """
+
+    key_order: Order
+    value_order: Order
+    scale: float
+    window: int
+    cap: float
+
+
+class TokenReading(NamedTuple):
+    """The options of TOKEN_ATTENTION: those of `CacheReading`, and two more.
+
+    `hidden` replaces the scores where a mask of bool is false. With `is_long` the caches of keys
+    and values are too long for the processor's own caches.
+    """
+
+    key_order: Order
+    value_order: Order
+    scale: float
+    window: int
+    cap: float
+    hidden: float | None
+    is_long: bool
 
 
 class RotaryEmbedding(Operator):
@@ -84,10 +116,7 @@ class CachedAttention(DynamicShape):
     The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
     depth]; the caches of keys and values; the positions of the tokens; cosines and sines of all
     positions, [length, depth / 2], if the queries and keys are to be rotated (`ROTARY_EMBEDDING`).
-    A token sees all tokens up to itself, or the last `window` of them. Scores s become
-    cap * tanh(s / cap) with the option `cap`. The outputs are [1, tokens,
-    heads * depth] and both caches. The options `key_order` and `value_order` are the axes of the
-    caches, of batch, heads, tokens and depth.
+    The outputs are [1, tokens, heads * depth] and both caches. The options are a `CacheReading`.
     """
 
     codes = ("CACHED_ATTENTION",)
@@ -99,8 +128,13 @@ class CachedAttention(DynamicShape):
     )
     returns_tuple = True
 
+    @property
+    def reading(self) -> CacheReading:
+        """The options."""
+        return CacheReading(**self.options)
+
     def frames(self) -> Sequence[Frame]:
-        keys, values = (tuple(self.options[name]) for name in ("key_order", "value_order"))
+        keys, values = self.reading.key_order, self.reading.value_order
         caches = ((3, keys), (~1, keys), (4, values), (~2, values))
         return [pin_operand(operand, order) for operand, order in caches]
 
@@ -113,7 +147,7 @@ class CachedAttention(DynamicShape):
         several = queries.tensor.symbols or queries.shape[1] > 1
         last = g.ReduceMax(position, keepdims=1) if several else position
         total = g.Add(last, g.constant(np.ones(1, np.int32)))
-        heads, scale = queries.shape[-1] // depth, np.float32(self.options.scale)
+        heads, scale = queries.shape[-1] // depth, np.float32(self.reading.scale)
         optional: tuple[View | Value | None, ...] = (*rotation,)
         rows: View | Value = queries
         if not several:
@@ -133,8 +167,8 @@ class CachedAttention(DynamicShape):
             num_heads=heads,
             kv_num_heads=key_cache.shape[1],
             scale=float(scale),
-            local_window_size=int(self.options.get("window", 0)) or None,
-            softcap=float(self.options.get("cap", 0)) or None,
+            local_window_size=self.reading.window or None,
+            softcap=self.reading.cap or None,
             do_rotary=1 if rotation else None,
         )
 
@@ -143,12 +177,8 @@ class TokenAttention(Operator):
     """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
 
     The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
-    keys and values. The mask is added to the scores of all queries; or it is bool, and the option
-    `hidden` replaces scores where it is false. Before that, scores s become cap * tanh(s / cap)
-    with the option `cap`. With a position in place of a mask, the token sees all tokens up to the
-    position, or the last `window` of them: only these are read. The options `key_order` and
-    `value_order` are the axes of the caches, of batch, heads, tokens and depth. With `is_long` the
-    caches are too long for the processor's own caches.
+    keys and values. The mask is added to the scores of all queries, or it is bool. With a position
+    in place of a mask only the tokens that are seen are read. The options are a `TokenReading`.
     """
 
     codes = ("TOKEN_ATTENTION",)
@@ -158,6 +188,11 @@ class TokenAttention(Operator):
         "float32|bool? [1 tokens],"
         "int32? [1] -> float32 [heads shares depth]"
     )
+
+    @property
+    def reading(self) -> TokenReading:
+        """The options."""
+        return TokenReading(**self.options)
 
     def frames(self) -> Sequence[Frame]:
         ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
@@ -174,7 +209,8 @@ class TokenAttention(Operator):
         mask: View | None = None,
         position: View | None = None,
     ) -> NeedsReshape:
-        orders = self.options.key_order, self.options.value_order
+        reading = self.reading
+        orders = reading.key_order, reading.value_order
         tokens, caches = keys.shape[orders[0][2]], [keys.value, values.value]
         if position is not None:
             ends = self._find_ends(g, position)
@@ -182,17 +218,17 @@ class TokenAttention(Operator):
             caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
             tokens = -1
         scores, shape = self._score(g, queries, caches[0], tokens)
-        if self.options.cap:
-            cap = g.scalar(float(self.options.cap), DType.FLOAT32)
+        if reading.cap:
+            cap = g.scalar(reading.cap, DType.FLOAT32)
             scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
-        if mask is not None and mask.dtype is DType.BOOL:
-            hidden = g.scalar(float(self.options.hidden), DType.FLOAT32)
+        if mask is not None and reading.hidden is not None:
+            hidden = g.scalar(reading.hidden, DType.FLOAT32)
             scores = g.Where(mask.value, scores, hidden)
         elif mask is not None:
             scores = g.Add(scores, mask.value)
         weights = g.Softmax(scores, axis=-1)
         heads, shares, _ = queries.shape
-        single = self.options.is_long and self.options.value_order[1:] != _TOKENS_LAST
+        single = reading.is_long and reading.value_order[1:] != _TOKENS_LAST
         wanted = (heads, shares, 1, tokens) if single else (heads, shares, tokens)
         weights = weights if shape == wanted else g.reshape(weights, wanted)
         return NeedsReshape(self._weigh(g, queries.shape, weights, caches[1], tokens))
@@ -200,7 +236,7 @@ class TokenAttention(Operator):
     def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
         """Return the index of the first visible token, and the index behind the last."""
         end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
-        window = int(self.options.get("window", 0))
+        window = self.reading.window
         start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])
         return start, end
 
@@ -209,9 +245,9 @@ class TokenAttention(Operator):
     ) -> tuple[Value, tuple[int, ...]]:
         """Return the scores of all queries, and their shape; the last axis are the tokens."""
         heads, shares, depth = queries.shape
-        scale, several = float(self.options.scale), self.options.is_long and shares > 1
+        scale, several = self.reading.scale, self.reading.is_long and shares > 1
         shape = (heads, shares, tokens)
-        places = _find_places(self.options.key_order, heads)
+        places = _find_places(self.reading.key_order, heads)
         if places == _TOKENS_FIRST and several and heads * shares <= _ROWS:
             spread = (scale * np.eye(heads)[:, None, :, None]).astype(np.float32)
             rows = g.Mul(queries.reshape((heads, shares, 1, depth)), g.constant(spread))
@@ -236,8 +272,7 @@ class TokenAttention(Operator):
     def _weigh(self, g: Builder, shape: Shape, weights: Value, values: Value, tokens: int) -> Value:
         """Return the sums of values, weighted by the softmax of the scores."""
         heads, shares, depth = shape
-        places = _find_places(self.options.value_order, heads)
-        is_long = bool(self.options.is_long)
+        places, is_long = _find_places(self.reading.value_order, heads), self.reading.is_long
         if places == _TOKENS_LAST:
             matrices = g.reshape(values, (heads, depth, tokens))
             if is_long and shares > 1:
