@@ -64,7 +64,7 @@ class _Writer:
             features = x.shape[-1]
             if first and batch > 1:
                 (x,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [[times, batch, features]])
-            made = [self._run(x, backward=i > 0) for i in range(form.directions)]
+            made = [self._run_layer(x, backward=i > 0) for i in range(form.directions)]
             ends += [state for _, states in made for state in states]
             x = made[0][0]
             if len(made) > 1:
@@ -76,7 +76,7 @@ class _Writer:
             (x,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [turned])
         m.output(x, *(ends if form.returned else ()))
 
-    def _run(self, x: Tensor, *, backward: bool) -> tuple[Tensor, list[Tensor]]:
+    def _run_layer(self, x: Tensor, *, backward: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the states after each step of a direction, and the last states."""
         m, form, n = self.m, self.form, self._count
         w, r = (self._draw(n, k) for k in (x.shape[-1], UNITS))

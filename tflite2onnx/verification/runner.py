@@ -137,7 +137,7 @@ class Run:
 
     def _run_operators(self, place: Place) -> Iterator[tuple[str, Array]]:
         """Yield the results of LiteRT's other kernels for the operators of a place."""
-        return self._operator_kernels.run(place, self._interpreter)
+        return self._operator_kernels.run_operator(place, self._interpreter)
 
     def select_nearest_kernels(self, samples: Samples, outputs: dict[str, Difference]) -> None:
         """Compare outputs with LiteRT's other kernels, too; the nearest kernels count.

@@ -41,7 +41,7 @@ class OperatorKernels:
     def __init__(self, model: ModelFile, runtime: IsolatedRuntime) -> None:
         self._model, self._runtime = model, runtime
 
-    def run(self, place: Place, interpreter: Any) -> Iterator[tuple[str, Array]]:
+    def run_operator(self, place: Place, interpreter: Any) -> Iterator[tuple[str, Array]]:
         """Yield the results of the operators of a place, with the names of the kernels.
 
         `interpreter` has run the whole network with plain kernels. Kernels that LiteRT does not
