@@ -9,6 +9,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from tflite2onnx.targets.table import TARGETS, has_part
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tflite2onnx"
 
@@ -27,6 +29,7 @@ ROWS = (
         "emit",
         "float16",
         "interface",
+        "language_steps",
         "normalisation",
         "options",
         "pictures",
@@ -122,6 +125,51 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     """Imports have no cycle."""
     graph = {name: package_imports(path) for name, path in modules().items()}
     assert list(TopologicalSorter(graph).static_order())
+
+
+def part_of_target(name: str) -> str:
+    """Return the target to whose folder a module belongs, "" for none."""
+    first, _, rest = name.partition(".")
+    folder = rest.partition(".")[0]
+    return folder if first == "targets" and folder in TARGETS else ""
+
+
+def test_targets_do_not_know_each_other() -> None:
+    """No module imports a target, but for modules of its own folder.
+
+    All others find the modules of a target by its name (`targets.table`).
+    """
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in modules().items()
+        for other in package_imports(path)
+        if part_of_target(other) not in ("", part_of_target(name))
+    ]
+    assert wrong == []
+
+
+def test_no_code_asks_for_a_target() -> None:
+    """Only the folder of a target and the table have the name of a target as a string.
+
+    "onnxruntime" is also the name of a library and the default of `convert`.
+    """
+    names = {*TARGETS} - {"onnxruntime"}
+    wrong = [
+        f"{name} has {node.value}"
+        for name, path in modules().items()
+        for node in ast.walk(parse_file(path))
+        if name != "targets.table"
+        and isinstance(node, ast.Constant)
+        and node.value in names - {part_of_target(name)}
+    ]
+    assert wrong == []
+
+
+def test_the_table_lists_the_folders_of_targets() -> None:
+    """The table and the folders agree, and each folder has the options of its target."""
+    folders = {path.parent.name for path in (PACKAGE / "targets").glob("*/__init__.py")}
+    assert folders == {*TARGETS}
+    assert all(has_part(target, "options") for target in TARGETS)
 
 
 def test_every_name_in_the_rows_exists() -> None:

@@ -12,8 +12,9 @@ from tests.support.project import ROOT
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.cli.parsers import make_parser
-from tflite2onnx.options import TARGETS, ConversionOptions, Target, describe_target
+from tflite2onnx.options import ConversionOptions, describe_target
 from tflite2onnx.targets.checker import check_model
+from tflite2onnx.targets.table import TARGETS, Target, find_options
 
 
 def test_convert_takes_every_option_with_its_default() -> None:
@@ -45,7 +46,7 @@ def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
     """A target changes only options that are not given and that it lists."""
     options = asdict(ConversionOptions(target=target, opset=18).with_target())
     defaults = asdict(ConversionOptions(target=target))
-    assert options == {**defaults, **TARGETS[target], "opset": 18}
+    assert options == {**defaults, **find_options(target), "opset": 18}
 
 
 def test_a_given_option_prevails_over_the_target() -> None:

@@ -18,10 +18,10 @@ from tests.support.litertlm import Part, compress, message, model_part, pack_lit
 from tests.support.project import ROOT
 from tests.support.task import METADATA, pack_task
 from tflite2onnx import convert_bundle
-from tflite2onnx.bundle.sentencepiece import convert_sentencepiece
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError
 from tflite2onnx.reader.containers.bundle import read_bundle
+from tflite2onnx.targets.genai.sentencepiece import convert_sentencepiece
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

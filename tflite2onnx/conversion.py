@@ -80,8 +80,8 @@ from tflite2onnx.signatures import (
     rename_endpoints,
     warn_missing_ends,
 )
-from tflite2onnx.targets import find_rules
 from tflite2onnx.targets.driver import apply_forms, find_rewrite
+from tflite2onnx.targets.table import find_rules
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory

@@ -25,7 +25,6 @@ from tflite2onnx.options import (
     NameSource,
     QuantizationMode,
     StateInputs,
-    Target,
     WeightType,
     accept_legacy_arguments,
 )
@@ -34,6 +33,7 @@ from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_m
 from tflite2onnx.reader.source import AnySource, ModelSource
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import warn_unconverted
+from tflite2onnx.targets.table import Target
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import handle_records
 

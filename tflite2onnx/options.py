@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import (
     Any,
-    Final,
     Literal,
     ParamSpec,
     TypeGuard,
@@ -28,7 +27,8 @@ from tflite2onnx.pictures.settings import (
     Settings,
     read_settings,
 )
-from tflite2onnx.utils.contradictions import CONVERSION, check_contradictions
+from tflite2onnx.targets.table import Target, find_options
+from tflite2onnx.utils.contradictions import ABSENT, GIVEN, Contradiction, check_contradictions
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
@@ -40,21 +40,6 @@ Caches = Literal["separate", "shared"]
 Lengths = Literal["auto", "each", "joined"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
-Target = Literal[
-    "onnxruntime",
-    "portable",
-    "openvino",
-    "opencv",
-    "tvm",
-    "web",
-    "tensorrt",
-    "genai",
-    "qnn",
-    "nnapi",
-    "coreml",
-    "hailo",
-    "rknn",
-]
 NameSource = Literal["tensor", "signature"]
 IoType = Literal["float", "int8", "uint8"]
 
@@ -64,57 +49,34 @@ WEIGHTS = get_args(WeightType)
 DYNAMIC_RANGES = get_args(DynamicRange)
 IO_TYPES = get_args(IoType)
 
-GENAI: Final = "genai"  # the target whose folder onnxruntime-genai loads
-
-# onnx.reference supports DequantizeLinear from opset 19 on. ONNX Runtime 1.17 supports opsets up to
-# 20.
-_PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
-# For compilers that read floats only, and for compilers that quantize a model of floats.
-_FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "static": True}
-# For drivers of NPUs without DynamicQuantizeLinear.
-_NPU = {**_PORTABLE, "weights": "int8", "dynamic_range": "float", "static": True}
-# A target is a set of options, for options that the user leaves at their defaults.
-# `tflite2onnx.targets` has the rules that a model for the target must follow.
-TARGETS: Mapping[Target, Mapping[str, Any]] = {
-    "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
-    "portable": _PORTABLE,
-    # OpenVINO refuses Conv of int8 data in bfloat16. Without VNNI its integer products saturate,
-    # and int8 weights would make it use integer products.
-    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "float"},
-    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8, and it has no
-    # DynamicQuantizeLinear.
-    "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8", "dynamic_range": "float"},
-    "tvm": _PORTABLE,
-    "web": {"forms": "fastest", "states": "required", "weights": "adaptive"},
-    "genai": {
-        "forms": "fastest",
-        "states": "required",
-        "weights": "adaptive",
-        "caches": "shared",
-    },
-    # TensorRT supports int8 only with zero points of 0, and between QuantizeLinear and
-    # DequantizeLinear.
-    "tensorrt": {
-        **_PORTABLE,
-        "quantization": "symmetric",
-        "activations": "int8",
-        "weights": "int8",
-        "io_type": "float",
-    },
-    # Activations must be uint8. Weights with a scale for each channel need zero points of 0.
-    "qnn": {**_NPU, "activations": "uint8"},
-    "nnapi": {**_NPU, "activations": "uint8"},
-    "coreml": _FLOAT,
-    "hailo": _FLOAT,
-    "rknn": {**_NPU, "activations": "int8"},
-}
-
 
 def describe_target(target: Target) -> str:
     """Return the options that a target sets, as on the command line."""
-    words = {name: "" if v is True else f" {v}" for name, v in TARGETS[target].items()}
+    words = {n: "" if v is True else f" {v}" for n, v in find_options(target).items()}
     return " ".join(f"--{name.replace('_', '-')}{word}" for name, word in words.items())
 
+
+_QOPERATOR = ("qoperator", "qoperator-mixed")
+
+# Contradictions of options that both `convert` and the command line have.
+_CONTRADICTIONS = (
+    Contradiction("float16_io", GIVEN, ("float16",), GIVEN),
+    Contradiction("quantization", ("float",), ("activations",), ("auto",)),
+    Contradiction("quantization", ("float",), ("weights",), ("auto",)),
+    Contradiction("quantization", ("float",), ("io_type",), (None, "float")),
+    Contradiction("quantization", ("symmetric",), ("activations",), ("auto", "int8")),
+    Contradiction("quantization", ("symmetric",), ("weights",), ("auto", "int8")),
+    Contradiction("quantization", ("symmetric",), ("io_type",), (None, "float", "int8")),
+    Contradiction("quantization", _QOPERATOR, ("float16",), ABSENT),
+    Contradiction("quantization", _QOPERATOR, ("weights",), ("auto", "int8", "uint8")),
+    Contradiction("lengths", ("joined",), ("static", "batch"), ABSENT),
+    Contradiction(
+        "preprocess", GIVEN, ("batch",), ABSENT, "a model with preprocessing takes one picture"
+    ),
+    Contradiction(
+        "postprocess", GIVEN, ("batch",), ABSENT, "a model with postprocessing takes one picture"
+    ),
+)
 
 _MOST = 1 << 31
 _AXES = 13  # the first opset whose QuantizeLinear has an axis
@@ -167,7 +129,7 @@ class ConversionOptions:
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)
-        check_contradictions(CONVERSION, self)
+        check_contradictions(_CONTRADICTIONS, self)
 
         as_numbers = {name: [*map(_convert_size, sizes)] for name, sizes in self.shapes.items()}
         object.__setattr__(self, "shapes", as_numbers)
@@ -191,7 +153,7 @@ class ConversionOptions:
 
     def with_target(self) -> ConversionOptions:
         """Return the options with the target's values for options that are not given."""
-        preset, default = TARGETS[self.target], ConversionOptions()
+        preset, default = find_options(self.target), ConversionOptions()
         unset = {n: v for n, v in preset.items() if getattr(self, n) == getattr(default, n)}
         mode = {**vars(self), **unset}["quantization"]
         if mode != "qdq":  # another value of `quantization` determines the type of 8-bit values

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.mutate import mutate, mutate_bytes, mutate_container
 from tests.fuzz.seeds import Seed, choose_seed
-from tflite2onnx.options import TARGETS
+from tflite2onnx.targets.table import TARGETS
 
 # A seed is reused for several cases, because building it takes as long as its conversion.
 _CASES_PER_SEED = 16

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from tflite2onnx.options import Target
+from tflite2onnx.targets.table import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 # The folder of all environments, unless the variable TFLITE2ONNX_RUNTIMES names a folder.

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tflite2onnx.bundle.steps import (
+from tflite2onnx.graph import Signature as TFLiteSignature
+from tflite2onnx.language_steps import (
     BundleSignature,
     count_tokens,
     list_pairs,
     list_step,
     make_bundle_signature,
 )
-from tflite2onnx.graph import Signature as TFLiteSignature
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.verification.language.steps import run_step
 

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,7 @@ from tflite2onnx.errors import (
     OutputError,
     PictureError,
 )
-from tflite2onnx.options import GENAI, TARGETS, ConversionOptions
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.containers.bundle import Bundle, find_name, is_bundle, read_bundle
 from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_model
 from tflite2onnx.reader.source import AnySource, open_source
@@ -33,6 +33,7 @@ from tflite2onnx.replaced_files import (
     warn_of_replacement,
 )
 from tflite2onnx.result import Result
+from tflite2onnx.targets.table import find_options, has_part, import_part
 from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
 from tflite2onnx.utils.mapped_files import release_memory, write_pieces
 from tflite2onnx.utils.unique_names import Names
@@ -55,8 +56,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tflite2onnx.bundle.genai import Decoder
     from tflite2onnx.bundle.lengths import Joined
+    from tflite2onnx.targets.prepared import PreparedModel
 
 _logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Part(NamedTuple):
     model: str
     signature: str | None
     file: str
-    decoder: Decoder | None = None  # The decoder's form for onnxruntime-genai.
+    prepared: PreparedModel | None = None  # The form that the target's runtime loads.
     # Several signatures in one graph; `signature` is the first of them.
     joined: Joined | None = None
 
@@ -165,7 +166,7 @@ def convert_models(
 
 
 def _convert_part(part: Part, origin: AnySource, options: ConversionOptions) -> Result:
-    prepared = part.decoder or part.joined
+    prepared = part.prepared or part.joined
     if prepared is None:
         return _convert_signature(part, origin, replace(options, signature=part.signature))
     final = replace(options, **prepared.options)
@@ -208,7 +209,8 @@ def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
     chosen = {"lengths": "auto", **{key: choice for key, choice in options.items() if choice}}
     if chosen["lengths"] != "auto":
         return bool(chosen["lengths"] == "joined")
-    is_fixed = chosen.get("static") or TARGETS[chosen.get("target", "onnxruntime")].get("static")
+    target = find_options(chosen.get("target", ConversionOptions.target))
+    is_fixed = chosen.get("static") or target.get("static")
     is_old = chosen.get("opset", _FIRST_OPSET) < _FIRST_OPSET
     return any(bundle.models) and not (is_fixed or is_old or chosen.get("batch"))
 
@@ -222,18 +224,19 @@ def list_parts(
 ) -> list[Part]:
     """Return the parts of a bundle: each signature of a model, or its main graph.
 
-    `signature` chooses one signature of each model; None and "all" mean all of them. For the target
-    "genai" one model becomes the decoder of onnxruntime-genai. If `joins` is set, signatures that
-    differ in a length only become one part.
+    `signature` chooses one signature of each model; None and "all" mean all of them. If the runtime
+    of the target loads a folder, one part may stand for several models. If `joins` is set,
+    signatures that differ in a length only become one part.
 
     Raises:
-        BundleError: two parts would become one file, or there is no decoder.
+        BundleError: two parts would become one file, or the target needs another bundle.
     """
     parts: list[Part] = []
-    taken: frozenset[str] = frozenset()
-    if target == GENAI:
-        decoder, taken = _prepare_decoder(bundle)
-        parts.append(decoder)
+    taken: Collection[str] = ()
+    if target is not None and has_part(target, "bundles"):
+        prepared: PreparedModel = import_part(target, "bundles").prepare_model(bundle)
+        parts.append(Part(prepared.name, prepared.signature, prepared.file, prepared))
+        taken = prepared.replaced
     for name, source in bundle.models.items():
         if name in taken:
             continue
@@ -246,7 +249,7 @@ def list_parts(
             continue
         joined: Sequence[Joined] = ()
         if joins:
-            from tflite2onnx.bundle.lengths import join_lengths  # noqa: PLC0415 - likewise
+            from tflite2onnx.bundle.lengths import join_lengths  # noqa: PLC0415 - slow to import
 
             joined = join_lengths(read_model(source))
         parts += _list_files(name, keys, joined)
@@ -257,19 +260,6 @@ def list_parts(
             f"the models of the bundle must have different output files, got {repeated} twice"
         )
     return parts
-
-
-def _prepare_decoder(bundle: Bundle) -> tuple[Part, frozenset[str]]:
-    """Return the decoder of onnxruntime-genai, and the names of the models that it consists of."""
-    from tflite2onnx.bundle import genai  # noqa: PLC0415 - slow to import
-    from tflite2onnx.bundle.connections import connect_models  # noqa: PLC0415 - likewise
-    from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - likewise
-
-    name = genai.find_decoder(bundle)
-    decoder = read_model(bundle.models[name])
-    model, others = connect_models(bundle, name, decoder, genai.choose_signature(decoder).key)
-    prepared = take_prompts(genai.prepare_decoder(name, model, bundle.description))
-    return Part(name, prepared.signature, genai.FILE, prepared), others | {name}
 
 
 def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:
@@ -318,10 +308,9 @@ def write_models(
         OutputError: the folder cannot be written to.
     """
     files = dict(bundle.files)
-    for decoder in (part.decoder for part in parts if part.decoder is not None):
-        from tflite2onnx.bundle.genai import list_files  # noqa: PLC0415 - likewise
-
-        files |= list_files(decoder, bundle)
+    for part in parts:
+        if part.prepared is not None:
+            files |= part.prepared.list_files(bundle)
     manifest = {
         **bundle.description,
         "source": digest_models(bundle.models),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tflite2onnx.targets import TABLES
 from tflite2onnx.targets.checker import check_file
+from tflite2onnx.targets.table import TARGETS, has_part
 from tflite2onnx.utils.console import print_json, print_lines
 
 SUMMARY = "List the nodes of any ONNX model that break a rule of a runtime."
@@ -23,8 +23,9 @@ exit status:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL.onnx", help="the ONNX model to check")
+    known = sorted(target for target in TARGETS if has_part(target, "rules"))
     parser.add_argument(
-        "--target", choices=TABLES, required=True, help="the runtime whose rules are applied"
+        "--target", choices=known, required=True, help="the runtime whose rules are applied"
     )
     parser.add_argument(
         "--json", action="store_true", help="print the broken rules, with their sources, as JSON"

@@ -43,13 +43,14 @@ from tflite2onnx.cli.standard_streams import hide_information, write_standard_ou
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.options import GENAI, ConversionOptions
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.reader.model import list_entry_points
 from tflite2onnx.result import Result
+from tflite2onnx.targets.table import find_contradictions, has_part
 from tflite2onnx.utils.atomic_files import check_distinct_files, resolve_target
 from tflite2onnx.utils.console import align_rows, count, print_lines
-from tflite2onnx.utils.contradictions import COMMAND_LINE, check_contradictions
+from tflite2onnx.utils.contradictions import GIVEN, Contradiction, check_contradictions
 from tflite2onnx.writer import list_external_weights
 
 if TYPE_CHECKING:
@@ -69,6 +70,17 @@ exit status:
 _OK = 0
 _MOVED = "layouts differ to save a Transpose; --io-layout tflite keeps the file's"
 _KEPT = "inputs of dynamic sizes keep their layout; --io-layout onnx changes it"
+_JUDGED = ("verify", "report")
+# Contradictions of options of the command line; a target may add others. `arrays` and `pictures`
+# are the attributes of --input and --image.
+_CONTRADICTIONS = (
+    Contradiction("parts", GIVEN, ("preprocess", "postprocess"), GIVEN),
+    Contradiction("arrays", GIVEN, _JUDGED, GIVEN),
+    Contradiction("pictures", GIVEN, _JUDGED, GIVEN),
+    Contradiction("samples", GIVEN, _JUDGED, GIVEN),
+    Contradiction("seed", GIVEN, _JUDGED, GIVEN),
+    Contradiction("tolerance", GIVEN, _JUDGED, GIVEN),
+)
 __all__ = ["EPILOG", "SUMMARY", "add_arguments", "run_command"]
 
 
@@ -78,7 +90,8 @@ def run_command(options: argparse.Namespace) -> int:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
     read_verification_options(options)  # raises OptionError for contradictory options
-    check_contradictions(COMMAND_LINE, options, spell_option)
+    found = (*_CONTRADICTIONS, *find_contradictions(options.target))
+    check_contradictions(found, options, spell_option)
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
@@ -86,8 +99,7 @@ def run_command(options: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if models[0] == STANDARD else None
     job = place_one(models[0], output, folder=options.output is not None, data=data)
     _check_standard_output(options, job)
-    all_signatures = options.signature == ALL_SIGNATURES or options.target == GENAI
-    if all_signatures and not job.is_bundle:
+    if _takes_every_signature(options) and not job.is_bundle:
         job = _place_every_signature(options, job, output)
     if options.json:
         return _run_jobs(options, [job])
@@ -104,7 +116,7 @@ def _convert_several_models(
     if output is None or options.output is None:
         raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
     jobs = place_all(models, output)
-    if options.signature == ALL_SIGNATURES or options.target == GENAI:
+    if _takes_every_signature(options):
         jobs = [
             replace(job, output=remove_suffix(job.output), each_signature=True)
             if _has_signatures(job)
@@ -123,11 +135,21 @@ def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
             )
 
 
+def _makes_folder(options: argparse.Namespace) -> bool:
+    """Return whether the target's runtime loads a folder, which signatures become together."""
+    return has_part(options.target, "bundles")
+
+
+def _takes_every_signature(options: argparse.Namespace) -> bool:
+    return options.signature == ALL_SIGNATURES or _makes_folder(options)
+
+
 def _place_every_signature(options: argparse.Namespace, job: Job, output: str | None) -> Job:
     """Return the job of a model of which each signature becomes a file of the folder `output`."""
     _refuse_single(options, "several signatures")
     if output is None or not names_folder(output):
-        option = "--target genai" if options.target == GENAI else f"--signature {ALL_SIGNATURES}"
+        target = f"--target {options.target}"
+        option = target if _makes_folder(options) else f"--signature {ALL_SIGNATURES}"
         raise OptionError(f"{option} must be given with a model and -o FOLDER")
     return replace(job, output=output, each_signature=True)
 

@@ -1,36 +1,4 @@
-"""Rules of runtimes for ONNX models: a table for each target, and a checker that applies them.
+"""Runtimes: a folder for each target, with all that is known of it, and the table of the targets.
 
-The options that a target chooses are in `options.TARGETS`; a table says which models the runtime
-supports, with a source for each rule.
+`table.py` finds the parts of a target, `driver.py` applies its forms, and `checker.py` its rules.
 """
-
-from __future__ import annotations
-
-from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tflite2onnx.targets.rules import Rule
-
-# The targets that have a table of rules, in the module of the same name.
-TABLES = (
-    "coreml",
-    "hailo",
-    "nnapi",
-    "opencv",
-    "openvino",
-    "qnn",
-    "rknn",
-    "tensorrt",
-    "tvm",
-    "web",
-)
-
-
-def find_rules(target: str) -> Sequence[Rule]:
-    """Return the rules of a target, none if it has no table."""
-    if target not in TABLES:
-        return ()
-    rules: Sequence[Rule] = import_module(f"tflite2onnx.targets.{target}").RULES
-    return rules

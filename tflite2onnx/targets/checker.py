@@ -11,8 +11,8 @@ import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.targets import find_rules
 from tflite2onnx.targets.rules import QDQ, STANDARD, ModelView, NodeView
+from tflite2onnx.targets.table import find_rules
 
 # A tensor whose elements are outside of the protobuf, and its elements.
 Weight = tuple[TensorProto, np.ndarray[Any, Any]]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 from tflite2onnx.emit import NodeRewrite, keep_nodes
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import apply_passes
 from tflite2onnx.planning import PlannedGraph
+from tflite2onnx.targets.table import import_part
 
 
 def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph:
@@ -20,7 +20,7 @@ def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph
     """
     if not options.has_forms:
         return graph
-    changed = apply_passes(_import_part("forms").list_forms(options), graph)
+    changed = apply_passes(import_part(options.target, "forms").list_forms(options), graph)
     computed = [{t for op in each.walk_ops() for t in op.outputs} for each in (graph, changed)]
     lost = computed[0] - computed[1]
     keeps_all = lost.isdisjoint(graph.planning.user_orders)
@@ -31,7 +31,7 @@ def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:
     """Return the classes of operators that the target has in place of the canonical ones."""
     if not options.has_forms:
         return MappingProxyType({})
-    classes: Mapping[str, type[Operator]] = _import_part("operators").OPERATORS
+    classes: Mapping[str, type[Operator]] = import_part(options.target, "operators").OPERATORS
     return classes
 
 
@@ -39,9 +39,5 @@ def find_rewrite(options: ConversionOptions) -> NodeRewrite:
     """Return how the target rewrites the nodes of the main graph."""
     if not options.has_forms:
         return keep_nodes
-    rewrite: NodeRewrite = _import_part("nodes").rewrite_nodes
+    rewrite: NodeRewrite = import_part(options.target, "nodes").rewrite_nodes
     return rewrite
-
-
-def _import_part(name: str) -> ModuleType:
-    return import_module(f"tflite2onnx.targets.onnxruntime.{name}")

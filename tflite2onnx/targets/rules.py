@@ -64,7 +64,7 @@ class Breach(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(ABC):
+class RuntimeRule(ABC):
     """A rule: advice for a user whose model breaks it, and its source."""
 
     advice: str
@@ -76,7 +76,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpsetRange(Rule):
+class OpsetRange(RuntimeRule):
     """The opset of the standard domain must be in a range."""
 
     least: int = 1
@@ -90,7 +90,7 @@ class OpsetRange(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operators(Rule):
+class Operators(RuntimeRule):
     """Operators must be of the standard domain, among `known` if it is given, and not `refused`."""
 
     known: Collection[str] = ()
@@ -108,7 +108,7 @@ class Operators(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZeroPointsOfZero(Rule):
+class ZeroPointsOfZero(RuntimeRule):
     """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
 
     only_weights: bool = False
@@ -125,7 +125,7 @@ class ZeroPointsOfZero(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizedTypes(Rule):
+class QuantizedTypes(RuntimeRule):
     """Integers of QuantizeLinear and DequantizeLinear must have one of these element types.
 
     `data` are the types of computed tensors, `weights` the types of constants; biases may be int32.
@@ -148,7 +148,7 @@ class QuantizedTypes(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerChannelWeights(Rule):
+class PerChannelWeights(RuntimeRule):
     """Only constants may have several scales; `axes` are the allowed axes, all if it is empty."""
 
     axes: Collection[int] = ()
@@ -168,7 +168,7 @@ class PerChannelWeights(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticShapes(Rule):
+class StaticShapes(RuntimeRule):
     """All sizes of inputs must be numbers."""
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
@@ -179,7 +179,7 @@ class StaticShapes(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypesOfEnds(Rule):
+class TypesOfEnds(RuntimeRule):
     """Inputs must have one of `inputs`, and outputs one of `outputs` (default: `inputs`)."""
 
     inputs: Collection[str]
@@ -197,7 +197,7 @@ class TypesOfEnds(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoTypes(Rule):
+class NoTypes(RuntimeRule):
     """No node may read or write these element types, except the operators `unless`."""
 
     types: Collection[str]
@@ -214,7 +214,7 @@ class NoTypes(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoDefaultInputs(Rule):
+class NoDefaultInputs(RuntimeRule):
     """An input must not have an initial value: the runtime reads it as a constant."""
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
@@ -225,7 +225,7 @@ class NoDefaultInputs(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstantInputs(Rule):
+class ConstantInputs(RuntimeRule):
     """Some inputs of operators must be constants, or be computed from constants only."""
 
     inputs: Mapping[str, Sequence[int]]
@@ -245,7 +245,7 @@ class ConstantInputs(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DequantizedInputs(Rule):
+class DequantizedInputs(RuntimeRule):
     """Inputs of operators that come from DequantizeLinear must have integers of these types."""
 
     inputs: Mapping[str, Sequence[int]]

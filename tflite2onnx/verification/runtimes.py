@@ -114,7 +114,7 @@ def run_onnx(
 ) -> list[Array]:
     """Return all outputs, or the outputs in `names`; `feeds` maps input names to arrays.
 
-    Caches are updated in place, as in onnxruntime-genai.
+    Caches are updated in place.
     """
     live = getattr(session, "session", session)
     caches = json.loads(live.get_modelmeta().custom_metadata_map.get(CACHES, "{}"))

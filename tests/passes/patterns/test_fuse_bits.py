@@ -11,8 +11,8 @@ from tests.support import Build, Tensor, check, run_onnx
 from tests.support.flex import flex_options
 from tests.support.graph_text import assert_rewritten, check_unchanged, parse_graph
 from tflite2onnx.convert import convert
-from tflite2onnx.options import TARGETS, Target
 from tflite2onnx.passes.patterns.fuse_bits import fuse_bits
+from tflite2onnx.targets.table import TARGETS, Target
 
 INTEGERS = {"float16": "int16", "float32": "int32", "float64": "int64"}
 SHAPE = (3, 4)

@@ -17,11 +17,11 @@ from tflite2onnx.convert import convert
 from tflite2onnx.options import (
     CHOICES,
     OPTION_TYPES,
-    TARGETS,
     ConversionOptions,
     describe_target,
 )
 from tflite2onnx.pictures.settings import Settings
+from tflite2onnx.targets.table import TARGETS
 
 _SMALLEST = 1024  # bytes of a weight; smaller weights stay in the model's file
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.bundle.steps import (
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.language_steps import (
     DECODE,
     LOGITS,
     BundleSignature,
@@ -23,7 +24,6 @@ from tflite2onnx.bundle.steps import (
     list_step,
     make_bundle_signature,
 )
-from tflite2onnx.errors import VerifyError
 from tflite2onnx.passes.patterns.attention.repair_attention import has_wrong_attention
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource

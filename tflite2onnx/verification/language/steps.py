@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tflite2onnx.bundle.steps import (
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.language_steps import (
     ALL_TOKENS,
     CACHE,
     LOGITS,
@@ -18,7 +19,6 @@ from tflite2onnx.bundle.steps import (
     VALID,
     BundleSignature,
 )
-from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.language.signatures import Signature
 

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.bundle.steps import (
+from tflite2onnx.errors import BundleError
+from tflite2onnx.graph import NO_OP, Graph, Model, Op, Options, Signature, copy_op
+from tflite2onnx.language_steps import (
     ALL_TOKENS,
     CACHE,
     LOGITS,
@@ -23,8 +25,6 @@ from tflite2onnx.bundle.steps import (
     list_step,
     make_bundle_signature,
 )
-from tflite2onnx.errors import BundleError
-from tflite2onnx.graph import NO_OP, Graph, Model, Op, Options, Signature, copy_op
 from tflite2onnx.op.control_flow.lowered import CALLS
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.reader.model import read_model

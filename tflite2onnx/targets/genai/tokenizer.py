@@ -11,9 +11,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tflite2onnx.bundle.sentencepiece import SPACE, convert_sentencepiece
 from tflite2onnx.errors import BundleError
 from tflite2onnx.reader.containers.bundle import Bundle
+from tflite2onnx.targets.genai.sentencepiece import SPACE, convert_sentencepiece
 
 _logger = logging.getLogger(__name__)
 

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.bundle.steps import DECODE, LOGITS, POSITIONS, RANGE, TOKENS
-from tflite2onnx.bundle.tokenizer import read_tokenizer
 from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
-from tflite2onnx.options import GENAI
+from tflite2onnx.language_steps import DECODE, LOGITS, POSITIONS, RANGE, TOKENS
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE, CONVOLUTION
+from tflite2onnx.targets.genai.tokenizer import read_tokenizer
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 
@@ -98,7 +97,7 @@ def find_decoder(bundle: Bundle) -> str:
     names = [name for name in bundle.models if name in _ROLES]
     if not names:
         raise BundleError(
-            f"the target {GENAI} needs a model that decodes tokens ({_ROLES[0]}),"
+            f"the target genai needs a model that decodes tokens ({_ROLES[0]}),"
             f" got {', '.join(bundle.models)}"
         )
     return names[0]
@@ -166,7 +165,7 @@ def choose_signature(model: Model) -> Signature:
     found = [s for s in model.signatures if s.key.startswith(DECODE)]
     if not found:
         keys = ", ".join(s.key for s in model.signatures) or "none"
-        raise BundleError(f"the target {GENAI} needs the signature {DECODE}, got {keys}")
+        raise BundleError(f"the target genai needs the signature {DECODE}, got {keys}")
     largest = max(found, key=lambda s: sum(tensor.elements for tensor in s.inputs.values()))
     return next((s for s in found if s.key == DECODE), largest)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tflite2onnx.bundle.genai import Decoder
 from tflite2onnx.errors import BundleError, ConversionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import plan
@@ -13,12 +12,13 @@ from tflite2onnx.normalisation import (
     normalise,
     open_graph,
 )
-from tflite2onnx.options import GENAI, ConversionOptions
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.planning import Planning, plan_graph
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.targets.driver import apply_forms
+from tflite2onnx.targets.genai.decoder import Decoder
 from tflite2onnx.tensor import Tensor
 
 _SIZE = "tokens"  # the name of the number of tokens
@@ -34,7 +34,7 @@ def take_prompts(decoder: Decoder) -> Decoder:
         BundleError: a decoder with states cannot take several tokens.
     """
     model, key = decoder.model, decoder.signature
-    options = ConversionOptions(target=GENAI, **decoder.options).with_target()
+    options = ConversionOptions(target="genai", **decoder.options).with_target()
     index, signature = find_signature(model, key)
     if signature is None:
         return decoder

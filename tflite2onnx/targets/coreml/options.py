@@ -1,0 +1,7 @@
+"""The options for CoreML."""
+
+from __future__ import annotations
+
+from tflite2onnx.targets.presets import FLOAT
+
+OPTIONS = FLOAT

@@ -1,0 +1,1 @@
+"""What is known of onnxruntime-genai, which runs language models."""

@@ -1,0 +1,18 @@
+"""The options for onnxruntime-genai."""
+
+from __future__ import annotations
+
+from tflite2onnx.utils.contradictions import ABSENT, Contradiction
+
+OPTIONS = {
+    "forms": "fastest",
+    "states": "required",
+    "weights": "adaptive",
+    "caches": "shared",
+}
+
+_REASON = "the decoder has other inputs than the file"
+CONTRADICTIONS = (
+    Contradiction("target", ("genai",), ("verify",), ABSENT, _REASON),
+    Contradiction("target", ("genai",), ("report",), ABSENT, _REASON),
+)

@@ -1,0 +1,7 @@
+"""The options for RKNN."""
+
+from __future__ import annotations
+
+from tflite2onnx.targets.presets import NPU
+
+OPTIONS = {**NPU, "activations": "int8"}

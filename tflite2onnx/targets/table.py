@@ -1,0 +1,93 @@
+"""The targets: a folder of this package each, which only this table names.
+
+A folder has the modules of `PARTS`, as far as the target needs them. A module is imported only if
+it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    from tflite2onnx.targets.rules import RuntimeRule
+    from tflite2onnx.utils.contradictions import Contradiction
+
+Target = Literal[
+    "onnxruntime",
+    "portable",
+    "openvino",
+    "opencv",
+    "tvm",
+    "web",
+    "tensorrt",
+    "genai",
+    "qnn",
+    "nnapi",
+    "coreml",
+    "hailo",
+    "rknn",
+]
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+# What the folder of a target may have:
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "options": "OPTIONS, and the CONTRADICTIONS of the target",
+        "rules": "RULES: what a model must follow, with sources",
+        "forms": "list_forms: the forms of operators",
+        "operators": "OPERATORS: classes in place of the canonical ones",
+        "nodes": "rewrite_nodes: how nodes are rewritten",
+        "bundles": "prepare_model: how a bundle becomes a folder that the runtime loads",
+    }
+)
+# These parts belong together. Targets without forms of their own have those of this target.
+_FORMS = ("forms", "operators", "nodes")
+_FORMS_OF: Target = "onnxruntime"
+
+
+def has_part(target: str, part: str) -> bool:
+    """Return whether the folder of a target has a module; False for unknown targets."""
+    return target in TARGETS and _has_module(f"{__package__}.{target}.{part}")
+
+
+@cache
+def _has_module(name: str) -> bool:
+    return find_spec(name) is not None
+
+
+def import_part(target: str, part: str) -> ModuleType:
+    """Return a module of the folder of a target; forms may be those of another target."""
+    owner = _FORMS_OF if part in _FORMS and not has_part(target, _FORMS[0]) else target
+    return import_module(f"{__package__}.{owner}.{part}")
+
+
+def find_options(target: str) -> Mapping[str, Any]:
+    """Return the options that a target chooses, for options that the user leaves at their defaults.
+
+    There are none for an unknown target, which `ConversionOptions` refuses.
+    """
+    if not has_part(target, "options"):
+        return MappingProxyType({})
+    options: Mapping[str, Any] = import_part(target, "options").OPTIONS
+    return options
+
+
+def find_contradictions(target: str) -> Sequence[Contradiction]:
+    """Return the options of the command line that contradict a target."""
+    if not has_part(target, "options"):
+        return ()
+    found: Sequence[Contradiction] = getattr(import_part(target, "options"), "CONTRADICTIONS", ())
+    return found
+
+
+def find_rules(target: str) -> Sequence[RuntimeRule]:
+    """Return the rules that models for a target must follow, none if they are not known."""
+    if not has_part(target, "rules"):
+        return ()
+    rules: Sequence[RuntimeRule] = import_part(target, "rules").RULES
+    return rules

@@ -1,0 +1,5 @@
+"""The options for ONNX Runtime Web."""
+
+from __future__ import annotations
+
+OPTIONS = {"forms": "fastest", "states": "required", "weights": "adaptive"}
