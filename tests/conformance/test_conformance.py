@@ -33,6 +33,7 @@ INTERPOLATED = ("EXP", "GELU", "LOG", "RSQRT")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.nightly(cases=64)
 @pytest.mark.parametrize("code", ROWS)
 def test_sampled_cases_have_the_results_of_the_table(code: str) -> None:
     """Some cases of each operator have the results of the table."""

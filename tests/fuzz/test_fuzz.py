@@ -18,6 +18,7 @@ from tests.fuzz.run import convert_outcome
 from tests.support import Build, pack
 from tests.support.control import add_if, add_less, apply_operator, count_rounds, loop
 from tests.support.flex import Type, flex_options
+from tests.support.levels import runs_all
 from tests.support.reading import int32
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert
@@ -59,6 +60,7 @@ def save_models(where: Path, models: dict[str, bytes]) -> list[Path]:
     return [where / name for name in models]
 
 
+@pytest.mark.nightly(cases=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_undamaged_models_are_converted(name: str) -> None:
     """Damage shows faults only if the undamaged models are converted."""
@@ -72,16 +74,20 @@ def test_undamaged_models_are_converted(name: str) -> None:
 def test_damaged_models_are_converted_or_refused(tmp_path: Path) -> None:
     """Damaged models are converted or refused."""
     models = {name: build() for name, build in MODELS.items()}
-    counts = run_fuzzer(0, 100, save_models(tmp_path, models))
+    # The first level converts about 300 damaged models here.
+    last = 100 if runs_all() else 300 // len(models)
+    counts = run_fuzzer(0, last, save_models(tmp_path, models))
     assert "'converted'" in counts
     assert "'refused'" in counts
 
 
+@pytest.mark.nightly
 def test_damaged_networks_are_converted_or_refused() -> None:
     """Damaged networks, as converters write them, are converted or refused."""
     assert run_fuzzer(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
 
 
+@pytest.mark.nightly
 def test_truncated_models_are_refused(tmp_path: Path) -> None:
     """Models that are truncated at any length are refused."""
     small = {name: MODELS[name]() for name in ("quantized", "composite", "custom")}
@@ -356,6 +362,7 @@ GREEDY: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.nightly
 def test_small_files_that_declare_much_stay_within_limits(tmp_path: Path) -> None:
     """Small files that declare large data are converted or refused within limits."""
     models = {name: build() for name, build in GREEDY.items()}

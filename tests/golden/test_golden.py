@@ -27,6 +27,8 @@ from tests.support.runtimes import Array
 from tflite2onnx import convert
 
 RECORDS = Records.load()
+# All models are compared in both levels: a change of a graph is reviewed in its commit.
+pytestmark = pytest.mark.nightly(cases=100)
 MODELS = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in assets()])
 
 

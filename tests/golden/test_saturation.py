@@ -102,6 +102,7 @@ def test_products_that_may_saturate_are_found(
     assert bool(find_saturating(optimize_model(case[0]))) == lossy
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_only_found_nodes_are_wrong_on_an_emulated_processor(tmp_path: Path) -> None:
     """On AVX2 without VNNI exactly the nodes that may saturate give wrong results."""

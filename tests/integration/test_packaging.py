@@ -106,8 +106,8 @@ def test_wheel_has_only_the_package_and_its_metadata(
     package = {f"tflite2onnx/{name}" for name in list_files(checkout / "tflite2onnx")}
     assert {name for name in names if ".dist-info/" not in name} == package
     for line in (
-        "License-Expression: Apache-2.0", "Classifier: Typing :: Typed", "Requires-Python: >=3.10",
-        *(f"Classifier: Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "License-Expression: Apache-2.0", "Classifier: Typing :: Typed", "Requires-Python: >=3.11",
+        *(f"Classifier: Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)),
         *(f"Project-URL: {name}, {url}" for name, url in PROJECT["urls"].items()),
     ):  # fmt: skip
         assert f"{line}\n" in metadata

@@ -54,7 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-# One test, because each block needs the files of the blocks before it.
+# It takes half a minute. One test, because each block needs the files of the blocks before it.
+@pytest.mark.nightly
 def test_commands_of_the_tutorial_print_the_shown_output(folder: Path) -> None:
     """Each command has the exit status of the tutorial, and each block prints the shown lines."""
     paths = [str(folder / "bin"), os.environ["PATH"]]

@@ -15,13 +15,13 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.golden.records import assets, zoo
+from tests.golden.records import ASSETS, assets, zoo
 from tests.golden.saturation import (
     assume_exact_products,
     assume_saturation,
     find_saturating,
 )
-from tests.support import difference
+from tests.support import difference, random_inputs, run_tflite
 from tests.support.emulation import EMULATED, NATIVE, Runs, run_models, why_not
 from tests.support.extremes import Sample, samples
 from tests.support.fusions import optimize_model
@@ -40,6 +40,17 @@ def convert_samples() -> list[tuple[Sample, onnx.ModelProto]]:
 def emulated_processor(processor: str) -> Any:
     why = why_not()
     return pytest.param(processor, marks=pytest.mark.skipif(bool(why), reason=why))
+
+
+@pytest.mark.parametrize("processor", [emulated_processor(EMULATED[0])])
+def test_a_network_equals_litert_on_an_emulated_processor(processor: str, tmp_path: Path) -> None:
+    """A network equals LiteRT; this represents the models of the second level in the first."""
+    data = (ASSETS / "keywords_int8.tflite").read_bytes()
+    inputs = random_inputs(data, 0)
+    model = convert(data, io_layout="tflite").model.SerializeToString()
+    ((made,),) = run_models([(model, [inputs])], processor, tmp_path)
+    for want, have in zip(run_tflite(data, inputs), made, strict=True):
+        assert not difference(want, have, steps=1)
 
 
 @pytest.mark.nightly

@@ -47,6 +47,8 @@ def node_types(result: Converted) -> set[str]:
     return {node.op_type for node in result.model.graph.node}
 
 
+# A search over all pairs of scales may take seconds for a case of ADD.
+@pytest.mark.nightly(cases=2)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
@@ -56,6 +58,8 @@ def test_arithmetic_is_within_a_step_of_litert(code: str, triple: str, dtype: st
     check_integers(binary(code, pair, given, wanted, **GENERAL.get(code, {})), pair, steps=1)
 
 
+# A search over all pairs of scales may take seconds for a case of ADD.
+@pytest.mark.nightly(cases=2)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
@@ -73,6 +77,8 @@ def test_fused_activations_clamp_as_the_kernels_do(code: str, activation: str, d
         assert (have.min(), have.max()) == (y.min(), y.max())
 
 
+# A search over all pairs of scales may take seconds for a case of ADD.
+@pytest.mark.nightly(cases=2)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("constant", [0, 1])
 @pytest.mark.parametrize("code", ["ADD", "MUL"])
@@ -85,6 +91,8 @@ def test_operators_with_a_constant_are_fused(code: str, constant: int, dtype: st
     assert count_optimized_nodes(result.model)[f"QLinear{code.title()}"] == 1
 
 
+# A search over all pairs of scales may take seconds for a case of ADD.
+@pytest.mark.nightly(cases=2)
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "DIV"])
 @pytest.mark.parametrize(
     ("a", "b"),

@@ -377,6 +377,7 @@ def luminance(color: str) -> float:
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
+@pytest.mark.nightly(cases=1)
 @pytest.mark.parametrize(("width", "dark"), WIDTHS)
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
 def test_report_layout_does_not_overlap(folder: Path, name: str, width: int, *, dark: bool) -> None:
@@ -415,6 +416,7 @@ HOVER = """
 """
 
 
+@pytest.mark.nightly(cases=1)
 @pytest.mark.parametrize("width", [390, 1100])
 def test_pointer_and_arrow_keys_show_tensors(folder: Path, width: int) -> None:
     """The pointer shows the nearest tensor; the arrow keys select the next tensor."""

@@ -30,6 +30,7 @@ SCRIPT = ROOT / "scripts" / "runtimes.py"
 SERVE = Path(__file__).with_name("serve.py")
 
 
+@pytest.mark.nightly(cases=4)
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
 @pytest.mark.parametrize("runtime", [OLDEST, OPENVINO, REFERENCE, WEB], ids=lambda r: r.name)
 def test_outputs_equal_litert_in_every_runtime(runtime: Runtime, case: Case) -> None:
@@ -122,6 +123,7 @@ def test_matrix_runs_only_models_without_a_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.nightly
 @pytest.mark.skipif(not OPENVINO.is_made, reason="scripts/runtimes.py --make openvino")
 def test_products_saturate_on_the_emulated_processor(tmp_path: Path) -> None:
     """The runtime's products saturate on the emulated processor, which has no VNNI."""

@@ -1,8 +1,8 @@
 """Features that older versions of ONNX Runtime lack; tests that need them are skipped.
 
-Only the version and the nodes of a model decide; no error is caught. Version 1.23 is the newest for
-Python 3.10. The features that it lacks were tried on each version up to 1.31, which gave the
-numbers below. No test is skipped from `_NEWEST` on, the version that the project supports fully.
+Only the version and the nodes of a model decide; no error is caught. The features that version 1.23
+lacks were tried on each version up to 1.31, which gave the numbers below. No test is skipped from
+`_NEWEST` on, the version that the project supports fully.
 """
 
 from __future__ import annotations

@@ -262,6 +262,7 @@ def why_not_emulated() -> str:
     return "" if shutil.which(QEMU) else f"{QEMU} is not installed (apt-get install qemu-user)"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(why_not_emulated()), reason=why_not_emulated())
 @pytest.mark.parametrize(("weights", "right"), [("int8", False), ("auto", True)])
 def test_saturated_products_without_vnni_are_found(
