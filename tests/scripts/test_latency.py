@@ -44,6 +44,7 @@ def test_table_and_chart_show_models_of_a_folder(tmp_path: Path) -> None:
     assert chart.read_text().count("<rect") == 1
 
 
+@pytest.mark.nightly
 def test_two_threads_are_used_and_shown() -> None:
     result = run_latency(str(ASSETS / "keywords_float32.tflite"), "--threads", "2")
     processor, _, _, _, _, _, row, *_ = result.stdout.splitlines()
@@ -51,6 +52,7 @@ def test_two_threads_are_used_and_shown() -> None:
     assert min(map(float, row.strip("|").split("|")[1:3])) > 0
 
 
+@pytest.mark.nightly
 def test_families_have_tables_with_grouped_slow_nodes() -> None:
     """Each family has a table; convolutions of slow models are grouped by their windows."""
     names = [f"keywords_{types}" for types in ("float32", "int8", "dynamic_range", "int16x8")]
@@ -87,6 +89,7 @@ def _find_cells(lines: list[str], start: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
 
 
+@pytest.mark.nightly
 def test_small_models_are_left_out_and_missing_files_named(tmp_path: Path) -> None:
     for options in (("--least", "1000"), ("--most", "0"), ("--only", "8-bit integers")):
         result = run_latency(str(ASSETS / "keywords_float32.tflite"), *options)
@@ -120,6 +123,7 @@ def test_a_runtime_that_ends_has_no_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert row.messages == ("model.tflite: a runtime ended",)
 
 
+@pytest.mark.nightly
 def test_options_add_columns_of_nodes_and_load_times() -> None:
     again = f"again={sys.executable} -m tflite2onnx -q {{tflite}} {{onnx}}"
     model = str(ASSETS / "keywords_float32.tflite")

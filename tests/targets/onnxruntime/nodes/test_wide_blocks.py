@@ -148,6 +148,7 @@ def test_condition_is_true_with_avx512(tmp_path: Path) -> None:
     assert find_blocks(NATIVE, tmp_path) is bool(list_instructions().get("AVX-512"))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("processor", EMULATED)
 def test_condition_is_false_without_avx512(processor: str, tmp_path: Path) -> None:
