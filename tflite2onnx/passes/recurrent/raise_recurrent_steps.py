@@ -275,7 +275,10 @@ class _Replacement:
         sequence of the states is unpacked.
         """
         made = {t for layer in self.layers for t in (*layer.every, *layer.outputs)}
-        joined: dict[tuple[Tensor | None, ...], _Layer] = {each.every: each for each in self.layers}
+        # The state after a single step is the last state, which needs no node.
+        joined: dict[tuple[Tensor | None, ...], _Layer] = {
+            each.every: each for each in self.layers if len(each.every) > 1
+        }
         ops: list[Op] = []
         for op in self._graph.ops:
             if made.isdisjoint(op.outputs):
