@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from dataclasses import MISSING, asdict, fields
 
 import pytest
@@ -79,3 +81,18 @@ def test_document_lists_the_options_of_each_target() -> None:
 def test_a_target_is_described_as_on_the_command_line() -> None:
     described = "--forms fastest --states optional --weights adaptive"
     assert describe_target("onnxruntime") == described
+
+
+def test_a_conversion_imports_the_folder_of_its_target_only() -> None:
+    """Parsing a command line and converting import no module of another target."""
+    model = ROOT / "assets" / "models" / "keywords_int8.tflite"
+    code = (
+        "import sys; from tflite2onnx import convert;"
+        "from tflite2onnx.cli.parsers import make_parser; make_parser('convert');"
+        f"convert({str(model)!r}, target='qnn');"
+        "print(*{name.split('.')[2] for name in sys.modules if name.count('.') > 2"
+        " and name.startswith('tflite2onnx.targets.')})"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["qnn"]

@@ -13,8 +13,8 @@ import sentencepiece
 
 from tests.runtimes.environments import GENAI, ROOT
 from tests.support.decoder import build_decoder, build_language_model
-from tests.test_genai import run_litert
-from tests.test_tokenizer import build_task, train
+from tests.targets.genai.test_genai import run_litert
+from tests.targets.genai.test_tokenizer import build_task, train
 from tflite2onnx.cli import main
 
 _PROGRAM = re.compile(r"^```python\n(import sys\n.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -100,6 +100,8 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
     kind: dict[str, Any] = {"metavar": "NAME"}
     if OPTION_TYPES[name] is bool:
         kind = {"action": "store_true"}
+    elif name == "target":
+        kind = {"choices": CHOICES[name], "action": _TargetAction}
     elif name in CHOICES:
         kind = {"choices": CHOICES[name]}
     elif name == "io_type":
@@ -128,9 +130,31 @@ def _describe_options() -> dict[str, str]:
     """
     descriptions = re.findall(r"\n {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(convert) or "")
     texts = {name: " ".join(text.split()).removesuffix(".") for name, text in descriptions}
-    targets = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
-    texts["target"] = f"{texts.get('target', '')}: {targets}"
     return {n: re.sub("`(.*?)`", lambda m: spell_option(m[1]), text) for n, text in texts.items()}
+
+
+class _TargetAction(argparse.Action):
+    """Stores a target. Only its help imports the options of all targets."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - the interface of argparse
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,  # noqa: ARG002 - likewise
+    ) -> None:
+        """Store the target."""
+        setattr(namespace, self.dest, values)
+
+    @property
+    def help(self) -> str:
+        """What the option does, and the options of each target."""
+        targets = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
+        return f"{self._text}: {targets}"
+
+    @help.setter  # noqa: A003 - the name is that of argparse
+    def help(self, text: str | None) -> None:
+        self._text = text
 
 
 def _split_names(text: str) -> list[str]:

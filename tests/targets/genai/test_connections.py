@@ -12,7 +12,7 @@ from tests.support import Build
 from tests.support.decoder import build_decoder, build_embedder, build_language_model
 from tests.support.litertlm import model_part, pack_litertlm
 from tests.support.split_decoder import TABLE, WIDTH, build_table, list_split_parts
-from tests.test_genai import TOKENS, run_decoder, run_litert
+from tests.targets.genai.test_genai import TOKENS, run_decoder, run_litert
 from tflite2onnx import convert_bundle
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError
