@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -68,6 +69,11 @@ LIBRARIES = {
         "writer",
     },
 }
+
+# What a model means and how it is planned: folders and modules that name no target and no runtime.
+NEUTRAL = ("layout.py", "op", "passes", "quantization", "quantize.py")
+# The names of targets that are no plain words, and names of the same runtimes with other spellings.
+RUNTIMES = {*TARGETS} - {"portable", "web"} | {r"onnx[\s#]*runtime", r"core\s?ml", "mlas", "ort"}
 
 
 @cache
@@ -175,6 +181,18 @@ def test_the_table_lists_the_folders_of_targets() -> None:
 def test_every_name_in_the_rows_exists() -> None:
     """Each name in the rows is an existing module or folder."""
     assert set().union(*ROWS) == {name.partition(".")[0] for name in modules()}
+
+
+def test_the_meaning_of_models_names_no_runtime() -> None:
+    """Only `targets/` says how a runtime wants its models; what was measured stands in docs/."""
+    name = re.compile(rf"\b({'|'.join(sorted(RUNTIMES))})\b", re.IGNORECASE)
+    wrong = [
+        f"{path.relative_to(ROOT)} names {found[0]}"
+        for path in modules().values()
+        if path.relative_to(PACKAGE).parts[0] in NEUTRAL
+        for found in name.finditer(path.read_text())
+    ]
+    assert wrong == []
 
 
 def test_every_folder_is_a_package() -> None:

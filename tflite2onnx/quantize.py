@@ -157,7 +157,7 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         # `keeps_data`: data that are quantized at run time have a zero point, or are float.
         mode in ("float", "symmetric") or options.dynamic_range == "float",
         mode if mode.startswith("qoperator") else "",
-        # `finds_processor`: in float16 ONNX Runtime would dequantize adaptive weights in each run.
+        # `finds_processor`: in float16 runtimes would dequantize adaptive weights in each run.
         options.weights == "adaptive" and not options.float16,
     )
     used_tensors = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
@@ -197,14 +197,14 @@ class _Planner:
         self.plan = plan
         if plan.symmetric and isinstance(self.declared, Real):
             self.declared = drop_common_zero_point(self.declared)
-        # TensorRT's Split, Tile, Resize and ArgMax do not support int8. Sub-graphs pass stored
-        # integers on.
+        # Split, Tile, Resize and ArgMax do not support int8 in some runtimes. Sub-graphs pass
+        # stored integers on.
         is_portable = plan.symmetric and plan.canonical and not operator.op.graphs
         is_real = plan.float_only or is_portable
         self.real = _computes_real_numbers(operator, prefers_real=is_real)
         self.dynamic = "" if plan.keeps_data else quantizes_data(operator)
-        # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
-        # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
+        # Some runtimes do not find the weights of a product of float data and integers in a nested
+        # graph, and reject the model.
         self.is_nested = is_nested
 
     def plan_operands(self) -> dict[int, OperandStorage]:

@@ -298,8 +298,8 @@ class Operator:
         """The number of steps by which integers of quantized outputs may differ from LiteRT's.
 
         The inputs of both runtimes are the same. Integers that only move are equal. Requantized
-        integers may differ by one step: LiteRT's built-in kernels round a product twice, and ONNX
-        Runtime rounds it once.
+        integers may differ by one step: LiteRT's built-in kernels round a product twice, and
+        runtimes round it once.
         """
         steps = self.steps.get(f"{self.op.code} {self.output.dtype.label}")
         if steps is not None:

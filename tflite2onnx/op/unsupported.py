@@ -15,7 +15,7 @@ DOMAIN = "tflite.custom"
 _COMPILED = "a part of the model that is compiled for {}, and runs nowhere else: convert {}"
 _TEXT = (
     "works on text, for which ONNX has few operators: do its work outside of the model, and convert"
-    " the rest of the model, with --inputs or --outputs (onnxruntime-extensions has tokenisers)"
+    " the rest of the model, with --inputs or --outputs (extensions of runtimes have tokenisers)"
 )
 _RANDOM = (
     "uses a random generator that ONNX does not have: generate the numbers outside, and make them"

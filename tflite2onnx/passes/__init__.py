@@ -123,11 +123,11 @@ def list_entry_point_passes(
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     lowerings: Sequence[GraphPass] = (
         partial(lift_variables, model=model, index=index),  # ONNX has no variables.
-        # ONNX Runtime's operators for sequences do not cover the uses of lists.
+        # ONNX's operators for sequences do not cover the uses of lists.
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
         # Keras's layers that count numbers compute a size that two equal limits determine.
         apply_pattern("FlexBincount FlexDenseBincount", "patterns.fold_limits"),
-        _lower_complex,  # ONNX Runtime does not compute with complex tensors.
+        _lower_complex,  # ONNX's operators do not compute with complex tensors.
         # The slices have data-dependent shapes. The replacement has none.
         apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
@@ -136,7 +136,7 @@ def list_entry_point_passes(
         widen_half,  # operators have no classes for float16 that only the delegate runs
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
-        # ONNX Runtime's BitCast is of opset 26, which few runtimes load.
+        # ONNX's BitCast is of opset 26, which few runtimes load.
         apply_pattern("BITCAST", "patterns.fuse_bits"),
     )
 
@@ -211,7 +211,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.compute_images"),
     # One Conv with a dilation replaces three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
-    # ONNX Runtime's Sigmoid is inaccurate for small scores.
+    # Sigmoid is inaccurate for small scores in runtimes.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     # After the patterns above, which contain products by constants.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
@@ -220,7 +220,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_present("RESHAPE", "normalise:keep_axes"),
     # A RESHAPE between an image and a dense layer would need a Transpose.
     apply_if_present("FULLY_CONNECTED", "normalise:absorb_flatten"),
-    # ONNX Runtime fuses no Pad into a quantized convolution.
+    # Runtimes fuse no Pad into a quantized convolution.
     apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
     # A CAST that saturates takes three nodes.
     apply_if_present("CAST", "normalise:trust_indices"),

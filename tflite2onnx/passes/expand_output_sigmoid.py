@@ -1,6 +1,6 @@
 """Compute few sigmoid outputs accurately: LOGISTIC becomes 1 / (1 + exp(-x)).
 
-ONNX Runtime's Sigmoid is a rational approximation with an absolute error of up to 1e-7 for every
+Sigmoid is in runtimes a rational approximation with an absolute error of up to 1e-7 for every
 result: a score of 1e-4 keeps three digits, and a score of 1e-8 keeps none. The expression has a
     small relative error, like LiteRT's kernel. The negation becomes part of a dense layer or
     convolution before LOGISTIC.

@@ -1,7 +1,7 @@
 """Replace complex tensors by real tensors of pairs (real part, imaginary part).
 
-ONNX Runtime does not compute with complex tensors. A complex64 tensor becomes a float32 tensor with
-one more axis of size 2, the last axis (complex128: float64). ONNX's DFT uses the same form.
+ONNX's operators do not compute with complex tensors. A complex64 tensor becomes a float32 tensor
+with one more axis of size 2, the last axis (complex128: float64). ONNX's DFT uses the same form.
 Complex inputs and outputs of the file are tensors of pairs in the ONNX model. A rule of this file
 replaces each operator with a complex input or output:
 

@@ -121,7 +121,7 @@ def keep_axes(graph: Graph) -> Graph:
 
     Keras flattens the pixels of an image for a dense layer and restores the axes after it. Between
     flattened tensors and channels-first convolutions the ONNX model would need Transposes. A mean
-    of an image that keeps its axes stays in ONNX Runtime's blocked layout.
+    of an image that keeps its axes stays in the blocked layout that kernels of convolutions use.
     """
     ops_of_graph = list(graph.walk_ops())
     reshapes = [op for op in ops_of_graph if op.is_builtin("RESHAPE")]

@@ -49,8 +49,8 @@ class Reading(Enum):
     FOLDED = "real numbers, dequantized at load"
     FLOAT = "real numbers in the file"  # the file stores floats in place of integers
     DYNAMIC = "quantized at run time"
-    # Integers minus the zero point, by DequantizeLinear with scale 1. ONNX Runtime makes
-    # MatMulIntegerToFloat of a MatMul if it reads data and weights in this way.
+    # Integers minus the zero point, by DequantizeLinear with scale 1. Runtimes make an integer
+    # product of a MatMul that reads data and weights in this way.
     NUMBERS = "integers, as float32"
 
 
@@ -126,7 +126,7 @@ TENSORS = (
     Rule(
         "int8; `--activations uint8`, or `auto` if an operator computes with int8",
         "uint8, the zero point is 128 higher",
-        "the real numbers are the same, and ONNX Runtime has more integer kernels for uint8",
+        "the real numbers are the same, and runtimes have more integer kernels for uint8",
         lambda case: case.int8_as_uint8 and case.tensor.dtype is DType.INT8,
         lambda case: move_zero_point(find_file_storage(case.tensor), DType.UINT8),
     ),
@@ -174,8 +174,8 @@ WEIGHTS = (
     Rule(
         "quantized data or weights of 16 bits",
         "the file's type, at least 8 bits; matrices are transposed, or get more than 2 axes",
-        "there are no integer kernels of 16 bits; ONNX Runtime 1.32 makes MatMulNBits of"
-        " matrices [k, n], which rounds the data to 8 bits",
+        "there are no integer kernels of 16 bits; runtimes multiply by matrices [k, n] with a"
+        " kernel that rounds the data to 8 bits",
         lambda case: DType.INT16 in (case.data, case.own.dtype) and case.data is not None,
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
@@ -235,15 +235,15 @@ WEIGHTS = (
     Rule(
         "float data; `--weights int8`, or weights of 4 or 2 bits",
         "int8, int4 or uint4 without a zero point",
-        "kernels of float data read the bits as signed (EvalHybrid); MatMulNBits of 2 bits is wrong"
-        " in ONNX Runtime 1.31",
+        "kernels of float data read the bits as signed (EvalHybrid); products of 2 bits are wrong"
+        " in some runtimes",
         lambda case: case.choice == "int8" or not case.eight_bits,
         lambda case: case.signed,
     ),
     Rule(
         "float data",
         "uint8, the zero point is 128",
-        "if ONNX Runtime makes MatMulIntegerToFloat, int8 weights saturate",
+        "int8 weights saturate where runtimes fuse the nodes into an integer product",
         lambda _: True,
         lambda case: move_zero_point(case.signed, DType.UINT8),
     ),
@@ -282,7 +282,7 @@ READINGS = (
     Rule(
         "biases of quantized data and weights; `--forms canonical` or `--weights float`",
         "float32 in the file",
-        "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime makes int32 of float32",
+        "some runtimes refuse a bias of int32 with int8 weights; others make int32 of float32",
         lambda case: case.canonical and case.role == "bias",
         lambda _: Reading.FLOAT,
     ),
@@ -346,8 +346,7 @@ def find_weight_storage(
     `results` is the shape of the product, or None for recurrent layers; `units` is the axis of the
     weights that counts the output features. Weights of float data have no zero point, and uint8
     weights are the bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of
-    2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
-    (MatMulNBits).
+    2 bits are widened, because some runtimes multiply float data by them wrongly.
     """
     storage = signed = find_file_storage(weights)
     if storage.quantization is not None:
@@ -417,10 +416,9 @@ def _wraps(storage: Storage, weights: Tensor, units: int, *, depthwise: bool) ->
     """Return whether two products of -128 by these weights, as int8, may exceed 16 bits.
 
     Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums except the sum of
-    two products of -128 by -128. These are the kernels of depthwise convolutions
-    (qdwconv_kernelsize.cpp in MLAS), and, on processors without dot product, of symmetric
-    convolutions (aarch64/ConvSymU8KernelNeon.S), which need a zero point of 0. On x86-64 depthwise
-    kernels accumulate in 32 bits.
+    two products of -128 by -128. These are the kernels of depthwise convolutions, and,
+    on processors without dot product, of symmetric convolutions, which need a zero point of 0. On
+    x86-64 depthwise kernels accumulate in 32 bits. docs/quantization.md names the sources.
     """
     if storage.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
         return False
@@ -441,9 +439,9 @@ def find_bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | Non
     The kernels add the bias to the accumulators, whose scale is the product of the scales of the
     input and of the weights. They ignore the bias's own scale in the file, which may be 2 % off
     (PopulateConvolutionQuantizationParams in kernel_util.cc). DequantizeLinear and the integer
-    kernels of ONNX Runtime take int32 only, and most int64 biases fit into int32. A larger bias
-    loses low bits, which float32 would not hold either. A float32 bias would not help: ONNX Runtime
-    converts a bias of any size to int32 (WeightBiasQuantization).
+    kernels of runtimes take int32 only, and most int64 biases fit into int32. A larger bias loses
+    low bits, which float32 would not hold either. A float32 bias would not help: runtimes convert a
+    bias of any size to int32.
 
     Raises:
         OperatorError: the bias is too large for the accumulators of an integer kernel.

@@ -149,7 +149,7 @@ class _Sums(NamedTuple):
     sign: int
 
     def count_errors(self, p: Array, q: Array) -> Array:
-        """Return how many results of ONNX Runtime's kernels differ: [n], for n scales of inputs."""
+        """Return how many results of runtimes' kernels differ: [n], for n scales of inputs."""
         rows = max(1, _MOST_NUMBERS // max(len(self.a), 1))
         parts = [slice(i, i + rows) for i in range(0, len(p), rows)]
         return np.concatenate([self._count_errors(p[part, None], q[part, None]) for part in parts])
@@ -166,7 +166,7 @@ class _Sums(NamedTuple):
         (a, b), zeros = (self.a, self.b), self.zeros
         numbers = (a - zeros[0]) * p + np.float32(self.sign) * ((b - zeros[1]) * q)
         yield np.rint(numbers / self.scale) + zeros[2]
-        if self.sign > 0:  # ONNX Runtime has an integer kernel for Add, but not for Sub
+        if self.sign > 0:  # runtimes have integer kernels for Add, but not for Sub
             for shift in (np.float32(0), np.float32(128))[: 1 + (self.dtype is DType.INT8)]:
                 points, scales = [zero + shift for zero in zeros], (p / self.scale, q / self.scale)
                 for sums in _add_as_qlinear(a + shift, b + shift, *scales, points):

@@ -1,7 +1,7 @@
 """The Fourier transform of real numbers as products with constant matrices.
 
-ONNX's DFT is slow in ONNX Runtime and missing in many other runtimes. Two products of small
-matrices take a third of the time or less, and are more accurate: for a prime length of 1,021 the
+ONNX's DFT is missing in many runtimes, and slow where it exists. Two products of small matrices
+take a third of the time or less, and are more accurate: for a prime length of 1,021 the
 error of DFT is 3e-4 of the range, and the error of a product is 3e-7. `python
 scripts/benchmark_patterns.py Fourier` measures both.
 """

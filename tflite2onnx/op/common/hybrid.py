@@ -26,7 +26,7 @@ from tflite2onnx.utils.mapped_files import read_rows
 
 # The least range of a row: it keeps the scale of a row of zeros above 0.
 _TINY = float(np.finfo(np.float32).tiny) * 255
-# The middle of uint8: ONNX Runtime multiplies uint8 data faster than int8 data.
+# The middle of uint8: runtimes multiply uint8 data faster than int8 data (docs/quantization.md).
 _MIDDLE = 128
 
 
@@ -119,8 +119,8 @@ def multiply_rows(
 
     The weights are multiplied as integers if DequantizeLinear reads them, otherwise as real
     numbers. `columns` are the real numbers of the weights. `units` is the axis of the outputs in
-    the file. The bias of one row is added with three axes: ONNX Runtime would make Gemm of MatMul
-    and of Add with two axes, and dequantize the weights in each run.
+    the file. The bias of one row is added with three axes: runtimes would make Gemm of MatMul and
+    of Add with two axes, and dequantize the weights in each run.
     """
     if weights.plan.reading is not Reading.DEQUANTIZED and not (x.is_one and bias is None):
         return g.Gemm(x.dequantize(g), columns, bias)
@@ -149,10 +149,10 @@ def multiply_images(
 
     Each image is a row of x: all pixels of an image have one scale. `columns` are the real numbers
     of the weights, [channels, outputs]. The product is of integers. Its bias has more than one
-    axis, because ONNX Runtime makes Gemm of MatMul and a bias of one axis.
+    axis, because runtimes make Gemm of MatMul and a bias of one axis.
 
-    ONNX Runtime adds a bias that is expanded to the `width` of the images in 0.3 to 0.5 of the
-    time, because each step of its loop adds one row in place of one pixel.
+    The bias is expanded to the `width` of the images: each step of a kernel's loop then adds one
+    row in place of one pixel, which is faster (docs/quantization.md).
     """
     shape, line = (1, 1, 1, -1), g.ints([1, 1, width, 1])
     if x.is_one:

@@ -39,8 +39,8 @@ class ImageOperator(DynamicShape):
     def frames(self) -> Sequence[Frame]:
         """Return frames in which a column of pixels may be stored as a row.
 
-        ONNX Runtime's kernels for floats compute several pixels of a row at once: a sequence that
-        is a row takes 0.5 to 0.8 of the time of a column. Both orders are the same bytes.
+        Kernels for floats compute several pixels of a row at once, so that a row is faster than a
+        column (docs/performance.md). Both orders are the same bytes.
         """
         frames = super().frames()
         if not self.turns_columns or not self._is_column:
@@ -258,8 +258,8 @@ class Window(NamedTuple):
     def _crop_unread(self, g: Builder, data: Operand) -> Operand:
         """Return an image without the last rows and columns that no window reads.
 
-        With unread rows or columns, auto_pad in ONNX Runtime makes the padding negative. Pooling
-        refuses negative padding, and convolutions with negative padding begin at a later element.
+        With unread rows or columns, runtimes make the padding of auto_pad negative. Pooling refuses
+        negative padding, and convolutions with negative padding begin at a later element.
         """
         windows = zip(self.strides, self._dilate_kernel(), strict=True)
         unread = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]

@@ -146,7 +146,7 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
             "the inputs and outputs of its sub-graphs must have the types and ranks of its outputs"
         )
     for tensor in outputs:
-        # ONNX Runtime has no kernels of If and Identity for these types.
+        # Kernels of If and Identity for these types are missing in runtimes.
         if tensor.dtype in _PACKED:
             raise OperatorError(
                 f"the operands of its sub-graphs must have 8 bits or more, got {tensor.dtype.label}"

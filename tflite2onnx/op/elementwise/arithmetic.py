@@ -294,8 +294,8 @@ class Binary(Elementwise):
 class Sum(Elementwise):
     """The sum or the difference of two inputs that broadcast.
 
-    SUB of a constant becomes Add of the negated constant, because ONNX Runtime has an integer
-    kernel for Add but not for Sub.
+    SUB of a constant becomes Add of the negated constant, because runtimes have integer kernels
+    for Add but not for Sub.
     """
 
     arity = 2

@@ -102,9 +102,8 @@ class Dequantize(Pointwise):
     """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16.
 
     A constant input is the weights of a product of float data ("weight only"), which LiteRT
-    dequantizes once. ONNX Runtime makes MatMulNBits, which rounds the data to 8 bits, of MatMul and
-    the DequantizeLinear of a constant (DQMatMulNodeGroupSelector in qdq_selectors.cc); with Gemm it
-    dequantizes the weights in each run.
+    dequantizes once. Runtimes fuse MatMul with the DequantizeLinear of a constant into a product
+    that rounds the data to 8 bits. With Gemm they dequantize the weights in each run.
     """
 
     codes = ("DEQUANTIZE",)

@@ -2,8 +2,8 @@
 
 XNNPACK has no integer kernel of HARD_SWISH, so LiteRT's built-in kernel runs by default. It
 computes with 16-bit numbers that are rounded four times. A float computation would differ by 1 for
-up to 5 of 256 integers. The table is not slower, because ONNX Runtime has no integer kernel for
-HardSwish.
+up to 5 of 256 integers. The table is not slower, because runtimes have no integer kernel
+for HardSwish.
 """
 
 from __future__ import annotations

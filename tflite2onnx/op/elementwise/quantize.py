@@ -35,7 +35,7 @@ class Quantize(Pointwise):
     scale. The results differ for ties, which are frequent in pixels from -1 to 1. To requantize to
     another integer type, LiteRT's built-in kernel rounds half away from zero, and ONNX rounds half
     to even. XNNPACK requantizes to another scale of the same type with halves rounded up. This
-    becomes LeakyRelu, whose two slopes round halves up, and which ONNX Runtime computes by a table.
+    becomes LeakyRelu, whose two slopes round halves up, and which runtimes compute by a table.
     Integers that stand for the same real numbers as int8 and as uint8 are converted only where the
     ONNX model stores them in two types. With the option `divides`, which only passes set, real
     numbers are divided by the scale: QuantizeLinear alone.

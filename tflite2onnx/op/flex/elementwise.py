@@ -36,8 +36,8 @@ _SIGNED_INTEGERS = "int8 int16 int32 int64"
 _INTEGERS = f"{_SIGNED_INTEGERS} uint8 uint16 uint32 uint64"
 _SIGNED = f"{_REAL} {_SIGNED_INTEGERS}"
 _NUMBERS = f"{_REAL} {_INTEGERS}"
-# Element types for which ONNX Runtime has no Div kernel, and the wider type in which the division
-# runs.
+# Element types for which runtimes have no Div kernel, and the wider type in which the division is
+# computed.
 _WIDE = dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32)
 _UNSIGNED = (DType.UINT32, DType.UINT64)
 # Operators with an ONNX node of the same name: nodes without a float64 kernel, then nodes with one.
@@ -144,7 +144,7 @@ def _is_finite(g: Builder, dtype: DType, x: Operand) -> Value:
 
 
 def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
-    """Return x, exactly, in a type for which ONNX Runtime has IsInf and IsNaN kernels."""
+    """Return x, exactly, in a type for which runtimes have IsInf and IsNaN kernels."""
     return g.cast(x, DType.FLOAT32) if dtype is DType.FLOAT16 else x
 
 
@@ -248,7 +248,7 @@ def _compute_truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> 
     """Return the remainder of a / b, with the sign of a."""
     if dtype in _UNSIGNED:
         return g.Mod(a, b)
-    if dtype is DType.INT64:  # ONNX Runtime computes fmod of int64 in float64, which is not exact
+    if dtype is DType.INT64:  # runtimes compute fmod of int64 in float64, which is not exact
         return g.Sub(a, g.Mul(g.Div(a, b), b))
     return g.Mod(a, b, fmod=1)
 
@@ -256,7 +256,7 @@ def _compute_truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> 
 def _raise_to_power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     """Return a to the power of b.
 
-    ONNX Runtime computes Pow of integers in float64, which is exact below 2 ** 53. For a constant
+    Runtimes compute Pow of integers in float64, which is exact below 2 ** 53. For a constant
     exponent this emits products instead, which wrap around as in TensorFlow.
     """
     data = b.tensor.data if isinstance(b, View) else None

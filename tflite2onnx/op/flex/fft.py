@@ -139,8 +139,8 @@ class FlexFourier(DynamicShape):
 def _invert_transform(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
     """Return an inverse transform along an axis of this size.
 
-    ONNX Runtime scales float64 by the reciprocal of the size rounded to float32, so float64 uses
-    the conjugate of a forward transform.
+    Runtimes scale float64 by the reciprocal of the size rounded to float32, so float64 uses the
+    conjugate of a forward transform.
     """
     if dtype is not DType.FLOAT64:
         return g.dft(x, axis, inverse=True)

@@ -85,7 +85,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
     def _gather_numbers(self, g: Builder, ids: View, table: View) -> Value:
         """Return the integers of rows as float32.
 
-        ONNX Runtime gathers whole bytes. Elements of less than 8 bits are gathered as the bytes of
+        Runtimes gather whole bytes. Elements of less than 8 bits are gathered as the bytes of
         the file, because a product may read the same bytes as elements. Each byte is an index of a
         table of the elements in a byte.
         """

@@ -148,8 +148,8 @@ def look_up(g: Builder, table: Value | View, x: View, index: Value | None = None
 
     An `index` of int32 for each element of `x` may be given in place of the integers.
 
-    It emits GatherElements, because ONNX Runtime's Gather copies each element as a block, which
-    takes 3 times as long.
+    It emits GatherElements, because kernels of Gather copy each element as a block, which takes
+    longer (docs/runtimes.md).
     """
     flat = g.reshape(g.cast(x, DType.INT32) if index is None else index, [-1])
     elements = g.GatherElements(table, flat, axis=0)

@@ -23,8 +23,8 @@ from tflite2onnx.op.traits import DynamicShape, Foldable, Movement
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 
-# Element types that ONNX Runtime does not add, and the type of their sums. Cast wraps the sums
-# around.
+# Element types that ScatterND of runtimes does not add, and the type of their sums. Cast wraps the
+# sums around.
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
 

@@ -300,7 +300,7 @@ class StablehloScatter(_Indexed):
         return g.recast(_transpose_to(g, output, np.argsort(order).tolist()), dtype, x.dtype)
 
     def _find_reduction_type(self, dtype: DType) -> tuple[DType, str | None]:
-        """Return the type in which ONNX Runtime reduces, and the reduction."""
+        """Return the type in which runtimes reduce, and the reduction."""
         reduction = self._reduction
         if dtype is DType.BOOL and reduction:
             return DType.INT32, _OF_BOOLS.get(reduction, reduction)

@@ -58,7 +58,7 @@ class Attention(Operator):
             return self._fuse(g, q, k, v, mask)
         batch, times, heads, depth = q.shape
         keys, groups = k.shape[1:3]
-        # ONNX Runtime fuses MatMul with a Transpose of three axes, but not of four.
+        # Runtimes fuse MatMul with a Transpose of three axes, but not of four.
         lead = (batch,) if batch != 1 else ()
         query = _move_axes(g, q, _HEADS_FIRST)
         if self._scale != 1:

@@ -171,7 +171,7 @@ class FullyConnected(DynamicShape):
             return self.emit_conv(g, y, x, w, b)
         if x.plan.reading is Reading.DYNAMIC:
             return self._emit_rows(g, y, x, w, b)
-        # ONNX Runtime fuses a quantized product with a bias only as Gemm.
+        # Runtimes fuse a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self.is_hybrid):
             return self.emit_gemm(g, y, x, w, b)
         return self.multiply_floats(g, y, x, w, b)
@@ -241,8 +241,8 @@ class FullyConnected(DynamicShape):
         columns = w.with_order(w.order if w.order[-1] == 0 else (1, 0)).reshape((features, out))
         bias = None if b is None else b.value
         if bias is None and count == 1 and self.activation in BOUNDS:
-            # ONNX Runtime fuses no integer MatMul that is directly before Relu or Clip: an Add of
-            # zeros separates them.
+            # Runtimes fuse no integer MatMul that is directly before Relu or Clip: an Add of zeros
+            # separates them.
             bias = g.constant(np.zeros(out, np.float32))
         product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
@@ -409,7 +409,7 @@ class BatchMatMul(AnySizes):
             return self._multiply_rows(g, y, a, b, is_single=is_single)
         if is_single and a.tensor.dtype is DType.INT16:
             return self._multiply_16_bits(g, a, b)
-        # ONNX Runtime has integer kernels for b if it is one matrix for all batches.
+        # Runtimes have integer kernels for b if it is one matrix for all batches.
         return g.MatMul(a, b.reshape(b.shape[-2:]) if is_single else b)
 
     def _multiply_rows(
@@ -431,10 +431,9 @@ class BatchMatMul(AnySizes):
     def _multiply_16_bits(self, g: Builder, a: View, b: View) -> Value:
         """Return the product of int16 data by one constant matrix.
 
-        ONNX Runtime 1.32 makes MatMulNBits of MatMul by a dequantized matrix [k, n], also if the
-        data was dequantized from 16 bits (DQMatMulNodeGroupSelector in qdq_selectors.cc).
-        MatMulNBits rounds the data to 8 bits. Gemm with `transB`, and a matrix with more than two
-        axes, do not become MatMulNBits.
+        Runtimes fuse MatMul with a dequantized matrix [k, n] into a product that rounds the data to
+        8 bits, also if the data was dequantized from 16 bits. They do not fuse Gemm with `transB`
+        or a matrix with more than two axes.
         """
         if self.output.rank == _MATRIX:
             rows = (0, 1) if self.options.adj_y else (1, 0)

@@ -18,7 +18,7 @@ from tflite2onnx.utils.dimension import require_number
 
 # ScatterND copies a tensor once. It copies nothing if input and output share memory, as caches of
 # language models do. Slice and Concat copy the tensor twice. For each row of indices ScatterND
-# takes as long as a copy of about 58 elements (1,024 x 1,024 float32, ONNX Runtime 1.32).
+# takes as long as a copy of about this number of elements (docs/runtimes.md).
 _ELEMENTS_PER_ROW = 64
 
 
@@ -102,7 +102,7 @@ class DynamicUpdateSlice(Movement, Foldable):
         indices = g.recast(starts, starts.dtype, DType.INT64)
         zero = g.scalar(0, DType.INT64)
         largest = g.ints(self._max_starts) if is_fixed else g.Sub(emit_sizes(g, x), parts)
-        if starts.dtype is DType.INT32:  # ONNX Runtime's Max and Min compare 32 bits of int64
+        if starts.dtype is DType.INT32:  # Max and Min of runtimes compare 32 bits of int64
             return g.Min(g.Max(indices, zero), largest)
         return g.clamp_int64(indices, zero, largest)
 

@@ -130,7 +130,7 @@ class Reshape(Movement, Foldable):
 
     The option `joins_columns` is set by a pass: columns of an image become channels, or channels
     columns. The data have channels first or last, in the order of the operator that makes them. The
-    output has channels first, the order of convolutions. ONNX Runtime removes the Transposes around
+    output has channels first, the order of convolutions. Runtimes remove the Transposes around
     Reshape.
     """
 

@@ -128,8 +128,8 @@ def stack_matrices(
     """Return the matrices that multiply x as one float32 matrix with the rows of all.
 
     Integer weights stay integers in the file, followed by a DequantizeLinear. A runtime folds it at
-    load if x is a float tensor. If x is quantized, the DequantizeLinear is not folded, because ONNX
-    Runtime would then quantize the weights again (WeightBiasQuantization).
+    load if x is a float tensor. If x is quantized, the DequantizeLinear is not folded, because
+    runtimes would then quantize the weights again (docs/runtimes.md).
 
     Args:
         g: the builder.

@@ -109,7 +109,7 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
     x_and_h = g.Concat(x, h, axis=1)
     biases = read_bias(b, read_scale(b))
     if is_quantized(data):
-        # For weights [k, n] ONNX Runtime 1.32 would use MatMulNBits, which rounds the data again.
+        # By weights [k, n] runtimes multiply with a kernel that rounds the data again.
         z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.asarray), biases, transB=1)
     else:
         z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.transpose), biases)

@@ -299,8 +299,7 @@ class Cell:
             matrix = stack_matrices(g, self.x, others, np.transpose)
             sums = g.Add(sums, g.MatMul(auxiliary, matrix))
         if not gates[0].normalization:
-            # ONNX Runtime 1.31 fuses an int8 product and an Add into a node, and then rejects this
-            # node.
+            # Runtimes fuse an int8 product and an Add into a node that some of them then reject.
             add = g.Sum if self.grids.sums else g.Add
             sums = add(sums, np.concatenate([self._make_bias(gate) for gate in gates]))
         return round_to_storage(g, sums, self._sums, rank)

@@ -124,8 +124,8 @@ class Svdf(DynamicShape):
     def _sum_over_time(self, g: Builder, memory: Value, batch: int | str) -> Value | NeedsReshape:
         """Return the output, [batch, units], of the memory, [batch, filters, times].
 
-        For int8 this is a grouped convolution over all times, for which ONNX Runtime has an integer
-        kernel. For other types a convolution takes 1.5 to 20 times as long as a product and a sum.
+        For int8 this is a grouped convolution over all times, for which runtimes have an integer
+        kernel. For other types a product and a sum are faster (docs/runtimes.md).
         """
         x, times, b, state = self.input(0), self.input(2), self.op.inputs[_BIAS], self.input(_STATE)
         rank, (filters, steps) = self.options.rank, times.shape

@@ -73,8 +73,8 @@ class Range(AnySizes, Foldable):
             return g.constant(self._numbers)
         if y.dtype is not DType.FLOAT32:
             return g.Range(*bounds)
-        # ONNX Runtime computes the number of elements in float64, in which 0.3 / 0.1 of float32 is
-        # more than 3.
+        # Range computes the number of elements in float64 in runtimes, where 0.3 / 0.1 of float32
+        # is more than 3.
         start, limit, step = bounds
         steps = g.Ceil(g.Abs(g.Div(g.Sub(limit, start), step)))
         zero, one = (g.scalar(number, DType.FLOAT32) for number in range(2))

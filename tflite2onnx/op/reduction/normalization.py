@@ -21,7 +21,7 @@ from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 
 _MOST = 1 << 16  # the largest number of elements of a constant scale that the file does not contain
-_OUTER = 2  # leading axes over which OpenVINO's kernel repeats a normalization
+_OUTER = 2  # leading axes over which every runtime's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
@@ -90,8 +90,8 @@ class Normalization(AnySizes):
     def _normalize_layer(
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
     ) -> Value:
-        # OpenVINO's MVN kernel normalizes all axes but the first one or two. Any other
-        # normalization becomes several operators (MVN::isSupportedOperation).
+        # Some runtimes have a kernel that normalizes all axes but the first one or two, and run
+        # several operators for any other normalization (docs/runtimes.md).
         while axis > _OUTER and x.sizes[axis - 1] == 1:
             axis -= 1
         shape = x.shape[axis:]
@@ -168,7 +168,7 @@ class RmsNormalization(DynamicShape):
         epsilon, scale = float(self.options.epsilon), _make_vector(g, given_scale, x, 1)
         if g.opset >= find_first_opset("RMSNormalization"):
             return g.RMSNormalization(x, scale, axis=-1, epsilon=epsilon)
-        # ONNX Runtime fuses these nodes into one.
+        # Runtimes fuse these nodes into one.
         squares = g.Pow(x, g.scalar(2, DType.FLOAT32))
         mean = g.reduce("ReduceMean", squares, [x.rank - 1], keepdims=True)
         root = g.Sqrt(g.Add(mean, g.scalar(epsilon, DType.FLOAT32)))
@@ -204,7 +204,7 @@ class GroupNormalization(ImageOperator):
     def emit(
         self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
     ) -> Value:
-        # ONNX Runtime has no kernel for GroupNormalization: it runs 29 nodes instead.
+        # Runtimes have no kernel for GroupNormalization: they run 29 nodes instead.
         groups = self._groups
         is_fixed = x.tensor.symbols.keys() <= {0}
         rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if is_fixed else -1)
@@ -227,7 +227,7 @@ class LocalResponseNormalization(ImageOperator):
         o = self.options
         if o.radius < 0:
             raise OperatorError(f"radius must not be negative, got {o.radius}")
-        # ONNX Runtime does not load an LRN node with a negative alpha or beta.
+        # Runtimes do not load an LRN node with a negative alpha or beta.
         if min(o.alpha, o.beta) < 0:
             raise OperatorError(
                 f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
@@ -235,7 +235,7 @@ class LocalResponseNormalization(ImageOperator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         o = self.options
-        if min(o.alpha, o.beta) == 0:  # ONNX Runtime rejects 0, too; the divisor is a constant
+        if min(o.alpha, o.beta) == 0:  # runtimes reject 0, too; the divisor is a constant
             factor = np.float32(o.bias) ** -np.float32(o.beta)
             return g.Mul(x, g.scalar(float(factor), DType.FLOAT32))
         # A larger radius has the same result: it reaches all channels.

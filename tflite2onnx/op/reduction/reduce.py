@@ -42,7 +42,7 @@ class ReductionRule(NamedTuple):
 
 
 _ORDERED = "float32 int8 uint8 int16 int32 int64"
-_BLOCK = 16  # channels in the largest block of ONNX Runtime
+_BLOCK = 16  # channels in the largest block of kernels
 _MANY = 1 << 14  # elements of an image; a larger image saves more time than another node takes
 
 
@@ -179,7 +179,7 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
-        if 0 in x.sizes:  # ONNX Runtime fails for a mean, minimum or maximum of no elements
+        if 0 in x.sizes:  # runtimes fail for a mean, minimum or maximum of no elements
             check_element_count(y.tensor.elements)
             return g.constant(self._reduce_empty(x).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:
@@ -278,8 +278,8 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
     def multiply_integers(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the product: the halves of an axis are multiplied until one element is left.
 
-        The product wraps around as in the kernel. ONNX Runtime's ReduceProd multiplies in float64,
-        so it neither wraps around nor keeps all bits of int64.
+        The product wraps around as in the kernel. ReduceProd multiplies in float64 in runtimes, so
+        it neither wraps around nor keeps all bits of int64.
         """
         dtype = x.dtype if x.dtype is DType.INT64 else DType.INT32
         value = x.value if x.dtype is dtype else g.cast(x, dtype)
@@ -307,7 +307,7 @@ _INTEGERS = {
 def _sum_int64(g: Builder, x: View | Value, add: Callable[[Value], Value]) -> Value:
     """Return sums of int64; the upper and the lower 32 bits are added separately.
 
-    ONNX Runtime adds int64 in float64, which has 53 bits.
+    Runtimes add int64 in float64, which has 53 bits.
     """
     word = g.scalar(1 << 32, DType.INT64)
     low = g.Mod(x, word)

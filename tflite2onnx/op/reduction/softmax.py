@@ -82,7 +82,7 @@ class Softmax(Exponential):
         return axis < self.output.rank - 1 or self.output.quantization is None
 
     def _overflows(self) -> bool:
-        """Return whether QLinearSoftmax overflows, to which ONNX Runtime fuses the nodes.
+        """Return whether QLinearSoftmax overflows, to which runtimes fuse the nodes.
 
         With an overflow a result of 1 becomes 0. The entries of the kernel's table of exponentials
         are up to e**-5 * the largest float32 / the size of the axis. Each entry is divided by the

@@ -40,8 +40,8 @@ class _Fourier(Signal):
     def compute_type(self) -> DType:
         """The type to compute in.
 
-        For lengths that are not powers of 2 it is float64: the error of ONNX Runtime's float32
-        result is 5e-5 of the range.
+        For lengths that are not powers of 2 it is float64, because float32 is inaccurate in
+        runtimes (docs/runtimes.md).
         """
         if self.input(0).dtype is not DType.FLOAT32:
             return DType.INT64

@@ -19,7 +19,7 @@ from tflite2onnx.tensor import Array, DType
 
 # The values of coordinate_transformation_mode in ONNX, by align_corners and half_pixel_centers.
 _MODES = {(False, False): "asymmetric", (True, False): "align_corners", (False, True): "half_pixel"}
-# The types that TFLite resizes and for which ONNX Runtime has a Resize kernel.
+# The types that TFLite resizes and for which runtimes have a Resize kernel.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
 BYTES = (DType.INT8, DType.UINT8)
 _HALF = Fraction(1, 2)
@@ -227,7 +227,7 @@ class ResizeNearest(Resize):
         selected = {a: find_indices(*sizes[a], align=align, half=half) for a in sizes}
         if x.tensor.dtype in BYTES and not (align or half):
             selected = {a: find_integer_indices(*sizes[a]) for a in sizes}
-        # ONNX Runtime has a fast kernel for "asymmetric", which selects the same elements as other
+        # Runtimes have a fast kernel for "asymmetric", which selects the same elements as other
         # modes if the size is a multiple.
         for mode in ("asymmetric", self.mode) if x.dtype in _RESIZED else ():
             if mode is not None and all(
@@ -292,7 +292,7 @@ def find_integer_indices(size: int, output_size: int) -> Array:
 def find_onnx_indices(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
     """Return ONNX's results in place of `find_indices`: in exact arithmetic, and in float32.
 
-    ONNX Runtime computes in float32. Since its issue 28291 some cases use exact arithmetic.
+    Runtimes compute in float32, and in some versions exactly in some cases (docs/runtimes.md).
     """
     i = np.arange(output_size)
     x, half = i.astype(np.float32), np.float32(0.5)

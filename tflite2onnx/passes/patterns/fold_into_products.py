@@ -5,7 +5,7 @@
     (x W + b) * m = x (W m) + b m, and (x W + b) / d
     (x W + b) + c = x W + (b + c), and (x W + b) - c
 
-ONNX Runtime does this when it loads a convolution, but not for a dense layer: a cell of an LSTM
+Runtimes do this when they load a convolution, but not for a dense layer: a cell of an LSTM
 whose steps are spelled out has one node less of 14. The ONNX model is smaller in both cases. An
 operator is folded if
 

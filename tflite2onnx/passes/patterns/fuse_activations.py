@@ -13,11 +13,9 @@ They are replaced, in every sequence of the factors and terms, if
 3. the numbers are those of the function up to rounding to float32: a factor of 1/6 that was rounded
    to float16 stays.
 
-ONNX Runtime fuses Clip and HardSigmoid with convolutions, and HardSwish and Gelu keep the layout of
-its convolutions. In a network of three convolutions of 32 channels the activations take, beside the
-convolutions, 0.3 of the time (HardSigmoid, HardSwish for Add, Clip, Mul) and 0.3 (Gelu for nine
-nodes). Softplus and Mish stay spelled out: ONNX Runtime's Softplus takes 4 times as long as Exp,
-Add and Log. Swish stays too, because ONNX Runtime fuses Sigmoid and Mul itself.
+Runtimes fuse Clip and HardSigmoid with convolutions, and HardSwish and Gelu keep the layout of
+convolutions. Softplus and Mish stay spelled out, because Softplus is slower than Exp, Add and Log.
+Swish stays too, because runtimes fuse Sigmoid and Mul themselves. docs/performance.md has times.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ number, if
 3. all sizes are static, and the image has at most a million elements. Blocks are of float32. The
    batch may be dynamic, if it is the first axis of all tensors.
 
-In ONNX Runtime, a shuffle as PyTorch models have it takes, with the convolutions around it, 0.3 to
-0.5 of the time, and DepthToSpace behind a convolution 0.4 to 0.5. A shuffle as Keras models have it
-has fewer nodes. The last one replaces TILE or BROADCAST_TO of axes of size 1 between RESHAPE, if
+A shuffle as PyTorch models have it and DepthToSpace behind a convolution take less time
+(docs/performance.md). A shuffle as Keras models have it has fewer nodes. The last rearrangement
+replaces TILE or BROADCAST_TO of axes of size 1 between RESHAPE, if
 
 1. a convolution reads the result, directly or through operators that keep images: Resize is fast
    with channels first, but slower than TILE if channels stay last, and heads of attention are

@@ -8,8 +8,8 @@ each other are replaced by one operator over the sequence of their items if
    steps is an operator of its own;
 3. the states are [batch, numbers], or have one axis of size 1 more, and the model runs no
    sub-graphs;
-4. a single step has a batch of at most 8 and float32 weights, and is no RNN. ONNX Runtime computes
-   a larger batch faster in a Gemm, and multiplies 8-bit weights as they are in MatMulNBits only.
+4. a single step has a batch of at most 8 and float32 weights, and is no RNN. A larger
+   batch is faster in a Gemm, and kernels of LSTM and GRU multiply no 8-bit weights as they are.
 
 PyTorch's layers, as litert-torch exports them, multiply the whole sequence by the weights, and take
 the items of the product. Their first step begins at states of 0, of which no operator is left

@@ -18,7 +18,7 @@ its padding, if:
 2. PAD pads height and width only, and keeps the scale;
 3. the operator reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
 
-ONNX Runtime does the second fusion for float models, but not for quantized models.
+Runtimes do the second fusion for float models, but not for quantized models.
 """
 
 from __future__ import annotations

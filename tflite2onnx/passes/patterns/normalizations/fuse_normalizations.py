@@ -22,7 +22,7 @@ and MediaPipe write (x * m - mean * m + bias, (x - mean) * m, (x - mean) / devia
 4. no other operator reads the tensors between the operators.
 
 Softmax without the maximum stays, because it overflows where SOFTMAX does not. Groups are computed
-as InstanceNormalization, because ONNX Runtime has no kernel of GroupNormalization.
+as InstanceNormalization, because runtimes have no kernel of GroupNormalization.
 """
 
 from __future__ import annotations
