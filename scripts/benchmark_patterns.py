@@ -248,8 +248,8 @@ def convert_without(path: str, data: bytes, opset: int | None) -> bytes:
             return convert_model(data, opset)
     found = passes.find_pass
 
-    def find_other(each: str) -> Callable[[object], object]:
-        return (lambda value: value) if each == path else found(each)
+    def find_other(each: str, *arguments: str) -> Callable[[object], object]:
+        return (lambda value: value) if each == path else found(each, *arguments)
 
     with patch.object(passes, "find_pass", find_other):
         return convert_model(data, opset)

@@ -53,7 +53,7 @@ def _lower_op(op: Op) -> Sequence[Op]:
     if name == "TRANSPOSE":
         order = make_int32(f"{op.outputs[0].name}/order", op.options.permutation)
         return [as_builtin(op, "TRANSPOSE", *op.inputs, order)]
-    if name == "CLAMP":
+    if name == "CLAMP" and (len(op.inputs), len(op.outputs)) == (3, 1):
         low, x, high = op.inputs
         rw, (y,) = Rewriter(op), op.outputs
         rw.op("FlexMaximum", rw.op("FlexMinimum", x, high, like=y), low, output=y)
