@@ -38,6 +38,7 @@ ROWS = (
         "replaced_files",
         "result",
         "signatures",
+        "storage_table",
         "targets",
         "validity",
         "writer",

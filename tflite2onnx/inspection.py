@@ -18,10 +18,10 @@ from tflite2onnx.passes.batch.resize_batch import find_batch_problem
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
+from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address
 

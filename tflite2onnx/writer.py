@@ -43,7 +43,6 @@ from tflite2onnx.builder.nodes import Node, Types, require_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.builder.value_names import ValueNames
 from tflite2onnx.emit import Emitted
-from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.reader.containers.protobuf import read_fields
@@ -54,6 +53,7 @@ from tflite2onnx.replaced_files import (
     list_readers,
     warn_of_replacement,
 )
+from tflite2onnx.storage_table import StorageInfo, list_storage
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target
 from tflite2onnx.utils.mapped_files import digest_elements, find_address, write_elements

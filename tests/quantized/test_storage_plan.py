@@ -18,7 +18,7 @@ from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
 from tflite2onnx.quantization.rules import BIAS, END, INNER, READINGS, TENSORS, WEIGHTS
 from tflite2onnx.quantization.storage import Storage
-from tflite2onnx.quantization.table import describe_operator, describe_storage
+from tflite2onnx.storage_table import describe_operator, describe_storage
 from tflite2onnx.tensor import DType, Quantization
 from tflite2onnx.verification import verify
 

@@ -12,9 +12,9 @@ from tflite2onnx.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
-from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import open_source
+from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.utils.console import align_rows, count, print_json, print_lines, shorten
 
 SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."

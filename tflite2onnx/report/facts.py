@@ -13,10 +13,10 @@ import onnx
 
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result
+from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.entry_point import extract_entry_point
 from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model

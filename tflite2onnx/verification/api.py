@@ -24,10 +24,10 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.passes.patterns.attention.repair_attention import has_wrong_attention
-from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
+from tflite2onnx.storage_table import describe_operator
 from tflite2onnx.utils.suggestions import join_alternatives
 from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
 from tflite2onnx.verification.entry_point import (
