@@ -18,7 +18,7 @@ from unittest.mock import patch
 from inference import bind_onnx_runtime, measure_inferences
 
 import tflite2onnx
-from tests.op.signal import test_rfft as rfft
+from tests.contrib.signal import test_rfft as rfft
 from tests.passes.patterns import (
     test_fuse_rearrangements as rearrangements,
     test_fuse_repeats as repeats,
@@ -222,7 +222,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"Fourier transform of {length} numbers, {rows} rows": Row(
-            "tflite2onnx.op.signal.rfft.transform_real",
+            "tflite2onnx.contrib.signal.rfft.transform_real",
             lambda size=(rows, 1, length): spell_transform(*size),
         )
         for length, rows in ((256, 100), (512, 1), (512, 96), (2048, 300))

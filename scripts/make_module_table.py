@@ -1,26 +1,30 @@
-"""Write the table of tflite2onnx/op/builtin_modules.py: the operators of each module."""
+"""Write the tables of modules: the operators of each module of tflite2onnx/op and of contrib."""
 
 from __future__ import annotations
 
 import textwrap
 from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
 
 from tflite2onnx import op
+from tflite2onnx.extensions import list_packages
 
-TARGET = Path(op.__file__).with_name("builtin_modules.py")
 _START, _END = '_TABLE = """\n', '"""\nMODULE_OF'
 _WIDTH = 100
 
 
-def document() -> str:
+def find_table(package: str) -> Path:
+    """Return the file of a package's table."""
+    return Path(str(import_module(package).__file__)).with_name("builtin_modules.py")
+
+
+def document(package: str) -> str:
     """Return the module with a line for each module that defines classes of operators."""
-    names = sorted(each.name for each in walk_packages(op.__path__, f"{op.__name__}."))
+    names = op.list_module_paths(package)
     codes = {name: sorted(op.list_classes(import_module(name))) for name in names}
     lines = [
         textwrap.fill(
-            f"{name.removeprefix(f'{op.__name__}.')}: {' '.join(found)}",
+            f"{name.removeprefix(f'{package}.')}: {' '.join(found)}",
             _WIDTH,
             subsequent_indent=" " * 4,
             break_long_words=False,
@@ -28,9 +32,10 @@ def document() -> str:
         for name, found in codes.items()
         if found
     ]
-    head, _, rest = TARGET.read_text().partition(_START)
+    head, _, rest = find_table(package).read_text().partition(_START)
     return "".join((head, _START, *(f"{line}\n" for line in lines), rest[rest.index(_END) :]))
 
 
 if __name__ == "__main__":
-    TARGET.write_text(document())
+    for each in list_packages():
+        find_table(each).write_text(document(each))

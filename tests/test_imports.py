@@ -18,12 +18,13 @@ PACKAGE = ROOT / "tflite2onnx"
 # From the lowest row to the highest; a folder includes all its modules. A module imports from lower
 # rows, and from its own row without cycles.
 ROWS = (
-    {"errors", "utils", "version"},
+    {"errors", "extensions", "utils", "version"},
     {"graph", "graph_text", "tensor"},
     {"axis_letters", "layout", "quantization", "quantize", "reader", "solver", "stateful"},
     {"builder"},
     {"op"},
     {"passes"},
+    {"contrib"},
     {
         "conversion",
         "convert",
@@ -126,6 +127,17 @@ def test_imports_run_one_way() -> None:
         if row(other) > row(name)
     ]
     assert wrong == []
+
+
+def test_core_does_not_import_contrib() -> None:
+    """Only the package's __init__ names it: operators and passes of contrib are offered."""
+    core = {name: path for name, path in modules().items() if name.partition(".")[0] != "contrib"}
+    users = [
+        name
+        for name, path in core.items()
+        if any(other.partition(".")[0] == "contrib" for other in package_imports(path))
+    ]
+    assert users == ["__init__"]
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -16,6 +16,7 @@ if is_program():
     # Garbage collection takes longer than a small conversion, and frees no imported modules.
     gc.disable()
 
+from tflite2onnx import contrib
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State
@@ -23,6 +24,8 @@ from tflite2onnx.op import supported_operators
 from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import Stateful
+
+contrib.offer()
 
 if TYPE_CHECKING:
     from tflite2onnx.bundle import convert_bundle

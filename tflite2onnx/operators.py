@@ -12,6 +12,11 @@ from tflite2onnx.errors import (
     OperatorError as OperatorError,
     RegistrationError as RegistrationError,
 )
+from tflite2onnx.extensions import (
+    OfferedPass as OfferedPass,
+    offer_operators as offer_operators,
+    offer_passes as offer_passes,
+)
 from tflite2onnx.graph import Op as Op, Options as Options
 from tflite2onnx.layout import (
     Axes as Axes,

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.op.indexing import test_hash_table, test_where_unique
-from tests.op.signal import test_rfft
+from tests.contrib.hash_tables import test_hash_table
+from tests.contrib.signal import test_rfft
+from tests.op.indexing import test_where_unique
 from tests.op.vision import test_detection, test_non_max_suppression
-from tests.passes.tensor_lists.test_fuse_list_assignment import build_set_item
+from tests.passes.patterns.test_fuse_list_assignment import build_set_item
 from tests.support import Build
 from tests.support.control import add_if, apply_operator, build_growing_list
 from tests.support.flex import flex_options

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tflite2onnx.errors import RegistrationError
+from tflite2onnx.extensions import list_packages, list_paths
 from tflite2onnx.op import OPERATORS, check_module_table
 from tflite2onnx.op.builtin_modules import MODULE_OF
 from tflite2onnx.op.registry import check_class
@@ -21,7 +22,12 @@ def test_every_operator_is_listed() -> None:
 
 
 def test_no_operator_is_listed_twice() -> None:
-    codes = [code for each in MODULE_OF.values() for code in each.split()]
+    codes = [
+        code
+        for modules in list_packages().values()
+        for each in modules.values()
+        for code in each.split()
+    ]
     assert len(codes) == len(set(codes)) == len(OPERATORS)
 
 
@@ -41,4 +47,4 @@ def test_listed_operator_without_a_class_is_an_error(monkeypatch: pytest.MonkeyP
         check_module_table()
     operators: Any = type(OPERATORS)
     with pytest.raises(RegistrationError, match=reason):
-        operators(MODULE_OF).get("STAPLE")
+        operators(list_paths("tflite2onnx.op", MODULE_OF)).get("STAPLE")

@@ -9,19 +9,19 @@ import pytest
 
 from tests.support import check
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
+from tflite2onnx.contrib.complex_numbers.lower_complex import lower_complex
+from tflite2onnx.contrib.hash_tables.fold_hash_tables import fold_hash_tables
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.passes import fold_constants
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
 from tflite2onnx.passes.fold_constants import fold_operators
-from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.lower_complex import lower_complex
 from tflite2onnx.passes.normalise import absorb_flatten, align_axes, keep_axes, remove_copies
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
     fuse_dilated_convolutions,
     fuse_pads_into_convolutions,
 )
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
+from tflite2onnx.passes.patterns.fuse_list_assignment import fuse_list_assignment
 from tflite2onnx.tensor import DType
 
 

@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 
 from tests.support import Build, check
-from tflite2onnx import convert, passes
+from tflite2onnx import contrib, convert, passes
 from tflite2onnx.cli import main
 from tflite2onnx.errors import InternalError, InternalWarning, UnsupportedOperators
+from tflite2onnx.extensions import OfferedPass
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes import apply_if_present, find_pass, verify_operators
@@ -43,6 +44,12 @@ def test_every_path_leads_to_a_function(module: ModuleType) -> None:
         found = find_pass(path, module.__name__)
         name = f"{module.__name__}.{path.partition(':')[0]}"
         assert isinstance(found, Rules) or found.__module__ == name
+
+
+@pytest.mark.parametrize("offered", contrib.PASSES, ids=lambda offered: offered.path)
+def test_every_offered_path_leads_to_a_function(offered: OfferedPass) -> None:
+    package, _, path = offered.path.rpartition(".")
+    assert find_pass(path, package).__module__ == offered.path.partition(":")[0]
 
 
 def read_graph(activation: str) -> Graph:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 
 from tflite2onnx.errors import OperatorError, RegistrationError, as_operator_error
+from tflite2onnx.extensions import MODULE_PATHS, list_packages, list_paths, offer_operators
 from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
@@ -19,27 +19,26 @@ from tflite2onnx.tensor import Tensor
 class OperatorTable(Mapping[str, type[Operator]]):
     """The classes of operators by code; a module is imported when a class of it is needed.
 
-    `modules` has the codes of each module of a package, separated by blanks.
+    `paths` has the path of the module of each code.
     """
 
-    def __init__(self, package: str, modules: Mapping[str, str]) -> None:
-        self._package = package
-        self._modules = {code: name for name, codes in modules.items() for code in codes.split()}
+    def __init__(self, paths: Mapping[str, str]) -> None:
+        self._paths = paths
         self._classes: dict[str, type[Operator]] = {}
 
     def __getitem__(self, code: str) -> type[Operator]:
         if code not in self._classes:
-            name = self._modules[code]
-            self._classes |= list_classes(import_module(f"{self._package}.{name}"))
+            path = self._paths[code]
+            self._classes |= list_classes(import_module(path))
             if code not in self._classes:
-                raise RegistrationError(_without_class(code, name))
+                raise RegistrationError(_without_class(code, path))
         return self._classes[code]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(self._paths)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._paths)
 
 
 def list_classes(module: ModuleType) -> dict[str, type[Operator]]:
@@ -55,33 +54,42 @@ def check_module_table() -> None:
         RegistrationError: the table lacks the operator of a class, or lists an operator under a
             module that has no class for it. The message names all of them.
     """
-    from pkgutil import walk_packages  # noqa: PLC0415 - no conversion needs it
-
-    start = f"{__name__}."
-    modules = [module.name.removeprefix(start) for module in walk_packages(__path__, start)]
-    defined = {
-        (code, name) for name in modules for code in list_classes(import_module(start + name))
-    }
-    listed = {(code, name) for name, codes in MODULE_OF.items() for code in codes.split()}
-    problems = [
-        f"{code} must be listed in {_TABLE} for {name}, got no entry: run {_SCRIPT}"
-        for code, name in sorted(defined - listed)
-    ]
-    problems += [_without_class(code, name) for code, name in sorted(listed - defined)]
+    problems: list[str] = []
+    for package, modules in list_packages().items():
+        defined = {
+            (code, path)
+            for path in list_module_paths(package)
+            for code in list_classes(import_module(path))
+        }
+        listed = {*list_paths(package, modules).items()}
+        problems += [
+            f"{code} must be listed in {package.replace('.', '/')}/builtin_modules.py for"
+            f" {path.removeprefix(f'{package}.')}, got no entry: run {_SCRIPT}"
+            for code, path in sorted(defined - listed)
+        ]
+        problems += [_without_class(code, path) for code, path in sorted(listed - defined)]
     if problems:
         raise RegistrationError("\n".join(problems))
 
 
-def _without_class(code: str, name: str) -> str:
+def list_module_paths(package: str) -> list[str]:
+    """Return the paths of all modules in a package, sorted."""
+    from pkgutil import walk_packages  # noqa: PLC0415 - no conversion needs it
+
+    folders = import_module(package).__path__
+    return sorted(module.name for module in walk_packages(folders, f"{package}."))
+
+
+def _without_class(code: str, path: str) -> str:
     return (
-        f"{__name__}.{name} must have a class with {code} in `codes`, as {_TABLE} lists it there,"
-        " got none"
+        f"{path} must have a class with {code} in `codes`, as the table of its package lists it"
+        " there, got none"
     )
 
 
-OPERATORS: Mapping[str, type[Operator]] = OperatorTable(__name__, MODULE_OF)
+offer_operators(__name__, MODULE_OF)
+OPERATORS: Mapping[str, type[Operator]] = OperatorTable(MODULE_PATHS)
 
-_TABLE = "tflite2onnx/op/builtin_modules.py"
 _SCRIPT = "python scripts/make_module_table.py"
 
 # Operators that passes create. No file contains them.
@@ -105,8 +113,7 @@ def commutes(code: str) -> bool:
     return cls is not None and code in cls.commutes
 
 
-@lru_cache(maxsize=1024)
-def _find_builtin_class(code: str, custom: bool) -> type[Operator] | None:  # noqa: FBT001 - a key
+def _find_builtin_class(code: str, *, custom: bool) -> type[Operator] | None:
     named = code in OURS or code in registry.list_builtin_codes()
     return None if custom is named else OPERATORS.get(code)
 
@@ -117,7 +124,7 @@ def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     With `keep`, the converter of an unknown custom operator emits it as a node of its own domain.
     `why` is the reason why there is no converter, if the caller knows more than the general reason.
     """
-    builtin = _find_builtin_class(op.code, op.custom)
+    builtin = _find_builtin_class(op.code, custom=op.custom)
     try:
         cls = registry.find_class(Key(op.code, op.custom)) or builtin
     except OperatorError as error:  # the conversion reports the error later

@@ -39,8 +39,6 @@ flex.elementwise: FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEq
     FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt FlexSquare FlexSquaredDifference
     FlexStopGradient FlexSub FlexTan FlexTanh FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py
     FlexXlogy
-flex.fft: FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D
-    FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D
 flex.image: FlexCropAndResize FlexDilation2D FlexExtractImagePatches FlexResizeBicubic
 flex.linalg: FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexCholesky FlexEinsum FlexL2Loss
     FlexLogMatrixDeterminant FlexMatMul FlexMatrixDeterminant FlexMatrixInverse FlexMatrixSolve
@@ -59,7 +57,7 @@ flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStrin
     FlexStringLower FlexStringToNumber FlexStringUpper
 indexing.embedding: EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup
 indexing.gather: GATHER GATHER_ND
-indexing.hash_table: HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_LOOKUP HASHTABLE_SIZE Table
+indexing.integer_table: Table
 indexing.lsh_projection: LSH_PROJECTION
 indexing.one_hot: MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT
 indexing.scatter: SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN
@@ -83,8 +81,6 @@ movement.reshape_transpose: AS_PLANNED EXPAND_DIMS RANK RESHAPE SHAPE SQUEEZE TR
 movement.reverse: REVERSE_SEQUENCE REVERSE_V2 Roll
 movement.slice: SLICE STRIDED_SLICE
 movement.space_to_batch: BATCH_TO_SPACE_ND DEPTH_TO_SPACE SPACE_TO_BATCH_ND SPACE_TO_DEPTH
-random.rng_bit_generator: STABLEHLO_RNG_BIT_GENERATOR
-random.sampling: MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM
 recurrent.gated_delta: gated_delta_update gdn_tril_inv
 recurrent.gru: GRU UNIDIRECTIONAL_SEQUENCE_GRU
 recurrent.lstm: BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM
@@ -96,14 +92,6 @@ reduction.normalization: GROUP_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION NORMAL
 reduction.reduce: MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM
 reduction.reduce_window: REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW
 reduction.softmax: L2_NORMALIZATION LOG_SOFTMAX SOFTMAX
-signal.microfrontend: AudioMicrofrontend
-signal.rfft: COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D
-signal.spectrogram: AudioSpectrogram Mfcc
-signal.tflm_fft: SignalIrfft SignalRfft
-signal.tflm_frontend: SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog
-    SignalFilterBankSquareRoot SignalPCAN SignalWindow
-signal.tflm_streaming: CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer
-    SignalOverlapAdd SignalStacker
 vision.conv: CONV_2D CONV_3D CONV_3D_TRANSPOSE Convolution2DTransposeBias DEPTHWISE_CONV_2D
     TRANSPOSE_CONV
 vision.detection: TFLite_Detection_PostProcess

@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from importlib import import_module
+from itertools import chain
 from traceback import walk_tb
 from typing import TypeAlias, TypeVar
 
 from tflite2onnx.errors import InternalWarning, OperatorError, collect_errors
+from tflite2onnx.extensions import list_offered_passes, list_packages
 from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
@@ -29,7 +31,6 @@ from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_s
 from tflite2onnx.passes.quantization.widen_half import widen_half
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
-from tflite2onnx.tensor import DType
 
 T = TypeVar("T", Model, Graph)
 ModelPass: TypeAlias = Callable[[Model], Model]
@@ -86,7 +87,8 @@ def describe_bug(error: Exception) -> str:
     """Return a message with the pass, and the operator if known, that raised an exception."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
-    passes = [name.rpartition(".")[2] for name in modules if name.startswith(_FOLDERS)]
+    folders = (*_FOLDERS, *(f"{package}." for package in list_packages()))
+    passes = [name.rpartition(".")[2] for name in modules if name.startswith(folders)]
     # The pass of a rule says more than the drivers of all rules and of all forms.
     passes.sort(key=lambda name: name in ("rules", "driver"))
     values = [value for frame in frames for value in frame.f_locals.values()]
@@ -103,6 +105,32 @@ def find_pass(path: str, package: str = __name__) -> Callable[[T], T]:
     return result
 
 
+def apply_offered(receives: str, value: T) -> T:
+    """Return a model or graph after the passes that packages offer for it (`extensions.py`)."""
+    for offered in list_offered_passes(receives):
+        package, _, path = offered.path.rpartition(".")
+        if offered.codes:
+            value = apply_if_present(offered.codes, path, package)(value)
+        if offered.dtypes and not _list_dtypes(value).isdisjoint(offered.dtypes.split()):
+            value = find_pass(path, package)(value)
+    return value
+
+
+def _list_dtypes(value: Model | Graph) -> set[str]:
+    """Return the names of the element types in a model or graph."""
+    graphs = value.graphs if isinstance(value, Model) else (value,)
+    tensors = (
+        t
+        for graph in graphs
+        for operands in (
+            (graph.tensors, graph.inputs, graph.outputs),
+            *((op.present, op.outputs) for op in graph.walk_ops()),
+        )
+        for t in chain.from_iterable(operands)
+    )
+    return {dtype.name for dtype in {t.dtype for t in tensors}}
+
+
 # Passes over a whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
     densify_constants,  # all other passes read the elements of constants
@@ -112,8 +140,7 @@ MODEL_PASSES: tuple[ModelPass, ...] = (
     apply_if_present("STABLEHLO_", "resolve_computations"),
     # LiteRT has kernels for few of StableHLO's operators. The pass above reads their codes.
     apply_if_present("STABLEHLO_", "lower_stablehlo"),
-    # One sub-graph fills a table that another sub-graph reads.
-    apply_if_present("HASHTABLE", "fold_hash_tables"),
+    partial(apply_offered, "models"),
 )
 
 
@@ -123,13 +150,11 @@ def list_entry_point_passes(
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     lowerings: Sequence[GraphPass] = (
         partial(lift_variables, model=model, index=index),  # ONNX has no variables.
-        # ONNX's operators for sequences do not cover the uses of lists.
-        apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
         # Keras's layers that count numbers compute a size that two equal limits determine.
         apply_pattern("FlexBincount FlexDenseBincount", "patterns.fold_limits"),
-        _lower_complex,  # ONNX's operators do not compute with complex tensors.
+        partial(apply_offered, "graphs"),
         # The slices have data-dependent shapes. The replacement has none.
-        apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),
+        apply_pattern("CONCATENATION", "patterns.fuse_list_assignment"),
     )
     return (
         partial(_infer_shapes_around, lowerings, operator_of),
@@ -139,14 +164,6 @@ def list_entry_point_passes(
         # ONNX's BitCast is of opset 26, which few runtimes load.
         apply_pattern("BITCAST", "patterns.fuse_bits"),
     )
-
-
-def _lower_complex(graph: Graph) -> Graph:
-    operands = (t for op in graph.walk_ops() for t in (*op.present, *op.outputs))
-    tensors = (*graph.tensors, *graph.inputs, *graph.outputs, *operands)
-    if not any(t.dtype in (DType.COMPLEX64, DType.COMPLEX128) for t in tensors):
-        return graph
-    return find_pass("lower_complex")(graph)
 
 
 def _infer_shapes_around(

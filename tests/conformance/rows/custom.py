@@ -10,11 +10,11 @@ import numpy as np
 from tests.conformance.bench import QUANTIZED, Array, Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.table import Row
+from tests.contrib.signal import test_inverse_rfft, test_spectrogram
 from tests.op.indexing import test_embedding, test_integer_table
 from tests.op.linear import test_attention, test_hadamard, test_kv_cache
 from tests.op.movement import test_roll
 from tests.op.recurrent import test_gated_delta, test_gru
-from tests.op.signal import test_inverse_rfft, test_spectrogram
 from tests.op.vision import test_detection, test_pool3d
 from tests.references.genai import run_litert
 from tests.support import Tensor

@@ -61,5 +61,5 @@ ELSEWHERE = dict.fromkeys(
         "FlexRandomStandardNormal",
         "FlexRandomUniform",
     ),
-    "tests/op/random/test_sampling.py: the numbers are random, and ONNX draws others",
+    "tests/contrib/random/test_sampling.py: the numbers are random, and ONNX draws others",
 )

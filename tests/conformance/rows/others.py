@@ -11,7 +11,7 @@ from tests.conformance.bench import Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.rows.moves import NO_STRINGS
 from tests.conformance.table import PACKED, Row
-from tests.op.indexing.test_hash_table import (
+from tests.contrib.hash_tables.test_hash_table import (
     KEYS,
     NUMBERS,
     WANTED,

@@ -10,13 +10,13 @@ import numpy as np
 from tests.conformance.bench import Array, Bench
 from tests.conformance.rows.elementwise import kinds
 from tests.conformance.table import Row
-from tests.op.signal import (
+from tests.contrib.signal import (
     test_microfrontend,
     test_tflm_fft,
     test_tflm_frontend,
     test_tflm_streaming,
 )
-from tests.op.signal.test_tflm_frontend import energies, samples
+from tests.contrib.signal.test_tflm_frontend import energies, samples
 from tests.references import microfrontend, signals, streams, transforms
 
 Shape = tuple[int, ...]

@@ -11,8 +11,8 @@ from tests.conformance.bench import Array, Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, kinds
 from tests.conformance.rows.moves import NO_STRINGS
 from tests.conformance.table import PACKED, Row
+from tests.contrib.hash_tables.test_hash_table import NUMBERS, WORDS
 from tests.op.indexing import test_skip_gram
-from tests.op.indexing.test_hash_table import NUMBERS, WORDS
 from tests.passes.test_inline_subgraphs import COMPOSITE
 from tests.reader.test_sparsity import MATRICES, mostly_zeros
 from tests.support import Subgraph, Tensor, sparsify

@@ -18,7 +18,7 @@ from tflite2onnx.op.common.fixed_point import (
     multiply_twice_rounded,
 )
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emit_node
-from tflite2onnx.op.indexing.hash_table import look_up
+from tflite2onnx.op.indexing.integer_table import look_up
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (

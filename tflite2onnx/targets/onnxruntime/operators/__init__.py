@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from tflite2onnx.extensions import list_paths
 from tflite2onnx.op import OperatorTable
 
 # By module. A class is a subclass of the class of the canonical operator, or forms make the
 # operator.
 OPERATORS = OperatorTable(
-    __name__,
-    {
-        "attention": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
-        "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
-        "dense": "FULLY_CONNECTED",
-        "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
-        "softmax": "LOG_SOFTMAX SOFTMAX",
-    },
+    list_paths(
+        __name__,
+        {
+            "attention": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
+            "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
+            "dense": "FULLY_CONNECTED",
+            "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
+            "softmax": "LOG_SOFTMAX SOFTMAX",
+        },
+    )
 )

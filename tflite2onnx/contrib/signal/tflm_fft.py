@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tflite2onnx.contrib.signal.kiss_fft import Fixed, Real, factor_length
+from tflite2onnx.contrib.signal.tflm_base import Signal
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factor_length
-from tflite2onnx.op.signal.tflm_base import Signal
 from tflite2onnx.tensor import DType
 
 _COMPLEX = 2  # numbers

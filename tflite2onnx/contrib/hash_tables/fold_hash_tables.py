@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tflite2onnx.contrib.hash_tables.hash_table import FILLING
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.op.indexing.hash_table import FILLING
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Tensor
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, ints
-from tflite2onnx.op.signal.tflm_base import (
+from tflite2onnx.contrib.signal.tflm_base import (
     WORD,
     Signal,
     apply_gain,
@@ -21,6 +19,8 @@ from tflite2onnx.op.signal.tflm_base import (
     shift_right,
     wrap_to_word,
 )
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.tensor import Array, DType
 
 _COMPLEX = 2  # numbers

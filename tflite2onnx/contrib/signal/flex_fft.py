@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tflite2onnx.contrib.signal.rfft import find_complex_shape, make_synthesis_matrix, pair_axes
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.signal.rfft import find_complex_shape, make_synthesis_matrix, pair_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
 

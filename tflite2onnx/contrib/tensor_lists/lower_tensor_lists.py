@@ -17,12 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
-from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import has_converter
-from tflite2onnx.passes.dynamic_shapes import infer_dimensions
-from tflite2onnx.passes.shape_walk import Known
-from tflite2onnx.passes.tensor_lists.list_operators import (
+from tflite2onnx.contrib.tensor_lists.list_operators import (
     COUNTED,
     FORMS,
     MAKERS,
@@ -32,6 +27,11 @@ from tflite2onnx.passes.tensor_lists.list_operators import (
     find_operand,
     grows,
 )
+from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op import has_converter
+from tflite2onnx.passes.dynamic_shapes import infer_dimensions
+from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import evaluate, has_dimensions, is_known
 

@@ -240,7 +240,9 @@ def test_refuses_complex_constants_far_larger_than_the_file(
     m = Build()
     x = m.constant(np.ones(4, np.complex64))
     m.output(*m.op("REAL", [x], [[4]]))
-    module = import_module("tflite2onnx.passes.lower_complex")  # a function has this name, too
+    module = import_module(
+        "tflite2onnx.contrib.complex_numbers.lower_complex"
+    )  # a function has this name, too
     monkeypatch.setattr(module, "_LIMIT", SizeLimit(times=0, more=8))
     with pytest.raises(ConversionError, match="must not take far more memory than the file"):
         convert(m.bytes())

@@ -13,10 +13,10 @@ from math import prod
 
 import numpy as np
 
+from tflite2onnx.contrib.signal.tflm_base import Signal, Subtraction, emit_minimum
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_input_count
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.signal.tflm_base import Signal, Subtraction, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import same_scale

@@ -1,4 +1,4 @@
-"""tflite2onnx/passes/lower_complex.py: lists of complex tensors, and their declared shapes."""
+"""contrib/complex_numbers/lower_complex.py: lists of complex tensors, and their declared shapes."""
 
 from __future__ import annotations
 

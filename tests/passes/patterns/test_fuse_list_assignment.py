@@ -1,4 +1,4 @@
-"""passes/tensor_lists/fuse_list_assignment.py: assignment of an item in a list that is a tensor."""
+"""passes/patterns/fuse_list_assignment.py: assignment of an item in a list that is a tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
+from tflite2onnx.passes.patterns.fuse_list_assignment import fuse_list_assignment
 from tflite2onnx.reader.model import read_model
 
 SHAPE = (7, 3, 5)

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factor_length
-from tflite2onnx.op.signal.tflm_base import (
+from tflite2onnx.contrib.signal.kiss_fft import Fixed, Real, factor_length
+from tflite2onnx.contrib.signal.tflm_base import (
     SNR_BITS,
     WORD,
     Subtraction,
@@ -31,6 +29,8 @@ from tflite2onnx.op.signal.tflm_base import (
     shift_right,
     wrap_to_word,
 )
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 

@@ -1,4 +1,4 @@
-"""passes/tensor_lists/lower_tensor_lists.py: TensorFlow's lists become tensors.
+"""contrib/tensor_lists/lower_tensor_lists.py: TensorFlow's lists become tensors.
 
 LiteRT runs no Flex operators, so the reference is LiteRT's result for the same model with tensors.
 """

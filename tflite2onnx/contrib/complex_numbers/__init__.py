@@ -1,0 +1,1 @@
+"""Complex numbers become pairs of real numbers."""

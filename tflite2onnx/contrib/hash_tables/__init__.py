@@ -1,0 +1,1 @@
+"""Hash tables: operators, and the pass that makes their contents constant."""
