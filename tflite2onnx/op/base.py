@@ -30,7 +30,6 @@ from tflite2onnx.quantization.declarations import (
 )
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
-from tflite2onnx.utils.dimension import Dim
 
 # Operators import these names from here.
 __all__ = ["Builder", "OperatorError", "Value", "View"]
@@ -92,7 +91,6 @@ class Operator:
         shape_only: the outputs depend on the shapes of the inputs but not on their elements.
         keeps_sequence: the output has the elements of the first input, in the same sequence.
         repeats_elements: for constant elements every part of the output has the same elements.
-        sizes_input: the input that lists the sizes of the output.
         new_axis: how the operator changes if operands get one more axis; see `add_leading_axis`.
         quantization: how the kernel computes with stored integers: `Real`, `Integers`, `Moves` or
             `Product`; a property if it depends on the operands.
@@ -117,7 +115,6 @@ class Operator:
     shape_only: ClassVar[bool] = False
     keeps_sequence: ClassVar[bool] = False
     repeats_elements: ClassVar[bool] = False
-    sizes_input: ClassVar[int | None] = None
     new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
     _is_valid = False  # `verify` sets it
@@ -142,11 +139,6 @@ class Operator:
     def quantization(self) -> Declaration:
         """How the kernel computes with stored integers; it is read after `check`."""
         return Real()
-
-    @classmethod
-    def moves_elements(cls) -> bool:
-        """Return whether operators of the class only move elements."""
-        return isinstance(cls.quantization, Moves)
 
     def verify(self) -> None:
         """Raise OperatorError if the operator cannot be converted.
@@ -269,19 +261,6 @@ class Operator:
             return self.op, [i for i, t in enumerate(self.op.inputs) if t is not None]
         return None
 
-    @property
-    def row_size(self) -> int | None:
-        """The row size of the matrix to which the kernel reshapes input 0, None if it does not."""
-        return None
-
-    def count_before_samples(self, outer: Dim) -> Dim | None:
-        """Return how many elements come before the samples in the batch axis of the outputs.
-
-        `outer` is the number of elements before the samples in the batch axis of the inputs. None:
-        the samples of the outputs are not together.
-        """
-        return outer
-
     def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views, by class
         """Add the nodes; return the output's value, or a tuple of values (`returns_tuple`)."""
         raise NotImplementedError
@@ -316,11 +295,6 @@ class Operator:
         """Return the letters of an operand's TFLite axes, empty if the class states none."""
         return _find_operand_letters(self.tflite, operand)
 
-    def list_types(self, types: str, wide: str) -> list[str]:
-        """Return the types of LiteRT's kernel, and with `wide_types` of TensorFlow's, too."""
-        listed = f"{types} {wide}" if self.options.get("wide_types") else types
-        return list(dict.fromkeys(listed.split()))
-
     def input(self, index: int) -> Tensor:
         """Return an input; OperatorError if the file omits it."""
         tensor = self.op.inputs[index] if index < len(self.op.inputs) else None
@@ -348,6 +322,11 @@ class Operator:
             label = tuple(_find_operand_letters(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
+
+
+def moves_elements(operator: Operator) -> bool:
+    """Return whether all operators of an operator's class only move elements."""
+    return isinstance(type(operator).quantization, Moves)
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Category, Operator
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, Shape, Tensor
+from tflite2onnx.utils.dimension import Dim
 
 
 class DynamicShape(Operator):
@@ -21,11 +22,13 @@ class DynamicShape(Operator):
         matrix_axes: the number of last axes of the first input that may not be dynamic; earlier
             axes may be.
         shape_inputs: the inputs whose elements determine the shapes of the outputs.
+        sizes_input: the input that lists the sizes of the output.
     """
 
     dynamic_axes: ClassVar[str | tuple[int, ...]] = ""
     matrix_axes: ClassVar[int] = 0
     shape_inputs: ClassVar[tuple[int, ...]] = ()
+    sizes_input: ClassVar[int | None] = None
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether the nodes that `emit` adds are valid for any size of an operand's axis."""
@@ -110,6 +113,27 @@ class IndexesAxes(Operator):
 
         If the output lacked the axis, the operator gets another output. Returns None if the
         operator takes and keeps the whole axis already.
+        """
+        raise NotImplementedError
+
+
+class FlattensRows(Operator):
+    """An operator whose kernel may reshape its first input to a matrix."""
+
+    @property
+    def row_size(self) -> int | None:
+        """The row size of the matrix to which the kernel reshapes input 0, None if it does not."""
+        raise NotImplementedError
+
+
+class MovesSamples(Operator):
+    """An operator that moves elements between the batch axis and other axes."""
+
+    def count_before_samples(self, outer: Dim) -> Dim | None:
+        """Return how many elements come before the samples in the batch axis of the outputs.
+
+        `outer` is the number of elements before the samples in the batch axis of the inputs. None:
+        the samples of the outputs are not together.
         """
         raise NotImplementedError
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
+from tflite2onnx.op.base import moves_elements
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
@@ -43,7 +44,7 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
         for inner in op.graphs:
             results.update(inner.outputs)
             _add_sources(inner, results)
-        if find_operator(op).moves_elements():
+        if moves_elements(find_operator(op)):
             results.update(op.present)
 
 

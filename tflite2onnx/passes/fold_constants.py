@@ -27,7 +27,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator, find_supported_operator, is_valid
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Operator, moves_elements
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -189,7 +189,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     try:
         with as_operator_error():
             arrays = [
-                _decode_constant(op.operand(i), moves=operator.moves_elements())
+                _decode_constant(op.operand(i), moves=moves_elements(operator))
                 for i in range(len(op.inputs))
             ]
     except OperatorError:  # a size is 0, and the other sizes are too large for numpy
@@ -244,7 +244,5 @@ def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:
 
 def _fits(tensor: Tensor, data: Array, operator: Operator) -> bool:
     """Return whether an array fits a tensor; float16 fits float32 if it is only moved."""
-    narrow = (
-        operator.moves_elements() and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
-    )
+    narrow = moves_elements(operator) and tensor.dtype is DType.FLOAT32 and data.dtype == np.float16
     return data.shape == tensor.shape and (narrow or data.dtype == tensor.dtype.numpy)

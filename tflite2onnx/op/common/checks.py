@@ -135,6 +135,12 @@ def expect_symmetric(tensor: Tensor) -> None:
         )
 
 
+def list_types(operator: Operator, types: str, wide: str) -> list[str]:
+    """Return the types of LiteRT's kernel, and with `wide_types` of TensorFlow's, too."""
+    listed = f"{types} {wide}" if operator.options.get("wide_types") else types
+    return list(dict.fromkeys(listed.split()))
+
+
 def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     """Raise OperatorError unless a tensor's type is one of these."""
     if tensor.dtype not in types:

@@ -16,7 +16,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect_input_count
+from tflite2onnx.op.common.checks import expect_input_count, list_types
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.common.interpolated_tables import measure_table_error
 from tflite2onnx.op.traits import AnySizes, Foldable
@@ -98,7 +98,7 @@ class Elementwise(AnySizes, Foldable):
         if self.arity is None and len(inputs) < 2:
             raise OperatorError(f"it must have at least two inputs, got {len(inputs)}")
         expect_input_count(self, self.arity or len(inputs))
-        types, accepted = self.find_types(), self.list_types(self.row.types, self.row.wide)
+        types, accepted = self.find_types(), list_types(self, self.row.types, self.row.wide)
         effective = [self._find_effective_dtype(t).label for t in inputs]
         if len(types) != 1 or not {*effective} <= {*accepted}:
             actual = " and ".join(dtype.label for dtype in types)

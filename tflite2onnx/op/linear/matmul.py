@@ -25,7 +25,7 @@ from tflite2onnx.op.common.hybrid import (
     quantize_symmetric,
 )
 from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
-from tflite2onnx.op.traits import AnySizes, DynamicShape
+from tflite2onnx.op.traits import AnySizes, DynamicShape, FlattensRows
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
@@ -46,7 +46,7 @@ _BIAS = 2  # The index of the bias among the inputs.
 _MULTIPLES = {DType.INT8: 1, DType.INT4: 2, DType.INT2: 4}
 
 
-class FullyConnected(DynamicShape):
+class FullyConnected(DynamicShape, FlattensRows):
     """FULLY_CONNECTED: x times the transpose of the weights, plus a bias.
 
     The weights are [out, features]. The features of x are its last axes: the fewest axes whose

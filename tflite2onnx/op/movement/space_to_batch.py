@@ -18,7 +18,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, reshape_to
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.op.traits import Foldable, Movement
+from tflite2onnx.op.traits import Foldable, Movement, MovesSamples
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
@@ -28,7 +28,7 @@ _RANKS = (3, 4)
 _Part = tuple[int, bool, int]
 
 
-class _Batches(Movement):
+class _Batches(Movement, MovesSamples):
     """Base of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND.
 
     The axes are a batch axis, one or two spatial axes, and a channel axis.

@@ -14,7 +14,7 @@ from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
-from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints, list_types
 from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
@@ -117,7 +117,7 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
     def check(self) -> None:
         x = self.input(0)
         is_real = is_quantized(x) and self.row.types != "bool"
-        types = self.list_types(self.row.types, self.row.wide)
+        types = list_types(self, self.row.types, self.row.wide)
         if not is_real and x.dtype.label not in types:
             raise OperatorError(f"{x.name} must be {join_alternatives(types)}, got {x.dtype.label}")
         expect_type(self.output, (x.dtype,))

@@ -38,7 +38,7 @@ from math import prod
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.traits import IndexesAxes
+from tflite2onnx.op.traits import DynamicShape, FlattensRows, IndexesAxes, MovesSamples
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
     check_one_sample,
@@ -273,7 +273,8 @@ class Batching:
 
     def _flatten_first(self, op: Op, operator: Operator) -> Op:
         """Reshape the first input as the kernel does."""
-        x, width = op.operand(0), operator.row_size
+        x = op.operand(0)
+        width = operator.row_size if isinstance(operator, FlattensRows) else None
         if x not in self._places or width is None:
             return op
         sample, before = self._builder.find_sample_shape(x), self._builder.count_before(x)
@@ -349,7 +350,9 @@ class Batching:
             op = replace(kept_op, outputs=op.outputs) if kept_op else op
         op = replace(op, outputs=tuple(map(self._make_vector, op.outputs)))
         self._builder.emit(self._put_batch_into_sizes(op, operator, first, place))
-        outer = operator.count_before_samples(place.outer)
+        outer: Dim | None = place.outer
+        if isinstance(operator, MovesSamples):
+            outer = operator.count_before_samples(place.outer)
         for y in op.outputs:
             shape = self._builder.find_shape(y)
             axis = find_axis(shape)
@@ -372,7 +375,7 @@ class Batching:
 
     def _put_batch_into_sizes(self, op: Op, operator: Operator, first: int, place: Place) -> Op:
         """Return an operator whose constant list of sizes includes the batch."""
-        index = operator.sizes_input
+        index = operator.sizes_input if isinstance(operator, DynamicShape) else None
         if index is None or not op.operand(index).has_data:
             return op
         axis = operator.find_common_axis(first, place.axis, ~0)

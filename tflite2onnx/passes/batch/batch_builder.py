@@ -303,8 +303,10 @@ def require_input(op: Op, index: int = 0) -> Tensor:
 
 def list_shape_inputs(operator: Operator) -> tuple[int, ...]:
     """Return the indices of inputs that list sizes."""
-    sizes = () if operator.sizes_input is None else (operator.sizes_input,)
-    return (*sizes, *(operator.shape_inputs if isinstance(operator, DynamicShape) else ()))
+    if not isinstance(operator, DynamicShape):
+        return ()
+    index = operator.sizes_input
+    return (*(() if index is None else (index,)), *operator.shape_inputs)
 
 
 def check_one_sample(op: Op, operator: Operator) -> None:

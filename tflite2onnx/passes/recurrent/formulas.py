@@ -93,7 +93,7 @@ class Rows:
 Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled | Rows
 
 # What the formulas of cells have; an operator of another kind is an atom.
-_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
+PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _ELEMENTWISE = (
     "LOGISTIC",
     "RELU",
@@ -149,7 +149,7 @@ class Formulas:
 
     def _make_formula(self, op: Op, output: Tensor) -> Formula | None:
         inputs = op.present
-        product = op.code in _PRODUCTS
+        product = op.code in PRODUCTS
         real = is_float(output) and (product or not any(t.quantization for t in inputs))
         if op.custom or not real or not inputs:
             return None

@@ -35,7 +35,15 @@ from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells, find_first_item
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Rows, Sum
+from tflite2onnx.passes.recurrent.formulas import (
+    PRODUCTS,
+    Applied,
+    Atom,
+    Formula,
+    Formulas,
+    Rows,
+    Sum,
+)
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import Tensor
 
@@ -45,7 +53,6 @@ _LAST = ("MUL", "ADD", "TANH", "RELU")  # the operators that compute h: of an LS
 _GATES = ("LOGISTIC", "HARD_SIGMOID")  # their functions
 _DEPTH = 2  # operators between h and a gate
 _MOST_ROWS = 8  # of a single step
-_PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL"}  # one of which all cells have
 
 
 class _Step(NamedTuple):
@@ -72,11 +79,12 @@ def raise_recurrent_steps(graph: Graph) -> Graph:
 def _may_have_steps(graph: Graph) -> bool:
     """Return whether a graph has the operators of a step, or products by similar weights."""
     codes = graph.codes
-    if codes.isdisjoint(_PRODUCTS) or codes.isdisjoint({"MUL", "TANH", "RELU"}):
+    # All cells have a product.
+    if codes.isdisjoint(PRODUCTS) or codes.isdisjoint({"MUL", "TANH", "RELU"}):
         return False
     if "MUL" in codes and ("HARD_SIGMOID" in codes or codes >= {"LOGISTIC", "TANH"}):
         return True
-    weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*_PRODUCTS)]
+    weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*PRODUCTS)]
     rows = [(each.shape, each[:1].tobytes()) for each in weights if each.size]
     return len({*rows}) < len(rows)
 
