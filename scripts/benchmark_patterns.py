@@ -163,7 +163,7 @@ ROWS: dict[str, Row] = {
     **{
         f"attention, batch 2, {rows} rows, {heads} heads of {depth}"
         f"{', opset 23' if opset else ''}": Row(
-            "patterns.attention.fuse_attention",
+            "attention.fuse_attention",
             lambda size=(rows, heads, depth): spell_attention(*size, batch=2),
             opset,
         )
@@ -173,7 +173,7 @@ ROWS: dict[str, Row] = {
     **{
         f"attention, {rows} rows, {heads} heads of {depth}, {'with' if masked else 'no'} mask"
         f"{', opset 23' if opset else ''}": Row(
-            "patterns.attention.fuse_attention",
+            "attention.fuse_attention",
             lambda size=(rows, heads, depth), masked=masked: spell_attention(*size, masked=masked),
             opset,
         )
@@ -183,7 +183,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"attention, packed, {rows} rows, {heads} heads of {depth}": Row(
-            "patterns.split_slices:slice_before_transpose",
+            "movement.split_slices:slice_before_transpose",
             lambda size=(rows, heads, depth): packed.spell("SLICE", 1, *size).bytes(),
         )
         for rows, heads, depth in ATTENTIONS
@@ -206,7 +206,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"PACK of {count}": Row(
-            "patterns.join_parts:flatten_packs",
+            "movement.flatten_packs",
             lambda count=count: packs.pack_negated([1, 64], 1, count),
         )
         for count in (2, 16)
@@ -228,7 +228,7 @@ ROWS: dict[str, Row] = {
         for length, rows in ((256, 100), (512, 1), (512, 96), (2048, 300))
     },
     "four states of 128 numbers in one tensor": Row(
-        "patterns.split_slices", lambda: slices.spell_states(128)
+        "movement.split_slices", lambda: slices.spell_states(128)
     ),
     **{
         f"{cell}, {times} steps, {units} units": Row(

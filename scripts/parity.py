@@ -152,7 +152,7 @@ def find_differing_operators(
     for arrays in inputs[:1] if ends.session.state else inputs:
         run_litert(litert, arrays)
         feeds = store_inputs(ends.inputs, arrays, details) | ends.session.state
-        for each in inside.compare_tensors(litert, feeds, Limits()):
+        for each in inside.compare_tensors(litert, feeds, Limits(), lambda _: ()):
             before = worst.get(each.name)
             worst[each.name] = each if before is None else before.select_worse(each)
     for each in sorted(worst.values(), key=lambda each: each.index):
