@@ -17,7 +17,7 @@ START, END = "<!-- made by scripts/make_form_list.py -->\n", "<!-- end -->\n"
 def list_rules() -> Iterator[tuple[str, Rule]]:
     """Yield the rules of all passes and of all targets, each with the path of its module."""
     package = tflite2onnx.__name__
-    folders = (f"{package}.passes.", f"{package}.targets.")
+    folders = tuple(f"{package}.{name}." for name in ("contrib", "passes", "targets"))
     for module in walk_packages(tflite2onnx.__path__, f"{package}."):
         if not module.name.startswith(folders):
             continue

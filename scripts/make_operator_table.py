@@ -16,9 +16,9 @@ from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import PLAIN
 from tests.support.facts import OPERATORS as TFLITE
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
+from tflite2onnx.contrib.flex.names import OTHER_NAMES
 from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.base import Operator
-from tflite2onnx.passes.flex.names import OTHER_NAMES
 
 TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
 
@@ -135,7 +135,7 @@ def _other_cells(
     if code in OTHER_NAMES:
         yield from (f"`{code}`", f"Another name of `{OTHER_NAMES[code]}`", *[""] * 5)
         return
-    yield _link_code(code, cls) if cls else f"[`{code}`](../tflite2onnx/passes/flex/translate.py)"
+    yield _link_code(code, cls) if cls else f"[`{code}`](../tflite2onnx/contrib/flex/translate.py)"
     yield _summary(cls).rstrip(".") if cls else "TFLite has this operator under another name"
     yield from _measured_cells(code, entry)
     yield cls.category.value if cls else ""

@@ -13,8 +13,9 @@ import pytest
 from tests.references import check_reference
 from tests.support import Build
 from tflite2onnx import convert, extensions, supported_operators
-from tflite2onnx.errors import InternalError, RegistrationError
-from tflite2onnx.graph import Graph
+from tflite2onnx.errors import InternalError, RegistrationError, UnsupportedOperators
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import OPERATORS
 from tflite2onnx.operators import (
     Builder,
     Category,
@@ -31,6 +32,7 @@ from tflite2onnx.passes import apply_offered
 @pytest.fixture(autouse=True)
 def _offers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget the offers of a test."""
+    monkeypatch.setattr(OPERATORS, "_classes", {})
     for name in ("_offered", "_passes"):
         monkeypatch.setattr(extensions, name, copy(vars(extensions)[name]))
     paths = {**extensions.MODULE_PATHS}
@@ -99,3 +101,19 @@ def test_offered_pass_is_not_imported_for_other_models(when: dict[str, str]) -> 
 def test_pass_receives_models_or_graphs() -> None:
     with pytest.raises(RegistrationError, match=r"must receive .models. or .graphs., got 'nodes'"):
         offer_passes(OfferedPass("halves.change", "nodes"))
+
+
+def test_reason_of_an_offered_pass_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explain(op: Op) -> str:
+        return f"{op.code} must be halved twice" if op.code == "Halve" else ""
+
+    add_module(
+        monkeypatch, "halves.change", modules={"explain": explain, "change": lambda model: model}
+    )
+    offer_passes(
+        OfferedPass("halves.change", "models", codes="Hal Dou", explain="halves.change:explain")
+    )
+    with pytest.raises(UnsupportedOperators, match="Halve must be halved twice"):
+        convert(build_model("Halve").bytes())
+    with pytest.raises(UnsupportedOperators, match="Double"):
+        convert(build_model("Double").bytes())

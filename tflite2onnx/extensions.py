@@ -26,6 +26,8 @@ class OfferedPass(NamedTuple):
     receives: str  # "models" or "graphs"
     codes: str = ""  # beginnings of the operators' codes, separated by blanks
     dtypes: str = ""  # names of element types, separated by blanks
+    # "package.module:function": why the pass has not replaced an operator of `codes`, or "".
+    explain: str = ""
 
 
 # One table per process, as imports are: the path of the module of each operator's code.

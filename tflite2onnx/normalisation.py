@@ -19,11 +19,11 @@ from tflite2onnx.passes import (
     MODEL_PASSES,
     apply_if_present,
     apply_passes,
+    explain_unchanged,
     list_entry_point_passes,
     list_normalising_passes,
 )
 from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
-from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.planning import make_sites
@@ -68,7 +68,7 @@ class Converters(dict[Op, Operator]):
         self._allow_custom, self._classes = options.allow_custom, find_operators(options)
 
     def __missing__(self, op: Op) -> Operator:
-        operator = find_operator(op, keep=self._allow_custom, why=explain_untranslated(op))
+        operator = find_operator(op, keep=self._allow_custom, why=explain_unchanged(op))
         cls = None if op.custom else self._classes.get(op.code)
         # A class that a user has registered comes first. Only forms make operators without another
         # class.

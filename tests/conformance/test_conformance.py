@@ -22,8 +22,8 @@ from tests.conformance.table import Case, Row
 from tests.support import Build, run_tflite
 from tests.support.facts import OPERATORS as TFLITE
 from tests.support.levels import find_seed
+from tflite2onnx.contrib.flex.rules import RULES
 from tflite2onnx.op import OPERATORS, OURS, find_operator
-from tflite2onnx.passes.flex.rules import RULES
 from tflite2onnx.reader.model import read_model
 
 # The number of cases of each operator, in both levels.

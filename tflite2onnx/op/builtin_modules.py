@@ -20,41 +20,6 @@ elementwise.comparison: BUCKETIZE EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NO
 elementwise.hard_swish: HARD_SWISH
 elementwise.quantize: FAKE_QUANT QUANTIZE
 elementwise.select: SELECT SELECT_V2
-elementwise.stablehlo: ATAN2 RIGHT_SHIFT STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM
-    STABLEHLO_MINIMUM STABLEHLO_MULTIPLY STABLEHLO_SHIFT_LEFT
-flex.color: FlexAdjustContrastv2 FlexAdjustHue FlexAdjustSaturation FlexHSVToRGB FlexRGBToHSV
-flex.combined_nms: FlexCombinedNonMaxSuppression
-flex.diagonal: FlexDiag FlexDiagPart FlexMatrixBandPart FlexMatrixDiag FlexMatrixDiagPart
-    FlexMatrixDiagPartV2 FlexMatrixDiagPartV3 FlexMatrixDiagV2 FlexMatrixDiagV3 FlexMatrixSetDiag
-    FlexMatrixSetDiagV2 FlexMatrixSetDiagV3
-flex.elementwise: FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEqual FlexAsin
-    FlexAsinh FlexAtan FlexAtanh FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexCeil
-    FlexCheckNumerics FlexCheckNumericsV2 FlexCos FlexCosh FlexDeepCopy FlexDiv FlexDivNoNan FlexElu
-    FlexEnsureShape FlexEqual FlexErf FlexExp FlexExpm1 FlexFloor FlexFloorDiv FlexFloorMod
-    FlexGreater FlexGreaterEqual FlexIdentity FlexInv FlexInvert FlexIsFinite FlexIsInf FlexIsNan
-    FlexLeftShift FlexLess FlexLessEqual FlexLog FlexLog1p FlexLogicalAnd FlexLogicalNot
-    FlexLogicalOr FlexMaximum FlexMinimum FlexMod FlexMul FlexMulNoNan FlexNeg FlexNotEqual
-    FlexOnesLike FlexPopulationCount FlexPow FlexPreventGradient FlexRealDiv FlexReciprocal FlexRelu
-    FlexRelu6 FlexRightShift FlexRint FlexRound FlexRsqrt FlexSelu FlexSigmoid FlexSign FlexSin
-    FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt FlexSquare FlexSquaredDifference
-    FlexStopGradient FlexSub FlexTan FlexTanh FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py
-    FlexXlogy
-flex.image: FlexCropAndResize FlexDilation2D FlexExtractImagePatches FlexResizeBicubic
-flex.linalg: FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexCholesky FlexEinsum FlexL2Loss
-    FlexLogMatrixDeterminant FlexMatMul FlexMatrixDeterminant FlexMatrixInverse FlexMatrixSolve
-    FlexMatrixTriangularSolve
-flex.projective: FlexImageProjectiveTransformV2 FlexImageProjectiveTransformV3
-flex.scan: FlexCumprod FlexCumulativeLogsumexp FlexLinSpace
-flex.scatter: FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation
-    FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd
-    FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
-    FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
-    FlexUnsortedSegmentProd FlexUnsortedSegmentSum
-flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexLowerBound FlexUniqueWithCounts
-    FlexUpperBound
-flex.sparse: FlexRaggedTensorToTensor FlexSparseTensorDenseMatMul
-flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
-    FlexStringLower FlexStringToNumber FlexStringUpper
 indexing.embedding: EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup
 indexing.gather: GATHER GATHER_ND
 indexing.integer_table: Table
@@ -62,7 +27,6 @@ indexing.lsh_projection: LSH_PROJECTION
 indexing.one_hot: MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT
 indexing.scatter: SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN
     UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
-indexing.stablehlo_gather_scatter: STABLEHLO_GATHER STABLEHLO_SCATTER
 indexing.topk: ARG_MAX ARG_MIN TOPK_V2
 indexing.where_unique: SKIP_GRAM UNIQUE WHERE
 linear.attention: ATTENTION odml.scaled_dot_product_attention
@@ -90,7 +54,6 @@ reduction.cumsum_range: CUMSUM RANGE
 reduction.normalization: GROUP_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION NORMALIZATION
     RMS_NORMALIZATION custom_call.GroupNorm custom_call.LayerNorm custom_call.RmsNorm
 reduction.reduce: MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM
-reduction.reduce_window: REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW
 reduction.softmax: L2_NORMALIZATION LOG_SOFTMAX SOFTMAX
 vision.conv: CONV_2D CONV_3D CONV_3D_TRANSPOSE Convolution2DTransposeBias DEPTHWISE_CONV_2D
     TRANSPOSE_CONV

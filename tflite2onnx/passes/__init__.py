@@ -19,7 +19,6 @@ from tflite2onnx.extensions import list_offered_passes, list_packages
 from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
-from tflite2onnx.passes.flex.names import OTHER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.normalise import (
     align_axes,
@@ -116,6 +115,17 @@ def apply_offered(receives: str, value: T) -> T:
     return value
 
 
+def explain_unchanged(op: Op) -> str:
+    """Return why no offered pass has replaced an operator, "" if none knows a reason."""
+    for offered in list_offered_passes("models"):
+        if offered.explain and op.code.startswith(tuple(offered.codes.split())):
+            module, _, name = offered.explain.partition(":")
+            why: str = getattr(import_module(module), name)(op)
+            if why:
+                return why
+    return ""
+
+
 def _list_dtypes(value: Model | Graph) -> set[str]:
     """Return the names of the element types in a model or graph."""
     graphs = value.graphs if isinstance(value, Model) else (value,)
@@ -134,12 +144,6 @@ def _list_dtypes(value: Model | Graph) -> set[str]:
 # Passes over a whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
     densify_constants,  # all other passes read the elements of constants
-    # Most TensorFlow operators have an equivalent in TFLite.
-    apply_if_present(" ".join((PREFIX, *OTHER_NAMES)), "flex.translate:translate_flex_operators"),
-    # The kernels read the codes of these sub-graphs and do not run them.
-    apply_if_present("STABLEHLO_", "resolve_computations"),
-    # LiteRT has kernels for few of StableHLO's operators. The pass above reads their codes.
-    apply_if_present("STABLEHLO_", "lower_stablehlo"),
     partial(apply_offered, "models"),
 )
 

@@ -26,14 +26,19 @@ from tests.conformance.rows import (
 from tests.conformance.rows.elementwise import PAIRS, RANKS, SIZES, broadcast_shapes, kinds
 from tests.conformance.rows.flex_forms import FORMS, Fed, Form
 from tests.conformance.table import Bound, Row
-from tests.op.flex import test_bitwise, test_elementwise, test_matmul, test_wide_types
-from tests.op.flex.test_bitwise import OPERATORS as BITS
-from tests.op.flex.test_elementwise import BINARY, UNARY
-from tests.passes.flex import test_translate as translated
+from tests.contrib.flex import (
+    test_bitwise,
+    test_elementwise,
+    test_matmul,
+    test_translate as translated,
+    test_wide_types,
+)
+from tests.contrib.flex.test_bitwise import OPERATORS as BITS
+from tests.contrib.flex.test_elementwise import BINARY, UNARY
 from tests.support import run_tflite
 from tests.support.facts import type_name
 from tests.support.flex import flex_options
-from tflite2onnx.op.flex.elementwise import FlexBinary, FlexCheck, FlexComparison, FlexUnary
+from tflite2onnx.contrib.flex.elementwise import FlexBinary, FlexCheck, FlexComparison, FlexUnary
 
 # The types that both numpy and LiteRT's interpreter have.
 _TYPES = kinds("float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool")

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.conformance.bench import Array
+from tests.contrib.flex import test_bitwise, test_wide_types
+from tests.contrib.flex.test_translate import floats, ints, scalar
 from tests.contrib.signal import test_inverse_rfft
-from tests.op.flex import test_bitwise, test_wide_types
 from tests.op.movement import test_roll
 from tests.op.vision import test_pool3d, test_unpool
-from tests.passes.flex.test_translate import floats, ints, scalar
 from tests.references import images
 
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from tests.conformance.bench import Array
 from tests.conformance.rows.flex_forms import Fed, Form
-from tests.op.flex import (
+from tests.contrib.flex import (
     test_combined_nms as suppression,
     test_diagonal as diagonal,
     test_image as image,
-    test_linalg as matrix,
 )
-from tests.passes.flex.test_translate import ints, scalar
+from tests.contrib.flex.test_translate import ints, scalar
+from tests.contrib.linear_algebra import test_linalg as matrix
 from tests.references.flex import random_numbers
 
 _SCORES = np.random.default_rng(1).uniform(0, 1, (2, 23, 3)).astype(np.float32)

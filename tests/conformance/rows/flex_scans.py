@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.conformance.bench import Array
 from tests.conformance.rows.flex_forms import Fed, Form
-from tests.op.flex import test_scan as scan, test_scatter as scatter
-from tests.passes.flex.test_translate import floats, ints, scalar
+from tests.contrib.flex import test_scan as scan, test_scatter as scatter
+from tests.contrib.flex.test_translate import floats, ints, scalar
 from tests.support import Build, run_tflite
 
 _DOUBLE = ("float32", "float64")

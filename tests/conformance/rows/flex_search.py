@@ -8,13 +8,13 @@ import numpy as np
 
 from tests.conformance.bench import Array
 from tests.conformance.rows.flex_forms import Fed, Form
-from tests.op.flex import (
+from tests.contrib.flex import (
     test_image as image,
     test_projective as projective,
     test_search as search,
     test_sparse as sparse,
 )
-from tests.passes.flex.test_translate import floats, ints, quantize, scalar
+from tests.contrib.flex.test_translate import floats, ints, quantize, scalar
 
 _SORTED = np.sort(np.random.default_rng(0).integers(-5, 6, (3, 11)))
 _WANTED = np.random.default_rng(1).integers(-5, 6, (3, 7))

@@ -19,13 +19,13 @@ from tests.contrib.hash_tables.test_hash_table import (
     add_filled_table,
     add_initialised_table,
 )
-from tests.op.indexing.test_stablehlo_gather_scatter import (
+from tests.contrib.stablehlo.test_gather_scatter import (
     GATHERINGS,
     SCATTERINGS,
     Gathering,
     Scattering,
 )
-from tests.op.reduction.test_reduce_window import FUNCTIONS, sizes
+from tests.contrib.stablehlo.test_reduce_window import FUNCTIONS, sizes
 from tests.op.vision.test_non_max_suppression import boxes_of
 from tests.support import Subgraph, Tensor
 from tests.support.control import add_if, add_less, apply_operator, count_rounds, graph, like, loop

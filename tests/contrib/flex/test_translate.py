@@ -12,9 +12,9 @@ from tests.references import check_reference, flex as references, images
 from tests.support import Build, Tensor, difference, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx import convert, register, unregister
+from tflite2onnx.contrib.flex.elementwise import FlexUnary
+from tflite2onnx.contrib.flex.names import OTHER_NAMES
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
-from tflite2onnx.op.flex.elementwise import FlexUnary
-from tflite2onnx.passes.flex.names import OTHER_NAMES
 
 IMAGE = [2, 5, 7, 3]
 I32 = "int32"

@@ -1,4 +1,4 @@
-"""TensorFlow's elementwise operators without an equivalent in TFLite (see `passes.flex`).
+"""TensorFlow's elementwise operators without an equivalent in TFLite (see `contrib.flex`).
 
 The results are as exact as ONNX's nodes. Each operator computes in the type in which TensorFlow
 computes, in particular in double precision.

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tflite2onnx.contrib.flex import node_def
+from tflite2onnx.contrib.flex.names import OTHER_NAMES, PREFIX
+from tflite2onnx.contrib.flex.rules import RULES
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Model, Op, Options
 from tflite2onnx.op import has_converter
 from tflite2onnx.op.registry import list_builtin_codes
-from tflite2onnx.passes.flex import node_def
-from tflite2onnx.passes.flex.names import OTHER_NAMES, PREFIX
-from tflite2onnx.passes.flex.rules import RULES
 from tflite2onnx.reader import flexbuffer
 
 _OTHER_FORM = (
@@ -40,7 +40,7 @@ def translate_flex_operators(model: Model) -> Model:
 def explain_unmatched(op: Op) -> str:
     """Return why an operator with a rule was not replaced, "" for operators without a rule."""
     name = op.code.removeprefix(PREFIX)
-    if name not in RULES:
+    if not op.custom or name == op.code or name not in RULES:
         return ""
     # Attributes whose names begin with a capital are dtypes, or numbers of inputs.
     shown = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]

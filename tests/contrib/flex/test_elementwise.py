@@ -12,14 +12,14 @@ from tests.references import check_reference
 from tests.references.flex import build_flex
 from tests.support import Build, run_onnx
 from tests.support.flex import flex_options
-from tflite2onnx.convert import convert
-from tflite2onnx.errors import ConversionError
-from tflite2onnx.op.flex.elementwise import (
+from tflite2onnx.contrib.flex.elementwise import (
     FlexBinary,
     FlexCheck,
     FlexComparison,
     FlexUnary,
 )
+from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

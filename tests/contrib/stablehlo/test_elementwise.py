@@ -9,9 +9,9 @@ import pytest
 
 from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build
+from tflite2onnx.contrib.stablehlo.elementwise import Bits
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.op.elementwise.stablehlo import Bits
 
 CASES = [(code, dtype) for code, row in Bits.rows.items() for dtype in row.types.split()]
 SHAPE = [2, 3, 5, 7]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tflite2onnx.passes.flex.rewrites import (
+from tflite2onnx.contrib.flex.rewrites import (
     Rule,
     Same,
     drop_axis,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.flex import Type, node_def
+from tflite2onnx.contrib.flex.node_def import decode
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.passes.flex.node_def import decode
 
 
 def test_attributes_are_decoded_as_encoded() -> None:

@@ -7,9 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.op.flex.image import (
+from tflite2onnx.contrib.flex.image import (
     PIXELS,
     find_neighbours,
     interpolate,
@@ -18,6 +16,8 @@ from tflite2onnx.op.flex.image import (
     read_two_sizes,
     take_nearest,
 )
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import require_equal

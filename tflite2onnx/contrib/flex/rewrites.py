@@ -1,4 +1,4 @@
-"""Functions that rewrite TensorFlow operators as TFLite operators (see `passes.flex.rules`)."""
+"""Functions that rewrite TensorFlow operators as TFLite operators (see `contrib.flex.rules`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes/lower_stablehlo.py: LiteRT has no kernels, so numpy is the reference."""
+"""contrib/stablehlo/lower_stablehlo.py: LiteRT has no kernels, so numpy is the reference."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Inverses, determinants and decompositions of matrices, and products by index notation."""

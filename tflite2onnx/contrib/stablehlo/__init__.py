@@ -1,0 +1,1 @@
+"""StableHLO's operators: windows, gather and scatter, and passes that make TFLite operators."""

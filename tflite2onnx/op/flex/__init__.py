@@ -1,1 +1,0 @@
-"""TensorFlow operators that TFLite lacks, one module for each kind."""
