@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.graph_text import parse_graph
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.op import find_operator
+from tflite2onnx.normalisation import Converters
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import read_caches
@@ -54,8 +55,11 @@ def _add(text: str) -> str:
     graph = parse_graph(text)
     caches = dict(zip(graph.inputs[2:], graph.outputs[1:], strict=True))
     wanted = dict.fromkeys((*graph.inputs[2:4], *graph.outputs[1:3]), (0, 2, 1, 3))
-    changed = read_caches(graph, wanted)
-    return write_graph(add_tokens(changed, find_operator, caches, graph.outputs[0]))
+    changed, operator_of = (
+        read_caches(graph, wanted),
+        Converters(ConversionOptions(forms="fastest")),
+    )
+    return write_graph(add_tokens(changed, operator_of, caches, graph.outputs[0]))
 
 
 def test_attention_reads_several_tokens_and_product_the_last() -> None:
