@@ -12,7 +12,7 @@ import pytest
 
 from tests.references import check_reference
 from tests.support import Build
-from tflite2onnx import convert, extensions, supported_operators
+from tflite2onnx import contrib, convert, extensions, supported_operators
 from tflite2onnx.errors import InternalError, RegistrationError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import OPERATORS
@@ -96,6 +96,12 @@ def test_offered_pass_is_not_imported_for_other_models(when: dict[str, str]) -> 
     offer_passes(OfferedPass("halves.missing", "graphs", **when))
     graph = Graph("", (), (), ())
     assert apply_offered("graphs", graph) is graph
+
+
+def test_equal_offers_are_one() -> None:
+    before = {*supported_operators()}, [*extensions.list_offered_passes("models")]
+    contrib.offer()
+    assert before == ({*supported_operators()}, [*extensions.list_offered_passes("models")])
 
 
 def test_pass_receives_models_or_graphs() -> None:

@@ -48,10 +48,11 @@ def offer_operators(package: str, modules: Mapping[str, str]) -> None:
         RegistrationError: another package offers one of the operators.
     """
     paths = list_paths(package, modules)
-    for code in sorted(paths.keys() & MODULE_PATHS.keys()):
-        raise RegistrationError(
-            f"one package must offer {code}, got {MODULE_PATHS[code]} and {paths[code]}"
-        )
+    for code, path in paths.items():
+        if MODULE_PATHS.get(code, path) != path:  # equal ones are of a module that is run again
+            raise RegistrationError(
+                f"one package must offer {code}, got {MODULE_PATHS[code]} and {path}"
+            )
     _offered[package] = modules
     MODULE_PATHS.update(paths)
 
@@ -63,7 +64,7 @@ def offer_passes(*passes: OfferedPass) -> None:
             raise RegistrationError(
                 f'a pass must receive "models" or "graphs", got {each.receives!r}'
             )
-    _passes.extend(passes)
+    _passes.extend(each for each in passes if each not in _passes)
 
 
 def list_packages() -> dict[str, Mapping[str, str]]:
