@@ -16,7 +16,7 @@ from tests.support import Build, check
 from tests.support.flex import Type, flex_options
 from tests.support.reading import int32
 from tflite2onnx import convert
-from tflite2onnx.errors import UnsupportedOperators
+from tflite2onnx.errors import ConversionError, UnsupportedOperators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -176,3 +176,35 @@ def test_scales_of_int64_constants_are_ignored() -> None:
     (y,) = m.op("CUMSUM", [c, m.constant(int32(1))], [m.tensor([2, 3], dtype="int64")])
     m.output(*m.op("ADD", [y, m.input([2, 3], dtype="int64")], [m.tensor([2, 3], dtype="int64")]))
     check(m.bytes())
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21, 25])
+@pytest.mark.parametrize("place", ["input", "output"])
+@pytest.mark.parametrize("code", ["ADD", "MUL", "RELU", "LOGISTIC", "LEAKY_RELU", "TANH"])
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_computed_tensors_with_several_scales_are_refused(
+    dtype: str, code: str, place: str, opset: int
+) -> None:
+    """The kernels read no scales of an axis: the results are 0, or LiteRT ends."""
+    m = Build()
+    one: dict[str, Any] = {"dtype": dtype, "scale": 0.05}
+    several: dict[str, Any] = {"dtype": dtype, "scale": [0.05, 0.1, 0.2], "axis": 1}
+    x = m.input([2, 3], **(several if place == "input" else one))
+    y = m.tensor([2, 3], **(several if place == "output" else one))
+    m.output(*m.op(code, [x] * (2 if code in ("ADD", "MUL") else 1), [y]))
+    choices: list[dict[str, Any]] = [{"quantization": "qdq"}, {"quantization": "float"}]
+    for options in choices:
+        with pytest.raises(ConversionError, match="must have one scale"):
+            convert(m.bytes(), opset=opset, **options)
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("quantization", ["qdq", "float"])
+def test_scales_of_an_axis_must_fit_the_computed_shape(quantization: Any, opset: int) -> None:
+    """The file declares another shape than LiteRT computes."""
+    m = Build()
+    x, w = (m.input(s, dtype="int16", scale=0.1) for s in ([1, 3, 4], [2, 1, 3, 4]))
+    y = m.tensor([1, 3, 4], dtype="int16", scale=[0.1] * 4, axis=2)
+    m.output(*m.op("ADD", [x, w], [y]))
+    with pytest.raises(ConversionError, match=r"must have 4 elements along axis 2"):
+        convert(m.bytes(), opset=opset, quantization=quantization)

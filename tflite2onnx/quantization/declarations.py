@@ -29,6 +29,7 @@ class Real:
         moves: the operands (output i is ~i) whose elements are only moved.
         tabulates: a table has the kernel's result for each stored integer.
         folds: constants are dequantized when a runtime loads the model.
+        takes_axes: the kernel reads a scale for each index of an axis, also of computed operands.
     """
 
     reads: tuple[Quantization | None, ...] = ()
@@ -39,6 +40,7 @@ class Real:
     moves: tuple[int, ...] = ()
     tabulates: bool = False
     folds: bool = False
+    takes_axes: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,9 @@ def check_scales(operator: Declared) -> None:
         return
     for tensor, scales in several:
         _check_scales_of_axis(tensor, scales)
+    declaration = operator.quantization
+    if isinstance(declaration, Real) and not (declaration.folds or declaration.takes_axes):
+        _expect_one_scale(op, declaration)
     if unscaled is not None:
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
 
@@ -206,3 +211,19 @@ def _check_scales_of_axis(tensor: Tensor, scales: Quantization) -> None:
             f"{tensor.name} must have {count} elements along axis {axis}, one for each scale, got"
             f" the shape {list(tensor.shape)}: correct the scales in the file"
         )
+
+
+def _expect_one_scale(op: Op, declaration: Real) -> None:
+    """Raise OperatorError if a computed operand has several scales, which the kernel reads as 0."""
+    others = {*declaration.multiplies, *declaration.moves}
+    for operand, tensor in list_operands(op).items():
+        if (
+            operand not in others
+            and tensor.per_axis
+            and is_quantized(tensor)
+            and not tensor.has_data
+        ):
+            raise OperatorError(
+                f"{tensor.name} must have one scale, because the kernel reads no scales of an axis:"
+                " quantize it with one scale for the tensor"
+            )

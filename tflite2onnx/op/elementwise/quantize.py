@@ -90,8 +90,9 @@ class Quantize(Pointwise):
             return Integers()
         target, reads = self.output.quantization, self.slopes and self.slopes.scale
         if target is None or self.reciprocal is None:
-            return Real(reads=(reads,))
-        return Real((reads,), writes=replace(AS_NUMBERS, zero_point=target.zero_point))
+            return Real(reads=(reads,), takes_axes=True)
+        written = replace(AS_NUMBERS, zero_point=target.zero_point)
+        return Real((reads,), writes=written, takes_axes=True)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if self.keeps_numbers:
