@@ -185,7 +185,7 @@ def test_scales_of_int64_constants_are_ignored() -> None:
 def test_computed_tensors_with_several_scales_are_refused(
     dtype: str, code: str, place: str, opset: int
 ) -> None:
-    """The kernels read no scales of an axis: the results are 0, or LiteRT ends."""
+    """The kernels read one scale, which is 0: LiteRT returns other numbers, or ends."""
     m = Build()
     one: dict[str, Any] = {"dtype": dtype, "scale": 0.05}
     several: dict[str, Any] = {"dtype": dtype, "scale": [0.05, 0.1, 0.2], "axis": 1}

@@ -195,9 +195,11 @@ def check_scales(operator: Declared) -> None:
         return
     for tensor, scales in several:
         _check_scales_of_axis(tensor, scales)
-    declaration = operator.quantization
-    if isinstance(declaration, Real) and not (declaration.folds or declaration.takes_axes):
-        _expect_one_scale(op, declaration)
+    match operator.quantization:
+        case Real(folds=False, takes_axes=False, multiplies=multiplies, moves=moves):
+            _expect_one_scale(op, {*multiplies, *moves})
+        case Integers() | Moves():
+            _expect_one_scale(op)
     if unscaled is not None:
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
 
@@ -213,16 +215,14 @@ def _check_scales_of_axis(tensor: Tensor, scales: Quantization) -> None:
         )
 
 
-def _expect_one_scale(op: Op, declaration: Real) -> None:
-    """Raise OperatorError if a computed operand has several scales, which the kernel reads as 0."""
-    others = {*declaration.multiplies, *declaration.moves}
+def _expect_one_scale(op: Op, others: Collection[int] = ()) -> None:
+    """Raise OperatorError if a computed operand has several scales, unless it is in `others`.
+
+    The kernel reads the one scale of the tensor, which is 0.
+    """
     for operand, tensor in list_operands(op).items():
-        if (
-            operand not in others
-            and tensor.per_axis
-            and is_quantized(tensor)
-            and not tensor.has_data
-        ):
+        is_read = operand not in others and not tensor.has_data
+        if is_read and tensor.per_axis and is_quantized(tensor):
             raise OperatorError(
                 f"{tensor.name} must have one scale, because the kernel reads no scales of an axis:"
                 " quantize it with one scale for the tensor"
