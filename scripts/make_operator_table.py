@@ -17,6 +17,7 @@ from tests.conformance.table import PLAIN
 from tests.support.facts import OPERATORS as TFLITE
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.contrib.flex.names import OTHER_NAMES
+from tflite2onnx.contrib.stablehlo.lower_stablehlo import LOWERINGS, SAME
 from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.base import Operator
 
@@ -83,6 +84,16 @@ operator in LiteRT.
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
+_STABLEHLO = """
+## StableHLO
+
+LiteRT has no kernel for these operators of the file format. They become other operators of TFLite
+or TensorFlow, and are compared [with numpy](../tests/contrib/stablehlo).
+
+| StableHLO | becomes |
+| --- | --- |
+"""
+
 
 def document() -> str:
     """Return the whole document."""
@@ -99,8 +110,21 @@ def document() -> str:
             _rows(_shared_limits((code, known.get(code)) for code in (*runtime, *others))),
             _OTHERS,
             _rows(_other_cells(code, classes.get(code), known.get(code)) for code in others),
+            _STABLEHLO,
+            _rows(_lowerings()),
         )
     )
+
+
+def _lowerings() -> Iterator[tuple[str, str]]:
+    """Yield StableHLO's operators without a kernel, and what becomes of them."""
+    for name in sorted({*SAME, *LOWERINGS}):
+        if name in SAME:
+            makes = f"`{SAME[name]}`"
+        else:
+            text = (LOWERINGS[name].__doc__ or "").splitlines()[0].rstrip(".")
+            makes = text.removeprefix("Make ")
+        yield f"`STABLEHLO_{name}`", "not converted" if name == "CUSTOM_CALL" else makes
 
 
 def _rows(rows: Iterable[Iterable[str]]) -> str:

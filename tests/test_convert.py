@@ -91,7 +91,7 @@ def test_all_unsupported_operators_are_listed() -> None:
     (a,) = m.op("ABS", [x], [m.tensor([2, 3], name="a")])
     (b,) = m.custom("Mystery", [a], [m.tensor([2, 3], name="b")])
     (c,) = m.op("TRANSPOSE", [b, x], [m.tensor([3, 2], name="c")])
-    (d,) = m.op("STABLEHLO_CBRT", [c], [m.tensor([3, 2], name="d")])
+    (d,) = m.op("CONCAT_EMBEDDINGS", [c], [m.tensor([3, 2], name="d")])
     m.output(d)
     with pytest.raises(UnsupportedOperators) as caught:
         convert(m.bytes())
@@ -102,7 +102,7 @@ def test_all_unsupported_operators_are_listed() -> None:
         " it with --allow-custom"
     )
     assert lines[2].startswith("  TRANSPOSE (operator 2, c): ")
-    assert lines[3] == "  STABLEHLO_CBRT (operator 3, d): this operator is not supported"
+    assert lines[3] == "  CONCAT_EMBEDDINGS (operator 3, d): this operator is not supported"
     assert len(caught.value.problems) == 3
 
 

@@ -141,8 +141,9 @@ class Unsupported(Operator):
         self.why = why
 
     def check(self) -> None:
-        text = explain_unsupported(self.op) if self.op.custom else "this operator is not supported"
-        raise OperatorError(self.why or text)
+        # A pass that replaces builtin operators leaves the reason why it did not.
+        text = self.op.options.get("reason", "this operator is not supported")
+        raise OperatorError(self.why or (explain_unsupported(self.op) if self.op.custom else text))
 
 
 def explain_unsupported(op: Op) -> str:

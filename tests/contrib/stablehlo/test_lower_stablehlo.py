@@ -10,6 +10,8 @@ import pytest
 from tests.references import check_reference
 from tests.references.flex import random_numbers
 from tests.support import Build
+from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
 
 UNARY: dict[str, Any] = {
     "ABS": np.abs, "COSINE": np.cos, "EXPONENTIAL": np.exp, "FLOOR": np.floor, "LOG": np.log,
@@ -22,9 +24,16 @@ BINARY: dict[str, Any] = {
 X, Y = (random_numbers("float32", 3, 5, seed=i, low=1, high=4) for i in range(2))
 
 
-def check_operator(name: str, inputs: list[Any], want: Any, **options: Any) -> None:
+def check_operator(
+    name: str, inputs: list[Any], want: Any, *, constants: tuple[int, ...] = (), **options: Any
+) -> None:
+    """Compare with numpy's result; `constants` are the places of constant operands."""
     m = Build()
-    operands = [m.input(x.shape, dtype=x.dtype.name) for x in inputs]
+    operands = [
+        m.constant(x) if i in constants else m.input(x.shape, dtype=x.dtype.name)
+        for i, x in enumerate(inputs)
+    ]
+    inputs = [x for i, x in enumerate(inputs) if i not in constants]
     outputs = [m.tensor(want.shape, dtype=want.dtype.name)]
     m.output(*m.op(f"STABLEHLO_{name}", operands, outputs, **options))
     check_reference(m, inputs, [want])
@@ -43,3 +52,187 @@ def test_other_operators_equal_numpy() -> None:
     check_operator("TRANSPOSE", [X], X.T.copy(), permutation=[1, 0])
     check_operator("CLAMP", [np.float32(2).reshape(()), X, np.float32(3).reshape(())],
                    np.clip(X, 2, 3))  # fmt: skip
+
+
+DIRECTIONS: dict[str, Any] = {
+    "EQ": np.equal, "NE": np.not_equal, "GE": np.greater_equal, "GT": np.greater,
+    "LE": np.less_equal, "LT": np.less,
+}  # fmt: skip
+COMPARE = "STABLEHLO_COMPARISON_DIRECTION_"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_comparisons_equal_numpy(direction: str, dtype: str) -> None:
+    a, b = (np.random.default_rng(i).integers(0, 3, (3, 5)).astype(dtype) for i in range(2))
+    check_operator(
+        "COMPARE", [a, b], DIRECTIONS[direction](a, b),
+        comparison_direction=f"{COMPARE}{direction}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int64"])
+def test_other_types_equal_numpy(dtype: str) -> None:
+    x, y = X.astype(dtype), Y.astype(dtype)
+    check_operator("NEGATE", [x], -x)
+    check_operator("SUBTRACT", [x, y], x - y)
+    check_operator("REMAINDER", [x, y], np.fmod(x, y))
+
+
+def test_bits_and_roots_equal_numpy() -> None:
+    check_operator("OR", [X > 2, Y > 2], (X > 2) | (Y > 2))
+    for dtype in ("int32", "int64", "uint8"):
+        x, y = X.astype(dtype), Y.astype(dtype)
+        check_operator("OR", [x, y], x | y)
+    roots = np.array([-27, -1, 0, 8, 1e-30, 1e30], np.float32)
+    check_operator("CBRT", [roots], np.cbrt(roots))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_movements_equal_numpy(dtype: str) -> None:
+    x = X.astype(dtype)
+    check_operator("RESHAPE", [x], x.reshape(5, 3))
+    check_operator(
+        "BROADCAST_IN_DIM", [x], np.broadcast_to(x[:, None], (3, 2, 5)).copy(),
+        broadcast_dimensions=[0, 2],
+    )  # fmt: skip
+    check_operator(
+        "BROADCAST_IN_DIM", [x], np.broadcast_to(x.T[:, None], (5, 2, 3)).copy(),
+        broadcast_dimensions=[2, 0],
+    )  # fmt: skip
+    check_operator("BROADCAST_IN_DIM", [x], x[:, None].copy(), broadcast_dimensions=[0, 2])
+    check_operator(
+        "SLICE", [x], x[1:3, 0:5:2].copy(), start_indices=[1, 0], limit_indices=[3, 5],
+        strides=[1, 2],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("start", [(0, 0), (1, 2), (7, -3)])
+def test_computed_indices_are_clamped(start: tuple[int, int]) -> None:
+    first, last = min(max(start[0], 0), 1), min(max(start[1], 0), 2)
+    for dtype in (np.int32, np.int64):
+        indices = [np.array(n, dtype) for n in start]
+        part = X[first : first + 2, last : last + 3].copy()
+        check_operator("DYNAMIC_SLICE", [X, *indices], part, slice_sizes=[2, 3])
+        whole = X.copy()
+        whole[first : first + 2, last : last + 3] = Y[:2, :3]
+        check_operator("DYNAMIC_UPDATE_SLICE", [X, Y[:2, :3].copy(), *indices], whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+def test_numbers_along_an_axis(dtype: str) -> None:
+    want = np.broadcast_to(np.arange(4)[:, None], (2, 4, 3)).astype(dtype)
+    check_operator("IOTA", [], want, iota_dimension=1)
+
+
+REDUCTIONS: dict[str, Any] = {
+    "STABLEHLO_ADD": np.add, "STABLEHLO_MULTIPLY": np.multiply, "STABLEHLO_MAXIMUM": np.maximum,
+    "STABLEHLO_MINIMUM": np.minimum, "STABLEHLO_AND": np.logical_and, "STABLEHLO_OR": np.logical_or,
+}  # fmt: skip
+
+
+def build_region(
+    m: Build, code: str, dtype: str, made: str, *, swap: bool = False, **options: Any
+) -> int:
+    """Add a sub-graph of one operator of two scalars, and return its index."""
+    region = m.subgraph("region")
+    a, b = (region.input([], dtype=dtype) for _ in range(2))
+    operands = [b, a] if swap else [a, b]
+    region.output(*region.op(code, operands, [region.tensor([], dtype=made)], **options))
+    return region.index
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"),
+    [(code, "bool") for code in REDUCTIONS]
+    + [(code, dtype) for code in list(REDUCTIONS)[:4] for dtype in ("float32", "int32")],
+)
+def test_reductions_equal_numpy(code: str, dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 4, (2, 3, 4)).astype(dtype)
+    m = Build()
+    index = build_region(m, code, dtype, dtype)
+    first = np.array(1, dtype)
+    operands = [m.input(x.shape, dtype=dtype), m.input([], dtype=dtype)]
+    want = REDUCTIONS[code](REDUCTIONS[code].reduce(REDUCTIONS[code].reduce(x, 2), 0), first)
+    options: dict[str, Any] = {"dimensions": [0, 2], "body_subgraph_index": index}
+    outputs = [m.tensor([3], dtype=dtype)]
+    m.output(*m.op("STABLEHLO_REDUCE", operands, outputs, **options))
+    check_reference(m, [x, first], [want.astype(dtype)])
+
+
+@pytest.mark.parametrize("swap", ["", "swapped"])
+@pytest.mark.parametrize("direction", ["LT", "GT", "LE", "GE"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sorts_equal_numpy(axis: int, direction: str, swap: str) -> None:
+    m = Build()
+    order: dict[str, Any] = {"comparison_direction": f"{COMPARE}{direction}"}
+    index = build_region(m, "STABLEHLO_COMPARE", "float32", "bool", swap=bool(swap), **order)
+    m.output(
+        *m.op(
+            "STABLEHLO_SORT", [m.input(X.shape)], [m.tensor(X.shape)], dimension=axis,
+            is_stable=True, comparator_subgraph_index=index,
+        )
+    )  # fmt: skip
+    want = np.sort(X, axis)
+    descending = (direction[0] == "G") != bool(swap)
+    check_reference(m, [X], [np.flip(want, axis).copy() if descending else want])
+
+
+def test_loop_of_stablehlo() -> None:
+    """STABLEHLO_WHILE doubles a number until it is at least 100."""
+    m = Build()
+    condition, body = m.subgraph("condition"), m.subgraph("body")
+    limit = condition.constant(np.array(100, np.float32))
+    less = condition.tensor([], dtype="bool")
+    condition.output(*condition.op("LESS", [condition.input([]), limit], [less]))
+    x = body.input([])
+    body.output(*body.op("STABLEHLO_ADD", [x, x], [[]]))
+    graphs: dict[str, Any] = {
+        "cond_subgraph_index": condition.index,
+        "body_subgraph_index": body.index,
+    }
+    m.output(*m.op("STABLEHLO_WHILE", [m.input([])], [[]], **graphs))
+    check_reference(m, [np.array(3, np.float32)], [np.array(192, np.float32)])
+
+
+@pytest.mark.parametrize("name", ["ABS", "SUBTRACT", "RESHAPE", "BROADCAST_IN_DIM", "SLICE"])
+def test_batch_may_be_dynamic(name: str) -> None:
+    """Files declare a size of 1 and a signature of -1."""
+    options: dict[str, Any] = {
+        "BROADCAST_IN_DIM": {"broadcast_dimensions": [0, 2]},
+        "SLICE": {"start_indices": [0, 1], "limit_indices": [1, 5], "strides": [1, 2]},
+    }.get(name, {})
+    m = Build()
+    operands = [m.input([None, 5]) for _ in range(2 if name == "SUBTRACT" else 1)]
+    want = {
+        "ABS": np.abs(X), "SUBTRACT": X - Y, "RESHAPE": X[:, None],
+        "BROADCAST_IN_DIM": np.broadcast_to(X[:, None], (3, 2, 5)).copy(),
+        "SLICE": X[:, 1:5:2].copy(),
+    }[name]  # fmt: skip
+    outputs = [m.tensor([None, *want.shape[1:]])]
+    m.output(*m.op(f"STABLEHLO_{name}", operands, outputs, **options))
+    check_reference(m, [X, Y][: len(operands)], [want])
+
+
+def refusal_of(name: str, shapes: list[Any], result: Any, **options: Any) -> str:
+    m = Build()
+    m.output(*m.op(f"STABLEHLO_{name}", [m.input(s) for s in shapes], [result], **options))
+    with pytest.raises(UnsupportedOperators) as caught:
+        convert(m.bytes())
+    return str(caught.value)
+
+
+def test_other_forms_are_refused_with_their_reason() -> None:
+    text = refusal_of("CUSTOM_CALL", [(2,)], (2,), call_target_name="mhlo.topk")
+    assert "it calls mhlo.topk" in text
+    text = refusal_of("COMPARE", [(2,), (2,)], (2,), comparison_direction=f"{COMPARE}LT",
+                      compare_type="STABLEHLO_COMPARISON_TYPE_FLOAT_TOTAL_ORDER")  # fmt: skip
+    assert "got TOTALORDER" in text
+    assert "its function must be one of ADD" in refusal_of("REDUCE", [(2,), ()], (), dimensions=[0])
+    assert "comparator must be one comparison" in refusal_of("SORT", [(2,)], (2,), dimension=0)
+    assert "it must sort one tensor, got 2" in refusal_of("SORT", [(2,), (2,)], (2,))
+    assert "it must reduce one tensor" in refusal_of("REDUCE", [(2,), (2,), (), ()], ())
+    assert "must be 1 axes, got []" in refusal_of("BROADCAST_IN_DIM", [(2,)], (2, 2))
+    assert "must have 2 start indices, got 1" in refusal_of(
+        "DYNAMIC_SLICE", [(2, 2), ()], (1, 1), slice_sizes=[1, 1]
+    )

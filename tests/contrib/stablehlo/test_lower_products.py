@@ -1,0 +1,155 @@
+"""contrib/stablehlo/lower_products.py: LiteRT has no kernels, so numpy is the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.contrib.stablehlo.test_lower_stablehlo import check_operator, refusal_of
+from tests.references import check_reference
+from tests.references.flex import random_numbers
+from tests.support import Build
+from tests.support.runtimes import Array
+
+
+def convolve(
+    x: Array, w: Array, strides: Any, pads: Any, bases: Any, steps: Any, groups: int, turned: Any
+) -> Array:
+    """STABLEHLO_CONVOLUTION of [batch, channels, ...] by [outputs, channels, ...]."""
+    count = x.ndim - 2
+    sizes = [(n - 1) * base + 1 for n, base in zip(x.shape[2:], bases, strict=True)]
+    grown = np.zeros((*x.shape[:2], *sizes))
+    grown[(slice(None), slice(None), *(slice(None, None, base) for base in bases))] = x
+    edges = [(low, high) for low, high in zip(pads[::2], pads[1::2], strict=True)]
+    grown = np.pad(grown, [(0, 0), (0, 0), *((max(a, 0), max(b, 0)) for a, b in edges)])
+    crop = (
+        slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(edges, grown.shape[2:], strict=True)
+    )
+    grown = grown[(slice(None), slice(None), *crop)]
+    w = np.flip(w, tuple(i + 2 for i in range(count) if turned[i]))
+    window = w.shape[2:]
+    shape = [
+        (n - (k - 1) * step - 1) // stride + 1
+        for n, k, step, stride in zip(grown.shape[2:], window, steps, strides, strict=True)
+    ]
+    axes = list(range(1, x.ndim))
+    y: Array = np.zeros((x.shape[0], w.shape[0], *shape))
+    parts = np.split(grown, groups, 1), np.split(w, groups, 0)
+    for place in np.ndindex(*shape):
+        box = tuple(
+            slice(i * stride, i * stride + (k - 1) * step + 1, step)
+            for i, stride, k, step in zip(place, strides, window, steps, strict=True)
+        )
+        rows = [
+            np.tensordot(part[(slice(None), slice(None), *box)], of_part, (axes, axes))
+            for part, of_part in zip(*parts, strict=True)
+        ]
+        y[(slice(None), slice(None), *place)] = np.concatenate(rows, 1)
+    return y.astype(np.float32)
+
+
+NCHW: dict[str, Any] = {
+    "input_batch_dimension": 0, "input_feature_dimension": 1, "input_spatial_dimensions": [2, 3],
+    "output_batch_dimension": 0, "output_feature_dimension": 1,
+    "output_spatial_dimensions": [2, 3], "kernel_output_feature_dimension": 0,
+    "kernel_input_feature_dimension": 1, "kernel_spatial_dimensions": [2, 3],
+}  # fmt: skip
+CASES: list[tuple[int, dict[str, Any]]] = [
+    *((count, {}) for count in (1, 2, 3)),
+    *((count, {"strides": 2, "low": 1}) for count in (1, 2, 3)),
+    *((count, {"steps": 2, "low": 2, "high": 1}) for count in (1, 2)),
+    *((count, {"bases": 2, "low": 2, "high": 1}) for count in (1, 2, 3)),  # transposed
+    *((count, {"bases": 3, "high": 4, "turned": True}) for count in (2, 3)),
+    *((count, {"bases": 2, "strides": 2, "low": 1}) for count in (2, 3)),
+    *((count, {"groups": 2, "low": 1}) for count in (1, 2, 3)),
+    (2, {"groups": 4}),
+    (2, {"groups": 2, "bases": 2, "low": 1}),
+    (2, {"low": -1, "high": 2}),
+    (2, {"turned": True}),
+    (3, {"groups": 2, "bases": 2, "low": 2, "high": 2}),
+]
+
+
+@pytest.mark.parametrize(("count", "form"), CASES, ids=str)
+@pytest.mark.parametrize("order", ["NCHW", "NHWC"])
+def test_convolutions_equal_numpy(count: int, form: dict[str, Any], order: str) -> None:
+    last = order == "NHWC"
+    groups = form.get("groups", 1)
+    x = random_numbers("float32", 2, 4, *(5, 6, 4)[:count])
+    w = random_numbers("float32", 8, 4 // groups, *(3, 2, 2)[:count], seed=1)
+    strides, bases, steps = ([form.get(k, 1)] * count for k in ("strides", "bases", "steps"))
+    pads = [form.get("low", 0), form.get("high", 0)] * count
+    turned = [form.get("turned", False)] * count
+    y = convolve(x, w, strides, pads, bases, steps, groups, turned)
+    spatial = list(range(1, count + 1)) if last else list(range(2, count + 2))
+    if last:
+        x, y = (np.moveaxis(t, 1, -1).copy() for t in (x, y))
+        w = np.moveaxis(w, (1, 0), (-2, -1)).copy()
+    channels, first = (count + 1, 0) if last else (1, 2)
+    check_operator(
+        "CONVOLUTION", [x, w], y, constants=(1,),
+        window_strides=strides, padding=pads, lhs_dilation=bases, rhs_dilation=steps,
+        window_reversal=turned, feature_group_count=groups, batch_group_count=1,
+        input_batch_dimension=0, input_feature_dimension=channels, input_spatial_dimensions=spatial,
+        output_batch_dimension=0, output_feature_dimension=channels,
+        output_spatial_dimensions=spatial,
+        kernel_input_feature_dimension=count if last else 1,
+        kernel_output_feature_dimension=count + 1 if last else 0,
+        kernel_spatial_dimensions=list(range(first, first + count)),
+    )  # fmt: skip
+
+
+def test_batch_of_convolutions_may_be_dynamic() -> None:
+    for base in (1, 2):
+        x, w = (random_numbers("float32", *s, seed=1) for s in ((3, 4, 5, 6), (2, 4, 3, 2)))
+        want = convolve(x, w, [1, 1], [1] * 4, [base] * 2, [1, 1], 1, [False] * 2)
+        m = Build()
+        operands = [m.input([None, 4, 5, 6]), m.constant(w)]
+        options: dict[str, Any] = {"lhs_dilation": [base] * 2, "padding": [1] * 4, **NCHW}
+        outputs = [m.tensor([None, *want.shape[1:]])]
+        m.output(*m.op("STABLEHLO_CONVOLUTION", operands, outputs, **options))
+        check_reference(m, [x], [want])
+
+
+def test_gradient_of_convolution_is_refused() -> None:
+    text = refusal_of(
+        "CONVOLUTION", [(2, 3, 4, 4), (2, 3, 2, 2)], (1, 2, 3, 3), input_spatial_dimensions=[2, 3],
+        kernel_spatial_dimensions=[2, 3], batch_group_count=2,
+    )  # fmt: skip
+    assert "batch_group_count must be 1, got 2" in text
+
+
+DOTS = {
+    "matrices": ("ij,jk->ik", (3, 4), (4, 5)),
+    "transposed": ("ji,kj->ik", (4, 3), (5, 4)),
+    "batches": ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
+    "inner batch": ("ibj,jbk->bik", (3, 2, 4), (4, 2, 5)),
+    "two free": ("aij,jkl->aikl", (2, 3, 4), (4, 5, 2)),
+    "two sums": ("aij,ijk->ak", (2, 3, 4), (3, 4, 5)),
+    "vectors": ("i,i->", (4,), (4,)),
+    "matrix by vector": ("ij,j->i", (3, 4), (4,)),
+    "outer": ("i,j->ij", (3,), (4,)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
+@pytest.mark.parametrize("form", DOTS)
+def test_products_equal_numpy(form: str, dtype: str) -> None:
+    equation, left, right = DOTS[form]
+    a, b = (
+        random_numbers(dtype, *shape, seed=i, low=-4, high=4)
+        for i, shape in enumerate((left, right))
+    )
+    terms, y = equation.split("->")
+    s, t = terms.split(",")
+    both = [c for c in s if c in t]
+    batch, sums = [c for c in both if c in y], [c for c in both if c not in y]
+    check_operator(
+        "DOT_GENERAL", [a, b], np.asarray(np.einsum(equation, a, b), dtype),
+        lhs_batching_dimensions=[s.index(c) for c in batch],
+        rhs_batching_dimensions=[t.index(c) for c in batch],
+        lhs_contracting_dimensions=[s.index(c) for c in sums],
+        rhs_contracting_dimensions=[t.index(c) for c in sums],
+    )  # fmt: skip
