@@ -30,13 +30,7 @@ def lower_convolution(rw: Rewriter, op: Op, x: Tensor, w: Tensor) -> None:
     o, (y,) = op.options, op.outputs
     spatial, kernel = tuple(o.input_spatial_dimensions), tuple(o.kernel_spatial_dimensions)
     count = len(spatial)
-    if count not in (1, 2, 3) or x.rank != count + 2 or w.rank != count + 2:
-        raise OperatorError(f"it must have 1 to 3 spatial axes, got {count}")
-    if o.batch_group_count > 1:
-        raise OperatorError(
-            f"its batch_group_count must be 1, got {o.batch_group_count}: it is the gradient of a"
-            " convolution, a part of training"
-        )
+    _check_convolution(op, x, w)
     ones = [1] * count
     strides, bases, steps = (
         list(column or ones) for column in (o.window_strides, o.lhs_dilation, o.rhs_dilation)
@@ -75,17 +69,35 @@ def lower_convolution(rw: Rewriter, op: Op, x: Tensor, w: Tensor) -> None:
         result = _convolve(
             rw, y, _pad(rw, image, low, high, bases), filters, strides, steps, groups
         )
-    if count == 1:
-        sizes = _sizes(result)
-        result = rw.op(
-            "RESHAPE", result, like=result, name="rows",
-            shape=(result.shape[0], *result.shape[2:]), new_shape=(sizes[0], *sizes[2:]),
-        )  # fmt: skip
+    _put_axes_in_place(rw, op, _join_rows(rw, result) if count == 1 else result)
+
+
+def _check_convolution(op: Op, x: Tensor, w: Tensor) -> None:
+    count = len(op.options.input_spatial_dimensions)
+    if count not in (1, 2, 3) or x.rank != count + 2 or w.rank != count + 2:
+        raise OperatorError(f"it must have 1 to 3 spatial axes, got {count}")
+    if op.options.batch_group_count > 1:
+        raise OperatorError(
+            f"its batch_group_count must be 1, got {op.options.batch_group_count}: it is the"
+            " gradient of a convolution, a part of training"
+        )
+
+
+def _join_rows(rw: Rewriter, image: Tensor) -> Tensor:
+    """Return images of one row without their height."""
+    sizes = _sizes(image)
+    shape, new_shape = (image.shape[0], *image.shape[2:]), (sizes[0], *sizes[2:])
+    return rw.op("RESHAPE", image, like=image, name="rows", shape=shape, new_shape=new_shape)
+
+
+def _put_axes_in_place(rw: Rewriter, op: Op, image: Tensor) -> None:
+    """Move the axes of images, with channels last, to those of the output."""
+    (y,), axes = op.outputs, op.options
     back = [0] * y.rank
-    back[o.output_feature_dimension] = count + 1
-    for number, axis in enumerate(o.output_spatial_dimensions, 1):
+    back[axes.output_feature_dimension] = y.rank - 1
+    for number, axis in enumerate(axes.output_spatial_dimensions, 1):
         back[axis] = number
-    rw.transpose(result, back, output=y)
+    rw.transpose(image, back, output=y)
 
 
 def _insert_axis(rw: Rewriter, x: Tensor, axis: int) -> Tensor:

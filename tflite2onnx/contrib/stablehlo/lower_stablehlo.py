@@ -132,7 +132,7 @@ def _lower_or(rw: Rewriter, op: Op, a: Tensor, b: Tensor) -> None:
 def _lower_reshape(rw: Rewriter, op: Op, x: Tensor) -> None:
     """Make RESHAPE; one axis may be dynamic."""
     (y,) = op.outputs
-    rw.op("RESHAPE", x, output=y, new_shape=_declared(y))
+    rw.op("RESHAPE", x, output=y, new_shape=_read_declared_shape(y))
 
 
 def _lower_broadcast(rw: Rewriter, op: Op, x: Tensor) -> None:
@@ -144,13 +144,20 @@ def _lower_broadcast(rw: Rewriter, op: Op, x: Tensor) -> None:
     if list(order) != list(range(x.rank)):
         x = rw.transpose(x, order, like=x)
     sizes = [1] * y.rank
-    for size, place in zip(_declared(x), sorted(places), strict=True):
+    for size, place in zip(_read_declared_shape(x), sorted(places), strict=True):
         sizes[place] = size
-    whole = _declared(y)
+    whole = _read_declared_shape(y)
     if sizes == list(whole):
         rw.op("RESHAPE", x, output=y, new_shape=tuple(sizes))
         return
-    spread = rw.op("RESHAPE", x, like=x, name="spread", shape=_known(sizes), new_shape=tuple(sizes))
+    spread = rw.op(
+        "RESHAPE",
+        x,
+        like=x,
+        name="spread",
+        shape=_fill_unknown_sizes(sizes),
+        new_shape=tuple(sizes),
+    )
     # A factor of dynamic size would be unknown, but a dynamic size is an axis of x, which it keeps.
     if -1 not in whole:
         rw.op("BROADCAST_TO", spread, make_int32(f"{y.name}/shape", whole), output=y)
@@ -188,7 +195,9 @@ def _lower_iota(rw: Rewriter, op: Op) -> None:
     """Make a constant; the shape is fixed."""
     (y,), axis = op.outputs, op.options.iota_dimension
     if y.dynamic_axes:
-        raise OperatorError(f"its output must have a fixed shape, got {list(_declared(y))}")
+        raise OperatorError(
+            f"its output must have a fixed shape, got {list(_read_declared_shape(y))}"
+        )
     sizes = [1] * y.rank
     sizes[axis] = y.shape[axis]
     numbers = np.arange(y.shape[axis]).astype(y.dtype.numpy).reshape(sizes)
@@ -211,7 +220,9 @@ def _lower_dynamic_slice(rw: Rewriter, op: Op, x: Tensor, *starts: Tensor | None
     """Make SLICE, whose clamped begin is computed; the shape is fixed."""
     (y,), sizes = op.outputs, tuple(op.options.slice_sizes)
     if x.dynamic_axes:
-        raise OperatorError(f"its input must have a fixed shape, got {list(_declared(x))}")
+        raise OperatorError(
+            f"its input must have a fixed shape, got {list(_read_declared_shape(x))}"
+        )
     begin = _pack_starts(rw, x, starts)
     last = make_int32(f"{y.name}/last", [n - m for n, m in zip(x.shape, sizes, strict=True)])
     zeros = make_int32(f"{y.name}/zeros", [0] * x.rank)
@@ -299,12 +310,12 @@ def _cast(rw: Rewriter, x: Tensor, dtype: DType) -> Tensor:
     return rw.op("CAST", x, output=replace(make_like(x, "cast"), dtype=dtype))
 
 
-def _declared(x: Tensor) -> Shape:
+def _read_declared_shape(x: Tensor) -> Shape:
     """Return the sizes that the file fixes, -1 for the others."""
     return tuple(-1 if i in x.dynamic_axes else n for i, n in enumerate(x.shape))
 
 
-def _known(sizes: Sequence[int]) -> Shape:
+def _fill_unknown_sizes(sizes: Sequence[int]) -> Shape:
     return tuple(1 if n == -1 else n for n in sizes)
 
 
