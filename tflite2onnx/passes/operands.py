@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import find_operator
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
@@ -92,16 +91,6 @@ def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:
     op = graph.producers.find(tensor)
     is_alone = op.is_builtin(*codes) and graph.readers.find_only_reader(tensor) is not NO_OP
     return op if is_alone else NO_OP
-
-
-def find_integer_images(graph: Graph) -> set[Tensor]:
-    """Return the float images that products of integers read or write, with channels last."""
-    images: set[Tensor] = set()
-    for op in graph.walk_ops():
-        converter = find_operator(op)
-        if isinstance(converter, Conv2D) and converter.is_hybrid and converter.gains_from_integers:
-            images.update((op.operand(0), *op.outputs))
-    return images
 
 
 def find_positive(graph: Graph) -> set[Tensor]:

@@ -18,19 +18,30 @@ IMAGES = "images"  # the value of the option
 
 def round_data(graph: Graph) -> Graph:
     """Return the graph in which the data of convolutions are rounded at run time."""
-    converters = {op: find_rounding_convolution(op) for op in graph.walk_ops()}
+    converters = find_rounding_convolutions(graph)
     if any(isinstance(conv, Conv2D) and conv.quantizes_pixels for conv in converters.values()):
         return graph
     return graph.rewrite(
-        lambda op: [op.with_options(quantizes_data=IMAGES) if converters[op] else op]
+        lambda op: [op.with_options(quantizes_data=IMAGES) if op in converters else op]
     )
 
 
-def find_rounding_convolution(op: Op) -> Convolution | None:
-    """Return the converter of a convolution with float data and integer weights, else None."""
+def find_rounding_convolutions(graph: Graph) -> dict[Op, Convolution]:
+    """Return the converters of convolutions with float data and integer weights.
+
+    Convolutions that multiply integers are not among them.
+    """
+    found = {op: _find_converter(op) for op in graph.walk_ops()}
+    return {op: converter for op, converter in found.items() if converter}
+
+
+def _find_converter(op: Op) -> Convolution | None:
     if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
         return None
     if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
         return None
     converter = find_operator(op)
-    return converter if isinstance(converter, Convolution) and converter.is_hybrid else None
+    multiplies_integers = op.options.get("quantizes_data", IMAGES) != IMAGES
+    if multiplies_integers or not isinstance(converter, Convolution) or not converter.is_hybrid:
+        return None
+    return converter

@@ -27,7 +27,6 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
         *((_read_shared_caches,) if options.caches == "shared" else ()),
         # The product of matrices copies its second operand, unless the first one has a single row.
         _apply("DYNAMIC_UPDATE_SLICE", "attention.attend_tokens"),
-        *((_quantize_data,) if quantizes else ()),
     )
 
 
@@ -40,14 +39,12 @@ def _read_shared_caches(graph: Graph) -> Graph:
     return read_caches(graph, orders)
 
 
-# Convolutions quantize float data at run time. This form is before the others, which would rewrite
-# some of the convolutions as floats.
+# Convolutions quantize float data at run time. These forms are before the others, which see the
+# order in which products of integers store images.
 _QUANTIZED: tuple[GraphPass, ...] = (
     # Windows of integer convolutions are copied into matrices.
     _apply("CONV_2D", "dynamic_range.join_windows"),
-)
-_quantize_data = _apply_if_present(
-    "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "dynamic_range.quantize_data"
+    _apply_if_present("CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "dynamic_range.quantize_data"),
 )
 
 FORMS: tuple[GraphPass, ...] = (

@@ -28,7 +28,7 @@ channels as groups of 16 and 48 would take 1.11 and 1.6 times as long, and group
 of one pixel, is resized to the other image, if height and width are known. With 7x7 to 56x56 pixels
 the bottlenecks of MobileNet v3 take 0.86 to 0.97 of the time (one thread of an AMD EPYC, family
 26). With 112x112 pixels of 96 channels, which are larger than a cache, they take longer: an image
-has at most 2^19 elements. Images of integer products stay: their channels are last.
+has at most 2^19 elements.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_integer_images, is_float
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
@@ -101,8 +101,6 @@ def _repeat_factors(found: Match) -> list[Op] | str:
         return "the operands must be an image and one pixel"
     if not found.analyze(list_blocked) >= {x, pixel}:
         return NOT_IN_BLOCKS
-    if {x, y} & found.analyze(find_integer_images):
-        return "products of integers keep the channels last"
     if {1, 2} & y.symbols.keys() or prod(y.shape[1:]) > _MOST_REPEATED:
         return "the height and width must be known, and the image small"
     rw, size = Rewriter(found.last), make_int32(f"{pixel.name}/size", y.shape[1:3])

@@ -10,8 +10,7 @@ the blocks. A product, a sum, or a sum of a product is replaced if
 1. it is a float32 image; the plan stores it and the result with channels first; the result is no
    output of the graph;
 2. the constants have one element for each channel, or only one, and the channels are a multiple
-   of 4: ONNX Runtime computes others one by one;
-3. the graph has no products of integers, which store images with channels last.
+   of 4: ONNX Runtime computes others one by one.
 
 An infinite number times a factor of 0 is NaN in both forms. Products are rounded before sums in the
 one form and not in the other, which changes a result by 1e-7 of the range.
@@ -22,7 +21,6 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import find_integer_images
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -38,8 +36,6 @@ def _make_convolution(found: Match) -> list[Op] | str:
     op, x, y = found.last, found.x, found.output
     if not found.analyze(list_blocked) >= {x, y}:
         return NOT_IN_BLOCKS
-    if found.analyze(find_integer_images):
-        return "products of integers keep the channels last"
     if y in found.graph.outputs or x.sizes != y.sizes:
         return "the result is an output of the model, or a larger image"
     factors = _read_vector(found, "factors#", 1)

@@ -7,17 +7,11 @@ The kernel determines which data share a scale (docs/quantization.md, "Dynamic r
    convolution of floats (`Conv2D.gains_from_integers`);
 2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
 3. TRANSPOSE_CONV becomes such a convolution of blocks, if this is faster (convolve_transposed.py);
-4. other convolutions get "images" if the graph has no other convolution of single pixels: they
-   multiply the rounded real numbers.
+4. `round_data` rounds the data of the others, if none of them is a convolution of single pixels.
 
 The integers of several positive pixels have the zero point 0, and negative numbers become 0 as
 well. So an activation RELU is removed if only products of 1 read its output. One pixel is quantized
 by DynamicQuantizeLinear, whose zero point follows from the data.
-
-The data of other convolutions of single pixels are not rounded, because the nodes that round data
-take longer than the convolution. A network with such a convolution differs from LiteRT's by the
-rounding of data anyway, so its other convolutions are not rounded either. The pass `round_data` has
-chosen by 4 alone, without 1 to 3.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ from functools import cached_property
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.operands import find_positive
-from tflite2onnx.passes.quantization.round_data import IMAGES, find_rounding_convolution
+from tflite2onnx.passes.quantization.round_data import find_rounding_convolutions, round_data
 from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.targets.onnxruntime.forms.dynamic_range.convolve_transposed import (
     convolve_transposed,
@@ -41,41 +35,20 @@ _PIXEL = (1, 1)  # the height and width of a single pixel
 
 def quantize_data(graph: Graph) -> Graph:
     """Return the graph in which the data of convolutions are quantized at run time."""
-    undecided = graph.rewrite(lambda op: [_forget_choice(op)])
-    quantizer = _Quantizer(undecided)
-    return quantizer.rename_unlimited(undecided.rewrite(quantizer.rewrite))
-
-
-def _forget_choice(op: Op) -> Op:
-    if op.options.get("quantizes_data") != IMAGES:
-        return op
-    options = {name: value for name, value in op.options.items() if name != "quantizes_data"}
-    return replace(op, options=Options(options))
+    quantizer = _Quantizer(graph)
+    return round_data(quantizer.rename_unlimited(graph.rewrite(quantizer.rewrite)))
 
 
 class _Quantizer:
-    """Rewrites convolutions."""
+    """Rewrites the convolutions that multiply integers."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._converters = find_rounding_convolutions(graph)
 
     @cached_property
     def _positive(self) -> set[Tensor]:
         return find_positive(self._graph)
-
-    @cached_property
-    def _converters(self) -> dict[Op, Convolution]:
-        """The converters of convolutions with float data and integer weights."""
-        converters = {op: find_rounding_convolution(op) for op in self._graph.walk_ops()}
-        return {op: converter for op, converter in converters.items() if converter}
-
-    @cached_property
-    def _reads_real_pixels(self) -> bool:
-        """Whether the graph has a convolution of single pixels whose data are not rounded."""
-        return any(
-            isinstance(conv, Conv2D) and conv.quantizes_pixels and not self._gains(conv)
-            for conv in self._converters.values()
-        )
 
     @cached_property
     def _products(self) -> set[Op]:
@@ -127,19 +100,13 @@ class _Quantizer:
             op = op.with_activation("NONE")
         if self._keeps_channels_last(op):
             return [op.with_options(channels_last=True)]
-        if converter is None or "quantizes_data" in op.options:
-            return [op]
         if isinstance(converter, TransposeConv):
-            ops = convolve_transposed(op, converter)
-            if ops:
-                return ops
-        gains = self._gains(converter)
+            return convolve_transposed(op, converter) or [op]
+        if converter is None or not self._gains(converter):
+            return [op]
         if self._multiplies_pixels(converter):
             return [self._multiply_pixels(op)]
-        if not gains and self._reads_real_pixels:
-            return [op]
-        choice = "integers" if gains else IMAGES
-        return [op.with_options(quantizes_data=choice)]
+        return [op.with_options(quantizes_data="integers")]
 
     def rename_unlimited(self, graph: Graph) -> Graph:
         """Return the graph with other names for the results of operators that lost their RELU.
