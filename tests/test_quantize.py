@@ -142,6 +142,16 @@ def test_depthwise_weights_depend_on_pairs_of_minus_128(
     assert kept.dtype is DType[stored]
 
 
+@pytest.mark.parametrize(("lowest", "stored"), [(0, "UINT8"), (1, "INT8")])
+def test_uint8_weights_about_128_depend_on_pairs_of_0(lowest: int, stored: str) -> None:
+    """uint8 weights of 0 are int8 weights of -128 if their zero point is 128."""
+    elements = np.array([[0, 255], [lowest, 3]], np.uint8)
+    weights = tensor(DType.UINT8, make_quantization(0.5, 128), elements)
+    data = tensor(DType.INT8, make_quantization(0.5, 1))
+    kept, _ = find_weight_storage(data, weights, "adaptive", folds=True, units=-1)
+    assert kept.dtype is DType[stored]
+
+
 def test_float_weights_stay_float32() -> None:
     data = tensor(DType.FLOAT32)
     assert find_weight_storage(data, data, folds=True)[0] == Storage(DType.FLOAT32, None)

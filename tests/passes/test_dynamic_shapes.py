@@ -19,6 +19,8 @@ from tests.support import Build, Tensor, check
 from tflite2onnx import Endpoint, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
+from tflite2onnx.op import find_operator
+from tflite2onnx.passes.dynamic_shapes import name_dynamic_axes
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Shape, Tensor as FileTensor
 
@@ -43,6 +45,17 @@ def test_dynamic_axes_are_read_from_a_file() -> None:
     graph = read_model(m.bytes()).graphs[0]
     assert graph.inputs[0].dynamic_axes == {0}
     assert graph.outputs[0].dynamic_axes == set()
+
+
+def test_signature_is_dynamic_only_where_a_size_has_a_name() -> None:
+    """A file may declare a dynamic size that is computed as a constant."""
+    m = Build()
+    y = m.tensor([None, 7], name="y")
+    m.op("RELU", [m.input([None, 7])], [y])
+    m.output(*m.op("MEAN", [y, m.constant([0])], [[None, 7]], keep_dims=True))
+    (graph,) = read_model(m.bytes()).graphs
+    relu, mean = name_dynamic_axes(graph, find_operator).graph.ops
+    assert (relu.outputs[0].shape_signature, mean.outputs[0].shape_signature) == ((-1, 7), (1, 7))
 
 
 def test_sizes_show_names_of_dynamic_axes() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check, sparsify
+from tests.support.graph_text import assert_rewritten
 from tflite2onnx import passes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Model, Op, Options
@@ -23,6 +24,7 @@ from tflite2onnx.passes.normalise import (
     align_axes,
     densify_constants,
     eliminate_dead_operators,
+    keep_axes,
 )
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.reader.model import read_model
@@ -354,6 +356,28 @@ def test_reshape_to_other_axes_stays() -> None:
     y = m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[210, 11]])[0]
     m.output(*m.op("RESHAPE", [y], [[2, 5, 7, 33]], new_shape=[2, 5, 7, 33]))
     assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "reduced", "kept"),
+    [("5", [-1], "", "1"), ("2,5,7", [0, -1], "5", "1,5,1"), ("1,5", [0], "5", "1,5")],
+)
+def test_axes_of_a_reduction_are_kept(shape: str, axes: list[int], reduced: str, kept: str) -> None:
+    """A reduction keeps its axes if a RESHAPE restores them."""
+    assert_rewritten(
+        keep_axes,
+        f"""
+        inputs x: float32[{shape}]
+        y: float32[{reduced}] = MEAN(x, {axes}, keep_dims=False)
+        z: float32[{kept}] = RESHAPE(y, [{kept}])
+        return z
+        """,
+        f"""
+        inputs x: float32[{shape}]
+        z: float32[{kept}] = MEAN(x, {axes}, keep_dims=True)
+        return z
+        """,
+    )
 
 
 # absorb_flatten

@@ -249,6 +249,15 @@ def test_allowed_difference_depends_on_the_element_type(
     assert difference.ok == ok
 
 
+def test_largest_float32_equals_infinity_of_its_sign() -> None:
+    """Kernels of LiteRT limit their results to float32, other types have other largest numbers."""
+    want = np.array([np.finfo(np.float32).max, np.finfo(np.float32).min], np.float32)
+    have = np.array([INF, -INF], np.float32)
+    assert compare("y", want, have).ok
+    assert not compare("y", want, have[::-1]).ok
+    assert not compare("y", want.astype(np.float64), have.astype(np.float64)).ok
+
+
 def test_difference_of_type_or_shape_has_a_reason() -> None:
     """A difference of type or shape has no number."""
     array = np.zeros((2, 3), np.float32)
