@@ -18,7 +18,7 @@ from tests.support.facts import OPERATORS as TFLITE
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.contrib.flex.names import OTHER_NAMES
 from tflite2onnx.contrib.stablehlo.lower_stablehlo import LOWERINGS, SAME
-from tflite2onnx.op import OPERATORS, OURS
+from tflite2onnx.op import list_operators
 from tflite2onnx.op.base import Operator
 
 TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
@@ -97,7 +97,7 @@ or TensorFlow, and are compared [with numpy](../tests/contrib/stablehlo).
 
 def document() -> str:
     """Return the whole document."""
-    classes = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
+    classes = list_operators()
     runtime = sorted(TFLITE.keys() - NO_KERNEL)
     known = record.read_record()
     cases = sum(kind.cases for entry in known.values() for kind in entry.kinds.values())

@@ -18,7 +18,6 @@ import tflite2onnx.operators
 from tests.support import Build, run_onnx
 from tflite2onnx import register, unregister
 from tflite2onnx.errors import RegistrationError, UnsupportedOperators
-from tflite2onnx.op import OPERATORS, OURS
 from tflite2onnx.op.registry import list_builtin_codes
 from tflite2onnx.operators import Builder, Category, Operator, OperatorError, Value, View
 
@@ -88,7 +87,7 @@ def test_custom_operator_may_have_a_builtin_name() -> None:
 
 
 def test_registered_class_replaces_a_supported_custom_operator() -> None:
-    (code, *_) = [code for code in OPERATORS if code not in list_builtin_codes() | OURS]
+    (code, *_) = sorted({*tflite2onnx.supported_operators()} - list_builtin_codes())
     with register_temporarily(code):
         assert nodes(model(code, custom=True)) == ["Add"]
 

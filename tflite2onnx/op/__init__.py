@@ -13,6 +13,7 @@ from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.builtin_modules import MODULE_OF
 from tflite2onnx.op.registry import Key
+from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.tensor import Tensor
 
 
@@ -92,14 +93,6 @@ OPERATORS: Mapping[str, type[Operator]] = OperatorTable(MODULE_PATHS)
 
 _SCRIPT = "python scripts/make_module_table.py"
 
-# Operators that passes create. No file contains them.
-OURS = frozenset(
-    {
-        *("AS_PLANNED", "ATTENTION", "GRU", "GROUP_NORMALIZATION", "HARD_SIGMOID"),
-        *("IS_NEGATIVE", "NORMALIZATION", "RMS_NORMALIZATION"),
-    }
-)
-
 
 def find_convolved(op: Op) -> Tensor:
     """Return the input that a built-in convolution convolves, `ABSENT` for other operators."""
@@ -114,8 +107,13 @@ def commutes(code: str) -> bool:
 
 
 def _find_builtin_class(code: str, *, custom: bool) -> type[Operator] | None:
-    named = code in OURS or code in registry.list_builtin_codes()
-    return None if custom is named else OPERATORS.get(code)
+    cls = OPERATORS.get(code)
+    is_custom = code not in registry.list_builtin_codes() and not _is_made(cls)
+    return cls if custom is is_custom else None
+
+
+def _is_made(cls: type[Operator] | None) -> bool:
+    return cls is not None and issubclass(cls, MadeOperator)
 
 
 def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
@@ -166,13 +164,16 @@ def is_valid(operator: Operator) -> bool:
 
 def list_operators() -> dict[str, type[Operator]]:
     """Return all classes by name, sorted; OperatorError if a package's class cannot be imported."""
-    builtin = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
     added = {
         key.code: cls for key in registry.list_known_keys() if (cls := registry.find_class(key))
     }
-    return dict(sorted((builtin | added).items()))
+    return dict(sorted((_list_own() | added).items()))
+
+
+def _list_own() -> dict[str, type[Operator]]:
+    return {code: cls for code, cls in OPERATORS.items() if not _is_made(cls)}
 
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    return sorted((OPERATORS.keys() - OURS) | {key.code for key in registry.list_known_keys()})
+    return sorted(_list_own().keys() | {key.code for key in registry.list_known_keys()})

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
-from inspect import signature
 from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -35,6 +34,7 @@ from tflite2onnx.tensor import Shape, Tensor
 __all__ = ["Builder", "OperatorError", "Value", "View"]
 
 _LARGEST = (1 << 31) - 1  # TFLite stores sizes as int32
+_VARIADIC = 0x04  # the flag CO_VARARGS of a function
 
 
 class Category(Enum):
@@ -117,6 +117,7 @@ class Operator:
     repeats_elements: ClassVar[bool] = False
     new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
+    _input_counts: ClassVar[range] = range(0)  # of `emit`
     _is_valid = False  # `verify` sets it
 
     def __init_subclass__(cls) -> None:
@@ -125,6 +126,7 @@ class Operator:
             cls.codes = tuple(cls.rows)
         if "operands" in vars(cls):
             cls.returns_tuple = has_several_outputs(cls.operands)
+        cls._input_counts = _count_inputs(cls.emit)
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -187,7 +189,7 @@ class Operator:
                 raise OperatorError(f"{tensor.name} must hold numbers or text, got {dtype.label}")
         if len(op.outputs) != 1 and not self.returns_tuple:
             raise OperatorError(f"it must have 1 output, got {len(op.outputs)}")
-        if not _accepts_inputs(type(self).emit, len(op.inputs) + bool(op.graphs)):
+        if len(op.inputs) + bool(op.graphs) not in self._input_counts:
             raise OperatorError(f"the number of inputs must fit its class, got {len(op.inputs)}")
 
     def check(self) -> None:
@@ -329,15 +331,14 @@ def moves_elements(operator: Operator) -> bool:
     return isinstance(type(operator).quantization, Moves)
 
 
-@lru_cache(maxsize=1024)
-def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
-    """Return whether an operator's `emit` accepts this number of inputs."""
-    try:
-        # The arguments are self, the builder and the output, then the inputs.
-        signature(emit).bind(*[None] * (3 + inputs))
-    except TypeError:
-        return False
-    return True
+def _count_inputs(emit: Callable[..., object]) -> range:
+    """Return the numbers of inputs that a method `emit` accepts; any for another callable."""
+    code = getattr(emit, "__code__", None)
+    if code is None:
+        return range(_LARGEST)
+    most = code.co_argcount - 3  # after self, the builder and the output
+    least = most - len(getattr(emit, "__defaults__", None) or ())
+    return range(least, _LARGEST if code.co_flags & _VARIADIC else most + 1)
 
 
 @lru_cache(maxsize=1024)

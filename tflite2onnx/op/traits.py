@@ -79,6 +79,10 @@ class Pointwise(AnySizes):
     keeps_shape = True
 
 
+class MadeOperator(Operator):
+    """An operator that no file has: passes or the forms of a target make it."""
+
+
 class Foldable(Operator):
     """An operator that the converter can compute itself, if its inputs are constant.
 

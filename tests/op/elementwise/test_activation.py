@@ -12,7 +12,6 @@ import pytest
 from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.op import OURS
 from tflite2onnx.op.elementwise.activation import Activation
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ CASES = [
     for code, row in Activation.rows.items()
     for dtype in row.types.split()
     for options in OPTIONS.get(code, [{}])
-    if code not in OURS
 ]
 # LiteRT rounds each step to the narrow type; ONNX Runtime computes in float32.
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}

@@ -19,6 +19,7 @@ from tflite2onnx.op.common.fixed_point import (
 )
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emit_node
 from tflite2onnx.op.indexing.integer_table import look_up
+from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (
@@ -88,16 +89,22 @@ class Activation(Elementwise):
             "float32 float16",
             interpolated=lambda x, options: compute_gelu(x, approximate=bool(options.approximate)),
         ),
-        # Clamps alpha * x + beta to [0, 1]. `fuse_activations` creates this operator.
-        "HARD_SIGMOID": Row(
-            lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
-            "float32",
-        ),
         "LOGISTIC": Row(emit_node("Sigmoid"), "float32 float16 bfloat16"),
         "TANH": Row(emit_node("Tanh"), "float32 float16 bfloat16"),
     }
     # The kernels interpolate between the entries of tables.
     steps: ClassVar[Mapping[str, int]] = {"LOGISTIC int16": 16, "TANH int16": 16}
+
+
+class HardSigmoid(MadeOperator, Elementwise):
+    """HARD_SIGMOID: alpha * x + beta, limited to 0 and 1."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "HARD_SIGMOID": Row(
+            lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
+            "float32",
+        )
+    }
 
 
 class LeakyRelu(Elementwise):

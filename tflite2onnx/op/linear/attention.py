@@ -11,21 +11,21 @@ from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.layout import Frame, Order, make_identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.tensor import DType
 
 _AXES = _OPERANDS = 4
 _HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
-class Attention(Operator):
-    """ATTENTION: softmax(scale * q k + mask) v, for each head, made by a pass.
+class _Attention(Operator):
+    """softmax(scale * q k + mask) v, for each head.
 
     Queries, keys and values are [batch, time, heads, depth], the mask is [batch, heads, time,
     time]. The mask may be missing. If keys and values have fewer heads, neighbouring heads of the
     queries share one of them.
     """
 
-    codes = ("ATTENTION",)
     category = Category.IMPLICIT
     operands = (
         "float32 [batch times heads depth], float32 [batch keys groups depth],"
@@ -100,7 +100,13 @@ class Attention(Operator):
         return float(self.options.get("logit_cap", 0))
 
 
-class DotProductAttention(Attention):
+class Attention(MadeOperator, _Attention):
+    """ATTENTION: attention that a form finds."""
+
+    codes = ("ATTENTION",)
+
+
+class DotProductAttention(_Attention):
     """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
 
     With a `logit_cap` c, the scores s become c tanh(s / c) before the mask is added. LiteRT's

@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.traits import AnySizes, Foldable, Pointwise
+from tflite2onnx.op.traits import AnySizes, Foldable, MadeOperator, Pointwise
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
@@ -64,7 +64,7 @@ class Bitcast(AnySizes, Foldable):
         return [x.view(dtype) if x.dtype.itemsize == dtype.itemsize else x[..., None].view(dtype)]
 
 
-class IsNegative(Pointwise):
+class IsNegative(MadeOperator, Pointwise):
     """IS_NEGATIVE: whether the sign of each float is negative, also that of -0.
 
     With `zeros_only`, the result is read for zeros only. `fuse_bits` creates this operator.

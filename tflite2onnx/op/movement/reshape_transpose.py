@@ -30,7 +30,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     resolve_axis,
     split_shape,
 )
-from tflite2onnx.op.traits import AnySizes, Foldable, Movement
+from tflite2onnx.op.traits import AnySizes, Foldable, MadeOperator, Movement
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import (
     Dim,
@@ -443,7 +443,7 @@ class ShapeOf(Movement, Foldable):
         return [make_array(self.input(0).shape, self.output.dtype.numpy)]
 
 
-class AsPlanned(AnySizes):
+class AsPlanned(MadeOperator, AnySizes):
     """Pins the order of axes that the user chose for a tensor (see `interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)

@@ -9,7 +9,7 @@ from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.activations import list_attributes
 from tflite2onnx.op.recurrent.base import add_direction_axis, expect_constant, stack_matrices
-from tflite2onnx.op.traits import AnySizes
+from tflite2onnx.op.traits import AnySizes, MadeOperator
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
@@ -18,7 +18,7 @@ _GATES = 3
 _BIAS = 1 + 2 * _GATES  # the index of the first bias among the inputs
 
 
-class Gru(AnySizes):
+class Gru(MadeOperator, AnySizes):
     """GRU: gated recurrent units; inputs are a sequence, W and R per gate, b and a state."""
 
     codes = ("GRU",)

@@ -17,7 +17,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.op.traits import AnySizes, DynamicShape
+from tflite2onnx.op.traits import AnySizes, DynamicShape, MadeOperator
 from tflite2onnx.tensor import DType, Sizes
 
 _MOST = 1 << 16  # the largest number of elements of a constant scale that the file does not contain
@@ -25,14 +25,14 @@ _OUTER = 2  # leading axes over which every runtime's kernel repeats a normaliza
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
-class Normalization(AnySizes):
-    """NORMALIZATION, custom_call.LayerNorm: (x - mean) / sqrt(variance + epsilon) * scale + bias.
+class LayerNorm(AnySizes):
+    """custom_call.LayerNorm: (x - mean) / sqrt(variance + epsilon) * scale + bias.
 
-    The mean and the variance are taken over the axes in the option `axes`, or the last axis. The
-    scale and the bias, [C], belong to the last axis; both may be missing.
+    The mean and the variance are taken over the last axis. The scale and the bias, [C], belong to
+    this axis; both may be missing.
     """
 
-    codes = ("NORMALIZATION", "custom_call.LayerNorm")
+    codes = ("custom_call.LayerNorm",)
     operands = "float32 [... n], float32? [n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
 
@@ -44,8 +44,7 @@ class Normalization(AnySizes):
 
     @property
     def _axes(self) -> Sequence[int]:
-        axes: Sequence[int] = self.options.axes if not self.op.custom else (self.input(0).rank - 1,)
-        return axes
+        return (self.input(0).rank - 1,)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -119,6 +118,17 @@ class Normalization(AnySizes):
         return _scale_and_shift(g, value, scale, bias, sizes)
 
 
+class Normalization(MadeOperator, LayerNorm):
+    """NORMALIZATION: `LayerNorm` over the axes in the option `axes`."""
+
+    codes = ("NORMALIZATION",)
+
+    @property
+    def _axes(self) -> Sequence[int]:
+        axes: Sequence[int] = self.options.axes
+        return axes
+
+
 def _check_epsilon(operator: Operator) -> None:
     """Raise OperatorError if the epsilon of a file makes the divisor no number."""
     epsilon = float(operator.options.epsilon)
@@ -141,14 +151,14 @@ def _make_vector(g: Builder, view: View | None, x: View, default: float) -> Valu
     return g.constant(np.full(x.tensor.shape[-1], default, np.float32))
 
 
-class RmsNormalization(DynamicShape):
-    """RMS_NORMALIZATION, custom_call.RmsNorm: divide x by sqrt(m + epsilon), and scale it.
+class RmsNorm(DynamicShape):
+    """custom_call.RmsNorm: divide x by sqrt(m + epsilon), and scale it.
 
     m is the mean of the squares along the last axis, whose size is fixed. The scale, [C], belongs
     to this axis; it may be missing.
     """
 
-    codes = ("RMS_NORMALIZATION", "custom_call.RmsNorm")
+    codes = ("custom_call.RmsNorm",)
     matrix_axes = 1
     operands = "float32 [... n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
@@ -175,15 +185,21 @@ class RmsNormalization(DynamicShape):
         return g.Mul(g.Div(x, root), scale)
 
 
-class GroupNormalization(ImageOperator):
-    """GROUP_NORMALIZATION, custom_call.GroupNorm: NORMALIZATION of groups of an image's channels.
+class RmsNormalization(MadeOperator, RmsNorm):
+    """RMS_NORMALIZATION: `RmsNorm` that a pass finds."""
+
+    codes = ("RMS_NORMALIZATION",)
+
+
+class GroupNorm(ImageOperator):
+    """custom_call.GroupNorm: NORMALIZATION of groups of an image's channels.
 
     The mean and the variance are taken over a group of channels and all pixels. The option
     `num_groups` is the number of groups. The scale and the bias, [C], may be missing. Without
     options there are 32 groups, and epsilon is 1e-6.
     """
 
-    codes = ("GROUP_NORMALIZATION", "custom_call.GroupNorm")
+    codes = ("custom_call.GroupNorm",)
     keeps_shape = True
     operands = "float32 [... channels], float32? [channels], float32? [channels] -> float32"
 
@@ -213,6 +229,12 @@ class GroupNormalization(ImageOperator):
         instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)
         value = g.reshape(instances, x.sizes)
         return _scale_and_shift(g, value, scale, bias, (x.size("C"), 1, 1))
+
+
+class GroupNormalization(MadeOperator, GroupNorm):
+    """GROUP_NORMALIZATION: `GroupNorm` that a pass finds."""
+
+    codes = ("GROUP_NORMALIZATION",)
 
 
 class LocalResponseNormalization(ImageOperator):

@@ -9,8 +9,8 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.layout import Axes, Frame, Order, axis_names, make_identity, pin_operand
-from tflite2onnx.op.base import Builder, Category, Operator, Value, View
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.base import Builder, Category, Value, View
+from tflite2onnx.op.traits import DynamicShape, MadeOperator
 from tflite2onnx.tensor import DType, Shape
 
 # Operators of ONNX Runtime. The CPU provider has them in versions 1.20 to 1.32.
@@ -51,7 +51,7 @@ class TokenReading(NamedTuple):
     is_long: bool
 
 
-class RotaryEmbedding(Operator):
+class RotaryEmbedding(MadeOperator):
     """ROTARY_EMBEDDING: both halves a and b of each row become a cos - b sin and b cos + a sin.
 
     The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
@@ -110,7 +110,7 @@ class RotaryEmbedding(Operator):
         return NeedsReshape(g.annotate(rotated, DType.FLOAT32, shape))
 
 
-class CachedAttention(DynamicShape):
+class CachedAttention(MadeOperator, DynamicShape):
     """CACHED_ATTENTION: attention of tokens, whose keys and values are first written to the caches.
 
     The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
@@ -173,7 +173,7 @@ class CachedAttention(DynamicShape):
         )
 
 
-class TokenAttention(Operator):
+class TokenAttention(MadeOperator):
     """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
 
     The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
