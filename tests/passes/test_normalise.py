@@ -16,6 +16,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import apply_passes, list_normalising_passes
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -41,7 +42,7 @@ FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 def stub(
     evaluate: Callable[..., Sequence[Array] | None] = lambda *_: None,
     shapes: Sequence[Shape | None] = (),
-    **traits: bool | Moves,
+    **traits: bool | Moves | tuple[Fact, ...],
 ) -> type[Operator]:
     """Return a class for an operator that TFLite does not have."""
     methods = {
@@ -223,7 +224,7 @@ def test_bits_of_small_floats_are_moved(classes: Classes) -> None:
 
 def test_shapes_are_known_without_elements(classes: Classes) -> None:
     y = tensor(shape=(2,), dtype=DType.INT32)
-    cls = stub(lambda *_: [np.array([2, 3], np.int32)], shape_only=True)
+    cls = stub(lambda *_: [np.array([2, 3], np.int32)], facts=(Fact.SHAPE_ONLY,))
     assert fold_one(classes, op("X", [tensor()], y), cls).ops == ()
 
 

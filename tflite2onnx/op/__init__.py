@@ -12,6 +12,7 @@ from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.builtin_modules import MODULE_OF
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.registry import Key
 from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.tensor import Tensor
@@ -96,14 +97,17 @@ _SCRIPT = "python scripts/make_module_table.py"
 
 def find_convolved(op: Op) -> Tensor:
     """Return the input that a built-in convolution convolves, `ABSENT` for other operators."""
-    cls = None if op.custom else OPERATORS.get(op.code)
-    return ABSENT if cls is None or cls.convolved is None else op.operand(cls.convolved)
+    operator = find_operator(op)
+    if op.custom or Fact.CONVOLVES not in operator.facts:
+        return ABSENT
+    images = (t for i, t in enumerate(op.inputs) if operator.read_letters(i).startswith("N"))
+    return next(images) or ABSENT
 
 
 def commutes(code: str) -> bool:
     """Return whether the inputs of a built-in operator may change places."""
     cls = OPERATORS.get(code)
-    return cls is not None and code in cls.commutes
+    return code in getattr(cls, "commutes", ())
 
 
 def _find_builtin_class(code: str, *, custom: bool) -> type[Operator] | None:

@@ -18,6 +18,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import (
     Declaration,
@@ -86,15 +87,10 @@ class Operator:
             several outputs. (If the operator runs sub-graphs, `emit` also receives their bodies,
             before the inputs.)
         keeps_shape: all outputs have the shape of the first input.
-        commutes: the codes of the operators whose inputs may change places.
-        convolved: the input that a convolution convolves with filters, None for other operators.
-        shape_only: the outputs depend on the shapes of the inputs but not on their elements.
-        keeps_sequence: the output has the elements of the first input, in the same sequence.
-        repeats_elements: for constant elements every part of the output has the same elements.
+        facts: what is true of all operators of the class; see `Fact`.
         new_axis: how the operator changes if operands get one more axis; see `add_leading_axis`.
         quantization: how the kernel computes with stored integers: `Real`, `Integers`, `Moves` or
             `Product`; a property if it depends on the operands.
-        fuses_activation: the driver applies `fused_activation_function` to the first output.
         steps: by operator and element type of the output ("TANH int16"), the number of steps by
             which its integers may differ from LiteRT's for the same inputs. For other operators see
             `allowed_steps`.
@@ -108,13 +104,8 @@ class Operator:
     onnx: ClassVar[str] = ""
     broadcasts: ClassVar[bool] = False
     returns_tuple: ClassVar[bool] = False
-    fuses_activation: ClassVar[bool] = True
     keeps_shape: ClassVar[bool] = False
-    commutes: ClassVar[tuple[str, ...]] = ()
-    convolved: ClassVar[int | None] = None
-    shape_only: ClassVar[bool] = False
-    keeps_sequence: ClassVar[bool] = False
-    repeats_elements: ClassVar[bool] = False
+    facts: ClassVar[tuple[Fact, ...]] = ()
     new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
     _input_counts: ClassVar[range] = range(0)  # of `emit`
@@ -291,7 +282,7 @@ class Operator:
     def activation(self) -> str:
         """The activation function that the driver applies to the first output."""
         fused = self.options.get("fused_activation_function", "NONE")
-        return fused if self.fuses_activation else "NONE"
+        return "NONE" if Fact.APPLIES_ACTIVATION in self.facts else fused
 
     def read_letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty if the class states none."""

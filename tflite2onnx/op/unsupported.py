@@ -8,6 +8,7 @@ from typing import Any
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.quantization.declarations import Integers
 
 DOMAIN = "tflite.custom"
@@ -167,7 +168,7 @@ class Kept(Operator):
     """
 
     returns_tuple = True
-    fuses_activation = False
+    facts = (Fact.APPLIES_ACTIVATION,)
     quantization = Integers(in_file_types=True)
 
     def check(self) -> None:

@@ -28,6 +28,7 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator, find_supported_operator, is_valid
 from tflite2onnx.op.base import Operator, moves_elements
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -195,7 +196,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     except OperatorError:  # a size is 0, and the other sizes are too large for numpy
         return []
     has_dynamic_sizes = any(t.symbols for t in (*op.present, *op.outputs))
-    unknown = any(a is None for a in arrays) and not operator.shape_only
+    unknown = any(a is None for a in arrays) and Fact.SHAPE_ONLY not in operator.facts
     unknown |= sum(t.nbytes for t in op.outputs) > room
     if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):
         return []
@@ -220,7 +221,7 @@ def _evaluate(operator: Foldable, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _depends_on_constants(op: Op, operator: Operator) -> bool:
     """Return whether the outputs depend on constants and shapes only."""
-    return operator.shape_only or all(t and t.is_constant for t in op.inputs)
+    return Fact.SHAPE_ONLY in operator.facts or all(t and t.is_constant for t in op.inputs)
 
 
 def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:

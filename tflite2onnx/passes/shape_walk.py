@@ -19,6 +19,7 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import Folder
 from tflite2onnx.tensor import Array, DType, Tensor, name_axis
@@ -245,7 +246,7 @@ class ShapeWalk:
         """Record the elements of a list that joins lists of integers, if some are known."""
         if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
             return
-        inputs = op.present[:1] if operator.keeps_sequence else op.present
+        inputs = op.present[:1] if Fact.KEEPS_SEQUENCE in operator.facts else op.present
         lists = [self._list_elements(t) for t in inputs]
         if len(op.outputs) != 1 or None in lists:
             return
@@ -289,7 +290,8 @@ class ShapeWalk:
             return []
         arrays = [op.operand(i).data for i in range(len(op.inputs))]
         unknown = any(a is None or a.size > _MOST_ELEMENTS for a in arrays)
-        if (unknown and not operator.shape_only) or not all(map(_is_integer, op.outputs)):
+        unknown = unknown and Fact.SHAPE_ONLY not in operator.facts
+        if unknown or not all(map(_is_integer, op.outputs)):
             return []
         try:
             with as_operator_error():

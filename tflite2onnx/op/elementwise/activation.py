@@ -18,6 +18,7 @@ from tflite2onnx.op.common.fixed_point import (
     multiply_twice_rounded,
 )
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emit_node
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.indexing.integer_table import look_up
 from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.quantization.declarations import Integers, Real
@@ -82,6 +83,7 @@ def compute_gelu(x: Array, *, approximate: bool) -> Array:
 class Activation(Elementwise):
     """An activation function that is not fused."""
 
+    facts = (Fact.ACTIVATION,)
     rows: ClassVar[Mapping[str, Row]] = {
         "ELU": Row(emit_node("Elu"), "float32"),
         "GELU": Row(
@@ -110,6 +112,7 @@ class HardSigmoid(MadeOperator, Elementwise):
 class LeakyRelu(Elementwise):
     """LEAKY_RELU: x where it is not negative, else x * alpha."""
 
+    facts = (Fact.ACTIVATION,)
     rows: ClassVar[Mapping[str, Row]] = {
         "LEAKY_RELU": Row(emit_node("LeakyRelu"), "float32", wide="float64")
     }
@@ -146,6 +149,7 @@ class Bounded(Elementwise):
         BOUNDS, Row(as_emit(lambda _, x: x.value), "float32")
     )
     quantization = Integers(equal_scales=True)
+    facts = (Fact.ACTIVATION,)
 
     @property
     def activation(self) -> str:
@@ -163,6 +167,7 @@ class PRelu(Elementwise):
     """
 
     rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(emit_node("PRelu"), "float32")}
+    facts = (Fact.ACTIVATION,)
     arity = 2
 
     @cached_property

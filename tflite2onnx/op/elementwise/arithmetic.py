@@ -81,6 +81,7 @@ class Elementwise(AnySizes, Foldable):
         rows: the table, keyed by TFLite's operator code.
         arity: the number of inputs, None for two or more.
         makes: the type of the output; None if it is the type of the inputs.
+        commutes: the codes of the operators whose two inputs may change places.
     """
 
     category = Category.TRANSPARENT
@@ -89,6 +90,7 @@ class Elementwise(AnySizes, Foldable):
     rows: ClassVar[Mapping[str, Row]] = {}
     arity: ClassVar[int | None] = 1
     makes: ClassVar[DType | None] = None
+    commutes: ClassVar[tuple[str, ...]] = ()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [broadcast_dims(*(self.input(i).shape for i in range(len(self.op.inputs))))]

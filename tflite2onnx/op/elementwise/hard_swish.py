@@ -17,6 +17,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.indexing.integer_table import look_up
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import encode_constant, find_integer_range
@@ -33,6 +34,7 @@ class HardSwish(Elementwise):
     rows: ClassVar[Mapping[str, Row]] = {
         "HARD_SWISH": Row(as_emit(lambda g, x: g.hard_swish(x)), "float32")
     }
+    facts = (Fact.ACTIVATION,)
 
     @cached_property
     def table(self) -> Array | None:

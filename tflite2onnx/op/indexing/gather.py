@@ -11,6 +11,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, expect_indices, expect_type, require_equal_shapes
 from tflite2onnx.op.common.leading_axis import shift_axis_option
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement
 from tflite2onnx.tensor import Array, DType
 
@@ -32,6 +33,7 @@ class Gather(Movement, Foldable, IndexesAxes):
     """
 
     codes = ("GATHER",)
+    facts = (Fact.TAKES,)
     evaluates_dimensions = True
 
     @cached_property

@@ -12,6 +12,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, ints, read_shape
 from tflite2onnx.op.common.leading_axis import prepend_entries
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, Shape
@@ -22,7 +23,7 @@ class BroadcastTo(Movement, Foldable):
 
     codes = ("BROADCAST_TO",)
     operands = "T, index [sizes] -> T"
-    repeats_elements = True
+    facts = (Fact.REPEATS,)
     sizes_input = 1
     evaluates_dimensions = True
     shape_inputs = (1,)
@@ -105,7 +106,7 @@ class Fill(Movement, Foldable):
     """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
-    repeats_elements = True
+    facts = (Fact.REPEATS,)
     sizes_input = 0
     evaluates_dimensions = True
     shape_inputs = (0,)

@@ -29,6 +29,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     resolve_axis,
     split_shape,
 )
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import AnySizes, Foldable, IndexesAxes, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
@@ -124,6 +125,7 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
     """UNPACK: the slices along an axis, each without this axis."""
 
     codes = ("UNPACK",)
+    facts = (Fact.TAKES,)
     evaluates_dimensions = True
     operands = "T -> T*"
     quantization = Moves(rescales=QUANTIZED)
@@ -171,6 +173,7 @@ class Split(Movement, Foldable, IndexesAxes):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
+    facts = (Fact.TAKES,)
     evaluates_dimensions = True
     tflite = "... -> ..."
     returns_tuple = True
@@ -303,7 +306,7 @@ class Tile(Movement, Foldable):
     """TILE: the elements, repeated along each axis."""
 
     codes = ("TILE",)
-    repeats_elements = True
+    facts = (Fact.REPEATS,)
     evaluates_dimensions = True
     shape_inputs = (1,)
     tflite = "... -> ..."

@@ -30,6 +30,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     resolve_axis,
     split_shape,
 )
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import AnySizes, Foldable, MadeOperator, Movement
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import (
@@ -135,7 +136,7 @@ class Reshape(Movement, Foldable):
     """
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
-    keeps_sequence = True
+    facts = (Fact.KEEPS_SEQUENCE, Fact.TAKES)
     joins_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
@@ -343,6 +344,7 @@ class Transpose(Movement, Foldable):
     """
 
     codes = ("TRANSPOSE",)
+    facts = (Fact.TAKES,)
     operands = "T, any -> T"
     evaluates_dimensions = True
     shape_inputs = (1,)
@@ -410,7 +412,7 @@ class ShapeOf(Movement, Foldable):
 
     codes = ("SHAPE", "RANK")
     evaluates_dimensions = True
-    shape_only = True
+    facts = (Fact.SHAPE_ONLY,)
 
     @property
     def _is_rank(self) -> bool:

@@ -20,6 +20,7 @@ from tflite2onnx.op.common.checks import (
     ints,
 )
 from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
@@ -30,6 +31,7 @@ class Reverse(Movement, Foldable):
     """REVERSE_V2: reverses whole axes."""
 
     codes = ("REVERSE_V2",)
+    facts = (Fact.TAKES,)
     evaluates_dimensions = True
     operands = "T [...], any -> T [...]"
     tflite = "... -> ..."

@@ -16,6 +16,7 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Va
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.common.leading_axis import NewAxis, prepend_entries
 from tflite2onnx.op.common.runtime_shapes import take_entries
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
@@ -100,6 +101,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
     """
 
     codes = ("SLICE",)
+    facts = (Fact.TAKES,)
     evaluates_dimensions = True
     shape_inputs = (2,)
     tflite = "... -> ..."
@@ -223,6 +225,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     """
 
     codes = ("STRIDED_SLICE",)
+    facts = (Fact.TAKES,)
     operands = "T, any, any, any -> T"
     evaluates_dimensions = True
     shape_inputs = (1, 2, 3)

@@ -22,6 +22,7 @@ from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, make_identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.recurrent.activations import Activation
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
@@ -291,7 +292,7 @@ class Recurrent(DynamicShape):
 
     category = Category.IMPLICIT
     returns_tuple = True
-    fuses_activation = False
+    facts = (Fact.APPLIES_ACTIVATION, Fact.WRITES_INPUTS)
     auxiliary: ClassVar[int | None] = None
     states: ClassVar[tuple[tuple[int, ...], ...]] = ()
 

@@ -11,6 +11,7 @@ from tflite2onnx.layout import make_identity
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_symmetric, expect_type
 from tflite2onnx.op.elementwise.activation import apply_activation
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.recurrent.base import (
     add_direction_axis,
     expect_bias,
@@ -42,7 +43,7 @@ class Svdf(DynamicShape):
 
     codes = ("SVDF",)
     returns_tuple = True
-    fuses_activation = False
+    facts = (Fact.APPLIES_ACTIVATION, Fact.WRITES_INPUTS)
     quantization = Real(multiplies=(1, 2), bias=(_BIAS, _STATE), moves=(_STATE, ~1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:

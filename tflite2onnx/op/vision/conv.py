@@ -34,6 +34,7 @@ from tflite2onnx.op.common.windows import (
     make_window,
     read_int32_fields,
 )
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import find_bias_storage
 from tflite2onnx.tensor import DType
@@ -60,7 +61,7 @@ class Convolution(ImageOperator):
     """Base class of the convolutions; the biases are optional."""
 
     product: ClassVar[Product] = Product(0, 1, 2, folds=True)
-    convolved = 0
+    facts = (Fact.CONVOLVES,)
 
     @cached_property
     def quantization(self) -> Product:
@@ -305,7 +306,6 @@ class TransposedConvolution(Convolution):
     dynamic_axes = "NDHW"
     shape_inputs = (0,)
     product = Product(2, 1, 3, folds=True)
-    convolved = 2
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         self.require_channels()

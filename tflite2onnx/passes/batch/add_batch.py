@@ -38,6 +38,7 @@ from math import prod
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import DynamicShape, FlattensRows, IndexesAxes, MovesSamples
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
@@ -190,9 +191,9 @@ class Batching:
         operator = self._operator_of(op)
         if op.graphs:
             self._add_control(op)
-        elif operator.shape_only or not any(t in self._places for t in op.inputs):
+        elif Fact.SHAPE_ONLY in operator.facts or not any(t in self._places for t in op.inputs):
             self._add_shared(op, operator)
-        elif operator.keeps_sequence:
+        elif Fact.KEEPS_SEQUENCE in operator.facts:
             self._add_reshape(op)
         else:
             self._add_computation(op)
@@ -204,7 +205,7 @@ class Batching:
             tensor = self._builder.walk.known[y]
             if any(map(has_samples, tensor.shape)):
                 axis = find_axis(tensor.shape)
-                if axis is None or not operator.repeats_elements:
+                if axis is None or Fact.REPEATS not in operator.facts:
                     raise OperatorError("its elements depend on the number of samples")
                 self._places[y] = Place(axis)
             elif not tensor.has_data and any(map(self._depends_on_count, op.inputs)):

@@ -39,6 +39,7 @@ from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.layout import Site
 from tflite2onnx.op import find_convolved, find_operator, is_valid
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import RESHAPES, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -116,7 +117,7 @@ def _find_places(moves: Sequence[tuple[Op, Tensor]], x: Tensor) -> Array | None:
     for op, output in moves:
         operator = find_operator(op)
         # The shape of RESHAPE may be computed, if the batch is dynamic.
-        operands = [data] if operator.keeps_sequence else op.present
+        operands = [data] if Fact.KEEPS_SEQUENCE in operator.facts else op.present
         arrays = [places if t is data else t.values for t in operands]
         known = all(t is data or t.has_data for t in operands)
         results = evaluate_op(operator, arrays) if known else ()

@@ -31,6 +31,7 @@ from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.layout import make_identity
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.quantization.move_zero_points import MovedZeroPoints, sum_weights
 from tflite2onnx.passes.rewriter import Rewriter, make_float_like
 from tflite2onnx.quantization.declarations import Product, Real
@@ -159,7 +160,7 @@ def _requantize_operands(
         if op.is_builtin("QUANTIZE") and op.inputs[0] not in moved:
             return _limit_input(op, result)
         needs_relu = _implies_relu(operator, result)
-    if needs_relu and operator.fuses_activation:
+    if needs_relu and Fact.APPLIES_ACTIVATION not in operator.facts:
         op = op.with_activation("RELU")
     ops, declaration = moved.rewrite(op), operator.quantization
     if isinstance(declaration, Product):
@@ -167,7 +168,7 @@ def _requantize_operands(
         ops = [*ops[:-1], _round_product(ops[-1], declaration, changed, shifts)]
     if isinstance(declaration, Real) and declaration.bias:
         ops = [*ops[:-1], _round_bias(ops[-1], *declaration.bias, changed)]
-    if needs_relu and not operator.fuses_activation:
+    if needs_relu and Fact.APPLIES_ACTIVATION in operator.facts:
         ops = [*ops[:-1], *_append_relu(ops[-1], changed[result])]
     return ops
 
@@ -217,7 +218,7 @@ def _implies_relu(operator: Operator, result: Tensor) -> bool:
     """Return whether the range of an operator's integers begins at 0, which implies a RELU."""
     scales, op = result.quantization, operator.op
     fused = op.options.get("fused_activation_function", "")
-    has_option = fused == "NONE" or (fused and not operator.fuses_activation)
+    has_option = fused == "NONE" or (fused and Fact.APPLIES_ACTIVATION in operator.facts)
     computes = isinstance(operator.quantization, (Product, Real))
     lowest, _ = find_integer_range(result.dtype)
     return has_option and computes and bool(scales and scales.zero_point[0] == lowest)

@@ -31,7 +31,9 @@ from typing import NamedTuple, TypeAlias
 
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, copy_op
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.control_flow.lowered import RESOURCES
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
@@ -45,12 +47,6 @@ from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
 
-# Builtin operators that write to their variable inputs. Other builtin operators only read variable
-# inputs.
-_WRITERS = (
-    *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF"),
-    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
-)
 _MOST_BYTES = 1 << 30  # The largest number of bytes of all initial values that are not in the file.
 
 
@@ -94,7 +90,7 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
 
 
 def _writes_to_inputs(op: Op) -> bool:
-    return op.custom or op.is_builtin(*_WRITERS)
+    return op.custom or Fact.WRITES_INPUTS in find_operator(op).facts
 
 
 def _find_handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
