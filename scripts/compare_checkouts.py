@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 
 OPTIONS: dict[str, dict[str, str]] = {
     "default": {},
+    "--forms canonical": {"forms": "canonical"},
     "--quantization float": {"quantization": "float"},
     "--io-layout tflite": {"io_layout": "tflite"},
     "--activations int8": {"activations": "int8"},
