@@ -44,6 +44,9 @@ linear_algebra.linalg: FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexC
     FlexMatrixSolve FlexMatrixTriangularSolve
 random.rng_bit_generator: STABLEHLO_RNG_BIT_GENERATOR
 random.sampling: MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM
+random.stateless: FlexStatelessRandomGetKeyCounter FlexStatelessRandomNormalV2
+    FlexStatelessRandomUniformFullIntV2 FlexStatelessRandomUniformIntV2 FlexStatelessRandomUniformV2
+    FlexStatelessTruncatedNormalV2
 signal.flex_fft: FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D
     FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D
 signal.microfrontend: AudioMicrofrontend

@@ -16,6 +16,7 @@ from tests.conformance.bench import Array, Bench
 from tests.conformance.rows import (
     elementwise,
     flex_images,
+    flex_random,
     flex_scans,
     flex_search,
     indices,
@@ -260,6 +261,7 @@ ROWS = (
             _typed_forms(),
             FORMS,
             flex_images.FORMS,
+            flex_random.FORMS,
             flex_scans.FORMS,
             flex_search.FORMS,
             {"Einsum": _sums()},

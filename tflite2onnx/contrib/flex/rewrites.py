@@ -385,3 +385,29 @@ def rewrite_sparse_segments(op: Op) -> Sequence[Op]:
     divisor = rw.op("RESHAPE", roots, like=y, shape=(*y.shape[:1], *column[1:]), new_shape=column)
     rw.op("FlexRealDiv", rw.op(code, gathered, numbers, *count, like=y), divisor, output=y)
     return rw.ops
+
+
+def rewrite_seed(op: Op) -> Sequence[Op]:
+    """StatelessRandomGetKeyCounterAlg and StatelessRandomGetAlg: the algorithm is Philox."""
+    *rest, algorithm = op.outputs
+    philox = make_int32(f"{algorithm.name}/philox", [1])
+    chosen = as_builtin(replace(op, outputs=(algorithm,)), "RESHAPE", philox, new_shape=())
+    code = "FlexStatelessRandomGetKeyCounter"
+    return [replace(op, code=code, outputs=tuple(rest)), chosen] if rest else [chosen]
+
+
+def rewrite_stateless(op: Op) -> Sequence[Op]:
+    """StatelessRandom* of a seed: the newer operator, of a key and a counter."""
+    shape, seed, *bounds = op.present
+    y = op.outputs[0]
+    key, counter, algorithm = (
+        Tensor(f"{y.name}/{name}", size, dtype)
+        for name, size, dtype in (
+            ("key", (1,), DType.UINT64),
+            ("counter", (2,), DType.UINT64),
+            ("algorithm", (), DType.INT32),
+        )
+    )
+    made = (key, counter, algorithm)
+    drawn = replace(op, code=f"{op.code}V2", inputs=(shape, *made, *bounds))
+    return [*rewrite_seed(replace(op, inputs=(seed,), outputs=made)), drawn]

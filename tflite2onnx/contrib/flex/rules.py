@@ -22,7 +22,9 @@ from tflite2onnx.contrib.flex.rewrites import (
     rewrite_identity_n,
     rewrite_pool_2d,
     rewrite_reverse,
+    rewrite_seed,
     rewrite_sparse_segments,
+    rewrite_stateless,
     rewrite_table,
     rewrite_table_size,
 )
@@ -164,6 +166,15 @@ RULES: Mapping[str, Rule] = {
         name: Same(_to_upper_case(name), "seed seed2", _UNSEEDED)
         for name in ("Multinomial", "RandomStandardNormal", "RandomUniform")
     },
+    **dict.fromkeys(
+        (
+            *(f"StatelessRandom{name}" for name in ("Uniform", "Normal", "UniformInt")),
+            *("StatelessRandomUniformFullInt", "StatelessTruncatedNormal"),
+        ),
+        rewrite_stateless,
+    ),
+    "StatelessRandomGetAlg": rewrite_seed,
+    "StatelessRandomGetKeyCounterAlg": rewrite_seed,
     # Variables and tables
     "VarHandleOp": Same("VAR_HANDLE", "container shared_name"),
     "ReadVariableOp": Same("READ_VARIABLE"),

@@ -50,3 +50,8 @@ class UnsignedInt:
 def split_words(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
     """Return the low and the high 32 bits of uint64, each as uint32."""
     return word.as_type(DType.UINT32), (word >> 32).as_type(DType.UINT32)
+
+
+def join_words(low: UnsignedInt, high: UnsignedInt) -> UnsignedInt:
+    """Return uint64 of their low and high 32 bits."""
+    return low.as_type(DType.UINT64) + (high.as_type(DType.UINT64) << 32)
