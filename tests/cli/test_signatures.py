@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -47,26 +48,43 @@ def test_each_signature_becomes_its_own_file(capsys: Captured, folder: list[str]
     assert out.splitlines()[-1] == "wrote 3 models and manifest.json to out"
 
 
-def test_failure_of_one_signature_writes_none(capsys: Captured) -> None:
-    """If the conversion of a signature fails, no file is written for any signature."""
+def test_other_signatures_are_converted_if_one_fails(capsys: Captured) -> None:
+    """Signatures are independent; keys that are no file names become file names."""
     m = Build()
     m.signature("a/b", *unary(m, "NEG"))
     m.signature("A b", *unary(m.subgraph("second"), "ABS"))
+    add_unknown(m)
     Path("model.tflite").write_bytes(m.bytes())
-    words = ["model.tflite", "--signature", "all", "-o", "out", "--json"]
-    assert main(words) == 0
+    words = ["model.tflite", "--signature", "all", "-o", "out"]
+    assert main([*words, "--verify"]) == 1
+    out, err = capsys.readouterr()
+    assert "tflite2onnx: ..: 1 operator cannot be converted:\n  Mystery" in err
+    assert out.endswith("wrote 2 models and manifest.json to out\n")
+    assert list_written() == {"a_b.onnx", "a_b_1.onnx"}
+    assert main([*words, "--json"]) == 1
     (told,) = json.loads(capsys.readouterr().out)["models"]
     assert [each["name"] for each in told["models"]] == ["a/b", "A b"]
-    assert list_written() == {"a_b.onnx", "a_b_1.onnx"}
-    third = m.subgraph("third")
-    x = third.input([2], name="x")
-    (y,) = third.custom("Mystery", [x], [[2]])
-    third.output(y)
+    assert "Mystery" in "".join(told["messages"])
+
+
+def add_unknown(m: Build) -> None:
+    """Add a signature that cannot be converted."""
+    graph = m.subgraph("unknown")
+    x = graph.input([2], name="x")
+    (y,) = graph.custom("Mystery", [x], [[2]])
+    graph.output(y)
     m.signature("..", {"in": x}, {"out": y})
+
+
+def test_nothing_is_written_if_all_signatures_fail(capsys: Captured) -> None:
+    m = Build()
+    x = m.input([2])
+    m.output(*m.op("ABS", [x], [[2]]))
+    add_unknown(m)
     Path("model.tflite").write_bytes(m.bytes())
-    assert main([*words[:-2], "other"]) == 1
+    assert main(["model.tflite", "--signature", "all", "-o", "out"]) == 1
     assert "..: 1 operator cannot be converted:\n  Mystery" in capsys.readouterr().err
-    assert not Path("other").exists()
+    assert not Path("out").exists()
 
 
 def test_only_models_with_signatures_have_a_folder() -> None:
@@ -182,3 +200,18 @@ def test_verify_verifies_each_signature(capsys: Captured) -> None:
     capsys.readouterr()
     assert main(["verify", "several.tflite", "out", "--signature", "all"]) == 0
     assert capsys.readouterr().out.startswith("minus:")
+
+
+def test_verify_warns_once(capsys: Captured) -> None:
+    """Verification converts a model again, to see the tensors between the operators."""
+    m = Build()
+    m.signature("one", *unary(m, "NEG"))
+    m.signature("two", *unary(m.subgraph("second"), "ABS"))
+    stored = m.constant(np.array([2, 3], np.uint8).view(np.bool_))
+    m.output(*m.op("CAST", [stored], [[2]], dtype="float32"))
+    Path("model.tflite").write_bytes(m.bytes())
+    for words in (["verify", "model.tflite"], ["model.tflite", "one.onnx", "--verify"]):
+        assert main(words) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert len([line for line in lines if "signatures" in line]) == 1
+        assert len([line for line in lines if "BOOL" in line]) == 1

@@ -144,8 +144,13 @@ def convert_models(
 
     Without `details`, which verification and reports read, results take less memory.
 
+    Signatures of a single model are independent: a model that is trained on a device has signatures
+    for its training beside the one that applies it. Those that cannot be converted are logged as
+    errors and have no result. The models of a bundle belong together: all must be converted.
+
     Raises:
-        BundleError: parts cannot be converted (the error names all of them).
+        BundleError: models of a bundle, or all signatures, cannot be converted (the error names all
+            of them).
     """
     base = ConversionOptions(**{key: value for key, value in options.items() if value is not None})
     base = replace(base, lengths="auto")  # `list_parts` has applied the option already
@@ -160,8 +165,10 @@ def convert_models(
             release_memory(origin.data)
         except ConversionError as error:
             problems.append(f"{part.label}: {error}")
-    if problems:
+    if problems and (any(bundle.models) or not results):
         raise BundleError("\n".join(problems))
+    for problem in problems:
+        _logger.error("%s", problem)
     return results
 
 

@@ -164,9 +164,18 @@ def _check_command(word: str) -> None:
 
 @contextmanager
 def _log_to_stderr(options: argparse.Namespace) -> Iterator[None]:
-    """Print log records on stderr: warnings, each stage if verbose, only errors if quiet."""
+    """Print log records on stderr: warnings, each stage if verbose, only errors if quiet.
+
+    A warning is printed once: `verify` reads a model several times, and converts it again to see
+    the tensors between the operators.
+    """
+    warnings = set[str]()
 
     def show(record: logging.LogRecord) -> None:  # names in a file may contain any characters
+        if record.levelno == logging.WARNING:
+            if record.getMessage() in warnings:
+                return
+            warnings.add(record.getMessage())
         start = f"{record.relativeCreated:6.0f} ms " if options.verbose else "tflite2onnx:"
         print_lines(sys.stderr, [f"{start} {describe_record(record)}"])
 

@@ -63,11 +63,11 @@ EPILOG = """\
 exit status:
   0    all models are converted, and right if they were verified
   1    wrong usage, or a model cannot be converted (nothing is written for this model); stderr has
-       the reason; the other models are converted
+       the reason; the other models, and with --signature all its other signatures, are converted
   2    all models are converted, but --verify found a difference above the limit
   130  interrupted
 """
-_OK = 0
+_OK, _FAILED = 0, 1
 _MOVED = "layouts differ to save a Transpose; --io-layout tflite keeps the file's"
 _KEPT = "inputs of dynamic sizes keep their layout; --io-layout onnx changes it"
 _JUDGED = ("verify", "report")
@@ -171,8 +171,9 @@ def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
 
 def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
     """Run one job of several; return its exit status and its facts for the JSON output."""
+    status = _OK
     if job.is_bundle:
-        results, reports, _ = _convert_bundle(options, job)
+        results, reports, _, status = _convert_bundle(options, job)
         parts = [
             {"name": name, **_describe_result(result, reports.get(name))}
             for name, result in results.items()
@@ -183,7 +184,8 @@ def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, 
         result, report, _ = _convert_model(options, job)
         facts = {"output": job.output, **_describe_result(result, report)}
         named_reports = [(job.model, report)] if report is not None else []
-    return max([_OK, *(_print_verdict(name, item) for name, item in named_reports)]), facts
+    statuses = [status, *(_print_verdict(name, item) for name, item in named_reports)]
+    return _FAILED if _FAILED in statuses else max(statuses), facts
 
 
 def _describe_result(result: Result, report: Report | None) -> dict[str, Any]:
@@ -279,21 +281,24 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
 
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     """Convert each model of a bundle, and print the inputs and outputs of each."""
-    results, reports, manifest = _convert_bundle(options, job)
-    statuses = {_OK}
+    results, reports, manifest, status = _convert_bundle(options, job)
+    statuses = {status}
     for name, result in results.items():
         _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
     _print_unless_quiet(
         options, [f"wrote {count(len(results), 'model')} and {manifest} to {job.output}"]
     )
-    return max(statuses)
+    return _FAILED if _FAILED in statuses else max(statuses)
 
 
 def _convert_bundle(
     options: argparse.Namespace, job: Job
-) -> tuple[dict[str, Result], dict[str, Report], str]:
-    """Convert each model of a bundle and write all; return the results, reports and manifest."""
+) -> tuple[dict[str, Result], dict[str, Report], str, int]:
+    """Convert and write each model of a bundle, or each signature that can be converted.
+
+    Return the results, reports, the name of the manifest and the exit status.
+    """
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
     joins = joins_lengths(bundle, vars(options))
@@ -302,18 +307,20 @@ def _convert_bundle(
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
         pages.check_pages(options.report, parts)
-    verified = parts if options.verify or options.report is not None else ()
+    verifies = options.verify or options.report is not None
     settings = _select_conversion_options(options)
-    results = convert_models(bundle, parts, details=bool(verified), **settings)
+    results = convert_models(bundle, parts, details=verifies, **settings)
+    status = _OK if len(results) == len(parts) else _FAILED
+    parts = [part for part in parts if part.label in results]
     reports = {}
-    for part in verified:
+    for part in parts if verifies else ():
         model = _embed_external_weights(bundle.models[part.model])
         reports[part.label] = _verify_result(options, model, results[part.label])
     manifest = write_models(bundle, parts, results, job.output, options.external_data)
     for part in parts if options.report is not None else ():
         model = _embed_external_weights(bundle.models[part.model])
         pages.write_page(options.report, part, model, results[part.label], reports[part.label])
-    return results, reports, manifest
+    return results, reports, manifest, status
 
 
 def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str]) -> None:
