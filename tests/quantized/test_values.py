@@ -16,6 +16,7 @@ from tests.quantized.values import (
     add_input,
     all_integers,
     binary,
+    check_float_conversion,
     check_integers,
     grid,
     output_tensor,
@@ -196,11 +197,36 @@ def test_negation_wraps_around_as_in_the_kernel(dtype: str) -> None:
     check_integers(unary("NEG", x, given, wanted), [x])
 
 
-@pytest.mark.parametrize("steps", [(0.05, 0.03, 0.8), (0.05, 0.05, 0.05)])
-def test_squared_difference_is_within_a_step_of_litert(steps: tuple[float, ...]) -> None:
+SQUARES = {
+    "the second scale is smaller": (0.05, 0.03, 0.8),
+    "the first scale is smaller": (0.021, 0.05, 0.5),
+    "equal": (0.05, 0.05, 0.05),
+    "a power of two apart": (0.05, 0.0125, 0.3),
+    "far apart": (0.05, 0.0004, 0.3),
+}
+
+
+@pytest.mark.parametrize("steps", SQUARES.values(), ids=SQUARES)
+def test_squared_differences_are_equal_to_litert(steps: tuple[float, ...]) -> None:
     *given, wanted = scales("int8", *steps)
     pair = grid("int8")
-    check_integers(binary("SQUARED_DIFFERENCE", pair, given, wanted), pair, steps=1)
+    data = binary("SQUARED_DIFFERENCE", pair, given, wanted)
+    for activations in ("int8", "uint8"):
+        check(data, inputs=pair, steps=0, activations=activations)
+    check_float_conversion(data, pair, steps=1)
+
+
+def test_squared_difference_of_a_constant_is_equal_to_litert() -> None:
+    a, b = grid("int8")
+    m = Build()
+    x = add_input(m, a, (0.05, -3))
+    constant = m.constant(b, scale=0.03, zero_point=4)
+    m.output(
+        *m.op(
+            "SQUARED_DIFFERENCE", [x, constant], [output_tensor(m, [256, 256], "int8", (0.8, -128))]
+        )
+    )
+    check(m.bytes(), inputs=[a], steps=0)
 
 
 @pytest.mark.parametrize(

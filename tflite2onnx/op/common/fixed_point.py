@@ -5,11 +5,14 @@ each quotient to a fixed number of bits, and rounds the result once, halves up. 
 one input, a product is either exactly a half or far from a half: the slope is changed by a slack
 that affects only halves. For a sum of two products, this module counts the sums near a half, and
 searches for scales that round all of these sums right.
+
+LiteRT's own kernels round a product twice. For SQUARED_DIFFERENCE, which XNNPACK lacks, this module
+searches for scales with which float32 gives the same integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -265,7 +268,86 @@ def _list_moves() -> list[Array]:
     return np.split(np.array(moves, np.float32).T, _GROUPS, axis=1)
 
 
-def multiply_twice_rounded(numbers: Array, factor: np.float32) -> Array:
+# SQUARED_DIFFERENCE
+
+_UNIT_BITS = 7  # the kernel multiplies inputs by 2^7 and halves the larger scale
+
+
+class Squares(NamedTuple):
+    """Scales with which float32 computes the integers of a SQUARED_DIFFERENCE of int8.
+
+    `reads` replace the scales of the inputs, so that one step of the larger scale is 64, and
+    `writes` the scale of the output. `rounded` is the input with the smaller scale: it is rounded,
+    multiplied by `factor`, and rounded again. It is None if the scales are equal.
+    """
+
+    reads: tuple[Quantization, ...]
+    writes: Quantization
+    rounded: int | None
+    factor: float
+
+
+def find_squares(a: Tensor, b: Tensor, y: Tensor) -> Squares | None:
+    """Return the scales of a SQUARED_DIFFERENCE of int8, None if the kernel refuses the scales.
+
+    The kernel rounds both inputs to 1/64 of a step of the larger scale, and the product of the
+    squared difference with the scale, each time twice (`multiply_twice_rounded`).
+    """
+    inputs, output = [t.quantization for t in (a, b) if t.quantization], y.quantization
+    if not are_narrow(a, b, y) or {a.dtype, b.dtype, y.dtype} != {DType.INT8} or not output:
+        return None
+    scales = [float(each.scale[0]) for each in inputs]
+    unit, written = 2 * max(scales), float(output.scale[0])
+    if min(*scales, written) <= 0 or unit**2 >= 4.0**_UNIT_BITS * written:
+        return None
+    terms, reads, factors = [], [], []
+    for tensor, quantization in zip((a, b), inputs, strict=True):
+        numbers = _list_integers(tensor) - int(quantization.zero_point[0])
+        mantissa, exponent = np.frexp(float(quantization.scale[0]) / unit)
+        read = _find_read_scale(numbers, float(mantissa))
+        terms.append(multiply_twice_rounded(numbers << _UNIT_BITS, mantissa * 2.0**exponent))
+        reads.append(replace(quantization, scale=np.array([read])))
+        factors.append(2.0**exponent)
+    raw = np.unique(np.abs(terms[0][:, None] - terms[1]))
+    limit = find_integer_range(y.dtype)[1] - int(output.zero_point[0])
+    scale = _find_write_scale(raw**2, unit**2 / (4.0**_UNIT_BITS * written), limit)
+    rounded = factors.index(min(factors)) if min(factors) < 1 else None
+    writes = replace(output, scale=np.array([scale]))
+    return Squares(tuple(reads), writes, rounded, min(factors) * (1 + _SLACK))
+
+
+def _find_read_scale(numbers: Array, mantissa: float) -> np.float32:
+    """Return the scale that rounds integers times 128 and the mantissa of a scale as the kernel."""
+    wanted = multiply_twice_rounded(numbers << _UNIT_BITS, mantissa)
+    floats = numbers.astype(np.float32)
+    start = np.float32(mantissa * 2**_UNIT_BITS)
+    return _find_best_scale(start, lambda scale: (np.rint(floats * scale) != wanted).sum())
+
+
+def _find_write_scale(squares: Array, factor: float, limit: int) -> np.float32:
+    """Return the scale by which squares are divided so that they are rounded as by the kernel.
+
+    Results of `limit` and more saturate.
+    """
+    wanted = np.minimum(multiply_twice_rounded(squares, factor), limit)
+    # A square s of the result w is divided right if s / (w + 1/2) < scale < s / (w - 1/2).
+    low = (squares / (wanted + 0.5))[wanted < limit].max(initial=0)
+    high = (squares[wanted > 0] / (wanted[wanted > 0] - 0.5)).min(initial=np.inf)
+    start = np.float32((low + high) / 2 if np.isfinite(high) else 1 / factor)
+    floats = squares.astype(np.float32)
+
+    return _find_best_scale(
+        start, lambda scale: (np.minimum(np.rint(floats / scale), limit) != wanted).sum()
+    )
+
+
+def _find_best_scale(start: np.float32, count_errors: Callable[[np.float32], Any]) -> np.float32:
+    """Return the scale near a scale that has the fewest errors."""
+    moves = sorted(range(-_LONGEST_MOVE, _LONGEST_MOVE + 1), key=abs)
+    return min((start + move * np.spacing(start) for move in moves), key=count_errors)
+
+
+def multiply_twice_rounded(numbers: Array, factor: float) -> Array:
     """Return int32 numbers times a factor as LiteRT's plain kernels round the product.
 
     The factor becomes a mantissa of 31 bits and a power of 2 (QuantizeMultiplier). The product with

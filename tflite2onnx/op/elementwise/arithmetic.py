@@ -17,7 +17,13 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_input_count, list_types
-from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
+from tflite2onnx.op.common.fixed_point import (
+    Squares,
+    are_narrow,
+    find_squares,
+    negate_constant,
+    sum_scales,
+)
 from tflite2onnx.op.common.interpolated_tables import measure_table_error
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
@@ -288,9 +294,39 @@ class Binary(Elementwise):
         "LOGICAL_OR": Row(as_emit(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "MUL": Row(emit_node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
         "POW": Row(emit_node("Pow"), "float32 int32"),
+    }
+    commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL")
+
+
+class SquaredDifference(Elementwise):
+    """SQUARED_DIFFERENCE: (a - b) squared; both broadcast.
+
+    The kernel rounds integers several times. Other scales, and two Round nodes if the scales of the
+    inputs differ, give the same integers (`find_squares`).
+    """
+
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
         "SQUARED_DIFFERENCE": Row(as_emit(emit_squared_difference), "float32 int32"),
     }
-    commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
+    commutes = tuple(rows)
+
+    @cached_property
+    def squares(self) -> Squares | None:
+        """The scales of the integer kernel, None if there are none."""
+        return find_squares(self.input(0), self.input(1), self.output)
+
+    @property
+    def quantization(self) -> Real:
+        return Real(self.squares.reads, self.squares.writes) if self.squares else Real()
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        squares = self.squares if xs[0].plan.reading is Reading.DEQUANTIZED else None
+        inputs: list[Operand] = [*xs]
+        if squares and squares.rounded is not None:
+            whole = g.Round(xs[squares.rounded])
+            inputs[squares.rounded] = g.Round(g.Mul(whole, g.scalar(squares.factor, DType.FLOAT32)))
+        return emit_squared_difference(g, *inputs)
 
 
 class Sum(Elementwise):
