@@ -26,8 +26,8 @@ from inference import measure_inferences, open_onnx_runtime
 
 import tflite2onnx
 from tests.support import Build, Tensor
-from tflite2onnx.op.vision import conv
 from tflite2onnx.quantization import rules
+from tflite2onnx.targets.onnxruntime.forms.dynamic_range import join_windows, quantize_data
 
 SIZES = (
     "1x64x64 1x128x128 1x192x192 1x256x256 1x360x360 1x512x512 1x1024x1024 1x2048x2048 1x4096x4096"
@@ -87,9 +87,11 @@ def build_images(height: int, width: int, channels: int, filters: int, window: i
 def convert_form(model: bytes, form: str, *, has_windows: bool) -> bytes:
     """Convert a model in a form; single pixels are rounded as matrices."""
     threshold, quantization = FORMS[form]
+    loss = "floats" if has_windows and threshold == NEVER else ""
     with (
         patch.object(rules, "WORTHWHILE", threshold),
-        patch.object(conv, "LEAST_PER_NUMBER", threshold if has_windows else ALWAYS),
+        patch.object(join_windows, "explain_floats", lambda *_: loss),
+        patch.object(quantize_data, "explain_floats", lambda *_: loss),
     ):
         return tflite2onnx.convert(model, quantization=quantization).skeleton.serialize()
 

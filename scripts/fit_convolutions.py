@@ -1,4 +1,4 @@
-"""The factors of the time of convolutions in ONNX Runtime, for `costs/convolution_times.py`.
+"""The factors of the time of convolutions in ONNX Runtime, for `costs.py`.
 
 Random chains of convolutions run on one thread, and ONNX Runtime profiles their nodes. For each
 kernel, factors that are not negative are fitted to the times of its nodes, so that the sum of the
@@ -23,7 +23,7 @@ import onnxruntime as ort
 from inference import make_feeds, open_session
 from onnx import TensorProto, helper, load_model, numpy_helper
 
-from tflite2onnx.targets.onnxruntime.costs.convolution_times import Factors, Terms, list_terms
+from tflite2onnx.targets.onnxruntime.costs import Factors, Terms, list_terms
 from tflite2onnx.utils.processor import list_instructions
 from tflite2onnx.verification.latency import NodeTime, profile_nodes
 from tflite2onnx.verification.runtimes import make_session

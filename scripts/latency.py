@@ -14,7 +14,7 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
   which convolutions compute, and out of them;
-- expected: the time that the table in `costs/convolution_times.py` expects of the float
+- expected: the time that the table in `costs.py` expects of the float
   convolutions and reorders, divided by the time that they took. The factors are fitted on this
   processor first (`fit_convolutions.py`). Far from 1, the model is wrong;
 - operators: those that take the most time, each with its share of the time of all nodes.
@@ -72,7 +72,7 @@ from isolation import in_new_process
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.targets.onnxruntime.costs.convolution_times import Factors
+from tflite2onnx.targets.onnxruntime.costs import Factors
 from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares
 

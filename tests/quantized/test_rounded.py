@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto
 
 from tests.support import Build, check
+from tests.support.costs import ignore_nodes
 from tests.support.fusions import count_optimized_nodes
-from tflite2onnx.op.vision import conv
 from tflite2onnx.options import WEIGHTS
 
 if TYPE_CHECKING:
@@ -404,7 +404,7 @@ def test_windows_of_many_channels_multiply_integers(
     window: dict[str, Any], images: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many channels integers are multiplied, for each window of an image."""
-    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    ignore_nodes(monkeypatch)
     model = convolution(images, channels=(16, 16, 32), dtype=dtype, **window)
     # LiteRT's own kernel for uint8 rounds one of the numbers near a half to the other integer.
     tolerance = 1e-3 if dtype == "uint8" else 1e-5
@@ -416,7 +416,7 @@ def test_windows_of_many_channels_multiply_integers(
 
 def test_images_of_a_dynamic_batch_have_own_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each image of a dynamic batch has its own scale."""
-    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    ignore_nodes(monkeypatch)
     check(
         convolution(3, channels=(16, 16, 32), scales=32),
         inputs=[data(3, 11, 17, 16)],
@@ -445,7 +445,7 @@ def convolve_pixels(m: Build, x: Tensor, shape: Sequence[int], filters: int, siz
 @pytest.mark.parametrize("block", [2, 4])
 def test_depth_to_space_moves_rows_of_channels(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DEPTH_TO_SPACE moves rows of channels, which integers leave last."""
-    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    ignore_nodes(monkeypatch)
     m, shape = Build(), (1, 11, 17, 32)
     blocks = convolve_pixels(m, m.input(shape), shape, 48, 3)
     size = [1, 11 * block, 17 * block, 48 // block**2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import prod
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -47,14 +46,6 @@ from tflite2onnx.utils.dimension import (
 )
 
 _BIAS = 2  # The index of the bias among the inputs of CONV_2D.
-# Integers are faster than floats if each number that a pixel reads or writes takes at least this
-# number of multiplications. With fewer multiplications, the nodes that quantize pixels and scale
-# sums take longer than integers save.
-LEAST_PER_NUMBER = 80
-_BLOCK = 16  # filters that a processor computes together
-_FEWEST_BYTES = 8  # Gather is slow if it copies fewer bytes at a time
-FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the fixed time of each node outweighs the gain
-_BYTE = 8  # bits
 
 
 class Convolution(ImageOperator):
@@ -243,30 +234,6 @@ class Conv2D(Convolution):
         is_matrix = set(window) == {1} and x["C"] == filters["I"]
         is_padded = any(self.options.get("pads", ()))
         return self._is_delegated and is_matrix and not is_padded
-
-    @property
-    def gains_from_integers(self) -> bool:
-        """Whether a product of integers is faster than a convolution of floats."""
-        return self.is_worthwhile(LEAST_PER_NUMBER)
-
-    def is_worthwhile(self, least: int) -> bool:
-        """Return whether a product of integers is faster than a convolution of floats.
-
-        The product must have at least `least` multiplications for each number that it reads or
-        writes. docs/quantization.md has the measured times.
-        """
-        x, filters = self.input(0), self.sizes(1)
-        channels, outputs = filters["I"], -(-filters["O"] // _BLOCK) * _BLOCK
-        products = filters["H"] * filters["W"] * channels * outputs
-        if products < least * (channels + outputs):
-            return False
-        if self.quantizes_pixels:
-            return True
-        static = x.symbols.keys() <= {0} and x.shape[-1] == channels
-        is_wide = self.read_window().count_joined_pixels(x.shape[2]) * channels >= _FEWEST_BYTES
-        pixels = prod(self.output.shape[1:3])
-        is_large = pixels * products >= FEWEST_PRODUCTS
-        return static and is_wide and is_large and self.input(1).dtype.bits == _BYTE
 
     @property
     def has_zero_points(self) -> bool:

@@ -1,7 +1,7 @@
 """More channels for convolutions where ONNX Runtime computes in blocks of 16 (AVX-512).
 
 With AVX2 a block has 8 channels, and images of 8 channels are blocks. With AVX-512 these images are
-not blocks (`costs.convolution_times`). If a convolution has groups of 8 channels, the image is
+not blocks (`costs.py`). If a convolution has groups of 8 channels, the image is
 copied, and the groups are computed one by one. Filters of zeros that fill blocks of 16 are faster
 with AVX-512 and slower with AVX2, so the model tests the size of blocks:
 
@@ -26,6 +26,7 @@ Images of few channels stay unless a fiftieth of the expected time is saved, and
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -34,14 +35,14 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Body, Builder, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS, list_terms
+from tflite2onnx.targets.onnxruntime.costs import FACTORS, Gain, Times, list_terms
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
+_logger = logging.getLogger(__name__)
 _BLOCK, _HALF = 16, 8
 _GROUPS = (8, 24)  # Channels of a group; larger groups have too many multiplications by zero.
-# The least gain: a part of the expected time of the convolutions, and microseconds.
-_LEAST_PART, _LEAST_GAIN = 0.02, 5
+_GAIN = Gain(5, part=0.02)
 _FLOAT = 4  # bytes
 _IMAGE = 4  # axes
 _BY_CHANNEL = frozenset(
@@ -209,8 +210,10 @@ def _choose_narrow(
             gains[channels.find(x)] += conv.estimate(n) - conv.estimate(_BLOCK)
     whole = sum(conv.estimate(next(iter(conv.counts.values()))) for conv in convolutions)
     chosen = {root: gain for root, gain in gains.items() if gain > 0}
-    enough = sum(chosen.values()) > max(_LEAST_GAIN, _LEAST_PART * whole)
-    return dict.fromkeys(chosen if enough else (), _BLOCK)
+    wide = whole - sum(chosen.values())
+    loss = Times(wide, wide).explain_loss(Times(whole, whole), _GAIN)
+    _logger.debug("convolutions with 16 channels in place of 8: %s", loss or "faster")
+    return {} if loss else dict.fromkeys(chosen, _BLOCK)
 
 
 def _choose_branch(

@@ -12,7 +12,7 @@ from tests.support.graph_text import check_pass, check_unchanged, read_graph
 from tests.targets.onnxruntime.forms.convolutions.test_pad_channels import Network
 from tflite2onnx import convert
 from tflite2onnx.graph import Graph
-from tflite2onnx.targets.onnxruntime.costs import convolution_graphs as cost
+from tflite2onnx.targets.onnxruntime import costs
 from tflite2onnx.targets.onnxruntime.forms.convolutions.keep_blocks import convolve_padded_channels
 from tflite2onnx.targets.onnxruntime.forms.convolutions.pad_channels import leave_out_copies
 
@@ -166,7 +166,7 @@ def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, 
 
 def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is less than the number of operators: no copy of channels is left out."""
-    monkeypatch.setattr(cost, "_MOST_ESTIMATED", 5)
+    monkeypatch.setattr(costs, "_MOST_ESTIMATED", 5)
     graph = read_graph(residual())
     codes = [op.code for op in convolve_pads(graph).ops]
     assert codes == [op.code.replace("PAD", "CONV_2D") for op in graph.ops]

@@ -12,16 +12,14 @@ from tests.quantized.layers import Shape
 from tests.quantized.test_hybrid import extremes, hybrid
 from tests.quantized.test_rounded import types
 from tests.support import check
+from tests.support.costs import ignore_nodes
 from tests.support.fusions import count_optimized_nodes, optimize_model
-from tflite2onnx.op.vision import conv
-from tflite2onnx.targets.onnxruntime.forms.dynamic_range import join_windows
 
 
 @pytest.fixture(autouse=True)
 def _multiply_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Multiply integers and join windows in small images too."""
-    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
-    monkeypatch.setattr(join_windows, "_NODE", 0)
+    ignore_nodes(monkeypatch, "sum")
 
 
 def layer(
@@ -97,7 +95,7 @@ def test_real_data_are_not_joined() -> None:
 def test_windows_of_small_images_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes that it takes to join windows would take longer than the windows."""
     monkeypatch.undo()
-    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    ignore_nodes(monkeypatch)
     shape = layer((3, 4), (3, 3), (3, 4), filters=16)
     data = hybrid(shape, "int8", per_channel=True)
     result = check(data, inputs=extremes(shape, asymmetric=True), default_kernels=True)

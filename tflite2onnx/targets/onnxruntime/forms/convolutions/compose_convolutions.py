@@ -25,7 +25,7 @@ from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, GraphMatcher, Pattern
 from tflite2onnx.passes.rewriter import make_constant
-from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import keep_faster
+from tflite2onnx.targets.onnxruntime.costs import keep_faster
 
 _MOST = 1 << 18  # elements of the filters
 _STEP = {"stride_h": 1, "stride_w": 1}
@@ -35,9 +35,8 @@ _BOTH = Activated(("CONV_2D", _FIRST, "w2#", "b2#", _STEP))
 
 def compose_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of two where that is faster."""
-    return keep_faster(
-        graph, [partial(_replace_two, op) for op in graph.ops if _compose(op, graph)]
-    )
+    changes = [partial(_replace_two, op) for op in graph.ops if _compose(op, graph)]
+    return keep_faster("one convolution in place of two", graph, changes)
 
 
 def _replace_two(last: Op, graph: Graph) -> Graph:

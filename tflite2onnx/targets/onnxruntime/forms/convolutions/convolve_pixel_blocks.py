@@ -40,8 +40,12 @@ from tflite2onnx.passes.rewriter import (
     repeat_channels,
     shift_filters,
 )
-from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import Times, estimate_convolution
-from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS
+from tflite2onnx.targets.onnxruntime.costs import (
+    FACTORS,
+    Times,
+    choose_form,
+    estimate_convolution,
+)
 from tflite2onnx.tensor import DType, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
@@ -61,9 +65,9 @@ def _convolve_blocks(found: Match) -> list[Op] | str:
     op, x, w, y = found.last, found.x, found.tensors["filters#"], found.output
     fitting = [b for b in _SIZES if not (y.shape[1] % b or y.shape[2] % b) and _is_small(w, b)]
     expected = {b: _estimate(x, w, y, b) for b in (1, *fitting)}
-    best = min(expected, key=lambda b: expected[b].avx512 * expected[b].avx2)
-    if not expected[best].is_better(expected[1], expected[1]):
-        return f"{expected[best]} are expected in place of {expected[1]}"
+    best = choose_form(expected, 1)
+    if isinstance(best, str):
+        return best
     rw = Rewriter(op)
     pads = make_window(op.options, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
     options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}

@@ -28,7 +28,7 @@ A convolution is replaced if
 1. its data, filters and output are integers of 8 bits, the filters and the bias are constant, and
    the filters have the zero point 0 as int8;
 2. its dilations are 1, it has no groups, and its image has a known size;
-3. `_estimate_time` expects a shorter time on the whole. On processors without VNNI the filters are
+3. a shorter time is expected on the whole (`costs.py`). On processors without VNNI the filters are
    uint8, for which there is no direct kernel. There the larger windows may take more time than
    pieces save.
 """
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import cbrt, prod
+from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,7 @@ from tflite2onnx.passes.rewriter import (
     shift_filters,
 )
 from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, choose_form, estimate_nodes
 from tflite2onnx.tensor import DType, Tensor
 
 _IMAGE = 4  # axes
@@ -63,24 +64,8 @@ _IMAGE = 4  # axes
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
 _BLOCKS = (2, 4, 8)  # pixels that are computed at once
 _FILTERS = 16  # filters that a kernel computes together
-_LEAST_GAIN = 0.9
-LEAST_SAVED = 5000  # ns: smaller gains are not worth the additional operators
-_COPIED = 0.05  # ns for each byte that PAD and SLICE copy
-
-
-class _Kernel(NamedTuple):
-    """The ns of a kernel for a pixel, a piece and an output, and the products in a ns."""
-
-    pixel: float
-    piece: float
-    output: float
-    products: float
-
-
-# Fitted to the times above, and to times of images of 56x56 pixels with 14 to 64 channels.
-_DIRECT = _Kernel(2.0, 0.8, 0.02, 576)
-_MATRIX = _Kernel(3.5, 0.6, 0.15, 400)
-_NO_VNNI = _MATRIX._replace(products=85)
+_GAIN = Gain(5, part=0.1, loss=inf)  # smaller gains are not worth the additional operators
+_WEIGHT = 2  # processors with VNNI for each without
 
 
 class _Pieces(NamedTuple):
@@ -126,10 +111,9 @@ def _read_pieces(match: Match) -> list[Op] | str:
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
     several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
     times = {form: _estimate_time(form, x, w, y) for form in (single, *several)}
-    best = min(several, key=lambda form: times[form])
-    saved = (times[single] - times[best]) * prod(y.shape[1:3])
-    if saved < LEAST_SAVED or times[best] > _LEAST_GAIN * times[single]:
-        return f"{times[best]:.2f} ns a pixel are expected in place of {times[single]:.2f}"
+    best = choose_form(times, single, _GAIN)
+    if isinstance(best, str):
+        return best
     return _convolve_pieces(op, best, pads, window.strides[1])
 
 
@@ -183,28 +167,22 @@ def _place_pieces(block: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad:
     return _Pieces(block, joined, count, before * joined - pad, width, (before, after))
 
 
-def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
-    """Return the expected ns for each pixel of the output.
-
-    This is the geometric mean over processors with VNNI (twice) and without VNNI.
-    """
+def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> Times:
+    """Return the expected times for an image."""
     outputs, height, _, channels = w.shape
     numbers, size = pieces.made * outputs, channels * pieces.joined
     has_direct_kernel = not (size % 4 or numbers % 8) and numbers >= _FILTERS
-    first, second = (
-        kernel.pixel
-        + kernel.piece * height * pieces.read
-        + kernel.output * numbers
-        + height * pieces.read * size * -(-numbers // _FILTERS) * _FILTERS / kernel.products
-        for kernel in (_DIRECT if has_direct_kernel else _MATRIX, _NO_VNNI)
-    )
+    rows = prod(y.shape[1:3]) / pieces.made
+    read = rows * height * pieces.read
+    products = read * size * -(-numbers // _FILTERS) * _FILTERS
+    terms = Terms(products, loads=read, size=rows * numbers, rows=rows)
     copied = 0
     if pieces.made > 1 and pieces.width * pieces.joined != x.shape[2]:
         copied += prod(x.shape[1:])
     if pieces.made > 1 and pieces.blocks * pieces.made != y.shape[2]:
         copied += prod(y.shape[1:])
-    copies = _COPIED * copied / prod(y.shape[1:3])
-    return cbrt((first / pieces.made + copies) ** 2 * (second / pieces.made + copies))
+    kernel = "int8" if has_direct_kernel else "int8 rows"
+    return estimate_nodes((kernel, terms), ("copy", Terms(size=copied)), weight=_WEIGHT)
 
 
 def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:

@@ -50,7 +50,7 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import ACTIVATIONS, has_unit_steps, is_float, normalize_axes
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import keep_faster
+from tflite2onnx.targets.onnxruntime.costs import keep_faster
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -77,7 +77,8 @@ def leave_out_copies(graph: Graph) -> Graph:
     copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
     copies.sort(key=lambda copy: -copy.elements)
     join_channels = lru_cache(maxsize=1)(Channels)
-    return keep_faster(graph, [partial(_leave_out, copy.name, join_channels) for copy in copies])
+    changes = [partial(_leave_out, copy.name, join_channels) for copy in copies]
+    return keep_faster("padded channels in place of copies", graph, changes)
 
 
 def _copies_channels(op: Op) -> bool:
@@ -113,7 +114,7 @@ def pad_channels(graph: Graph) -> Graph:
     tried = [root for root in blocks if is_float(root) and root.shape[-1] % _ALIGNMENT == 0]
     always = {root: block for root, block in blocks.items() if root not in tried}
     others = [partial(channels.pad, {root: blocks[root]}) for root in tried]
-    return keep_faster(channels.pad(always, graph), others)
+    return keep_faster("padded channels", channels.pad(always, graph), others)
 
 
 class Channels(DisjointSets[Tensor]):

@@ -8,7 +8,7 @@ is replaced if
 1. it takes channels of a float image, a multiple of 16, and all rows and columns; the image is the
    result of CONV_2D with constant filters and without groups, of its activation, or of its SiLU;
 2. all operators that read the image are slices of this kind, and they take each channel once;
-3. the convolutions are not expected to take longer (`cost`) than the whole one and a ReorderOutput.
+3. the convolutions are expected to be faster (`costs.py`) than the whole one and three moves.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from tflite2onnx.passes.patterns.matching import (
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
-from tflite2onnx.targets.onnxruntime.costs.convolution_graphs import estimate_convolution
-from tflite2onnx.targets.onnxruntime.costs.convolution_times import FACTORS
+from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, estimate_convolution
 from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import (
     SLICES,
     find_taken_ranges,
@@ -65,8 +64,9 @@ def _make_convolution(found: Match) -> list[Op] | str:
         return "the convolution has groups"
     if not is_float(w) or y not in found.analyze(list_blocked):
         return NOT_IN_BLOCKS
-    if not _is_fast(conv, parts):
-        return "the parts are expected to take longer than the whole"
+    several, whole = _estimate(conv, parts)
+    if loss := several.explain_loss(whole):
+        return loss
     return list(_copy_for_channels(conv, between, parts[slices.index(found.last)], found.last))
 
 
@@ -87,18 +87,17 @@ def _find_channels(y: Tensor, op: Op) -> range | None:
     return channels if channels.step == 1 and len(channels) % _BLOCK == 0 else None
 
 
-def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
-    """Return whether condition 3 holds, with blocks of both sizes."""
+def _estimate(conv: Op, parts: Sequence[range]) -> tuple[Times, Times]:
+    """Return the expected times of a convolution of each part, and of the whole and its slices."""
     x, w, y = conv.operand(0), conv.operand(1), conv.outputs[0]
+    filters, several, whole = (w.shape[-1], *w.shape[1:3]), [], []
+    images = [make_like(y, "part", (*y.shape[:-1], len(r))) for r in parts]
     for block, factors in FACTORS.items():
-        filters = (w.shape[-1], *w.shape[1:3])
-        whole = estimate_convolution(block, filters, x, y)
+        several.append(sum(estimate_convolution(block, filters, x, each) for each in images))
         # The image leaves the blocks, is sliced, and enters the blocks in three passes over it.
-        whole += 3 * factors["reorder"].estimate_move(8 * y.elements)
-        images = (make_like(y, "part", (*y.shape[:-1], len(r))) for r in parts)
-        if sum(estimate_convolution(block, filters, x, each) for each in images) > whole:
-            return False
-    return True
+        moves = 3 * factors["reorder"].estimate_move(8 * y.elements)
+        whole.append(estimate_convolution(block, filters, x, y) + moves)
+    return Times(*several), Times(*whole)
 
 
 def _copy_for_channels(conv: Op, between: Sequence[Op], channels: range, last: Op) -> Iterator[Op]:

@@ -18,12 +18,13 @@ one thread (AMD EPYC, Zen 5), by the multiplications for each number; SAME, stri
    102   32x32, 32 channels to 32, 4x4 filters      362 and 169
 
 The operator is replaced if the sizes of the image are known, the strides are equal and larger than
-1, the filters are int8 without zero points, the bias is constant, and the convolution has 40
-multiplications or more for each number that it reads or writes.
+1, the filters are int8 without zero points, the bias is constant, and a product of integers is
+expected to be faster (`costs.py`): from about 40 multiplications for each number on.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +33,10 @@ from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import find_supported_operator
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like, repeat_channels
+from tflite2onnx.targets.onnxruntime.costs import explain_floats
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-# Half the limit of other convolutions, because ConvTranspose is slower than Conv.
-_LEAST_PER_NUMBER = 40
+_logger = logging.getLogger(__name__)
 
 
 class _Axis(NamedTuple):
@@ -105,7 +106,10 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         quantizes_data="integers",
     )
     product = find_supported_operator(rw.ops[0])
-    if not isinstance(product, Conv2D) or not product.is_worthwhile(_LEAST_PER_NUMBER):
+    if not isinstance(product, Conv2D):
+        return []
+    if loss := explain_floats(product, "transposed"):
+        _logger.debug("%s: not replaced as CONV_2D of blocks: %s", op.place, loss)
         return []
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:

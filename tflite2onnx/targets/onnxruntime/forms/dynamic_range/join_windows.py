@@ -24,26 +24,28 @@ with whole windows and with windows of one row:
 
 A convolution is replaced if
 
-1. a product of integers computes it (`Conv2D.gains_from_integers`), with zero points of the data;
+1. a product of integers computes it (`explain_floats`), with zero points of the data;
 2. its window has several columns, its filters have the zero point 0, and it has no dilations;
-3. `_estimate_time` expects a shorter time on the whole, and the filters do not grow by more than
-   `_MOST`. Windows of one row need a stride of 1 from row to row.
+3. a shorter time is expected (`costs.py`), and the filters do not grow by more than `_MOST`.
+   Windows of one row need a stride of 1 from row to row.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import cbrt
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.op import find_supported_operator
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.patterns.matching import Activated, Match
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
@@ -55,16 +57,23 @@ from tflite2onnx.passes.rewriter import (
     shift_filters,
 )
 from tflite2onnx.quantization.storage import BOUNDS
+from tflite2onnx.targets.onnxruntime.costs import (
+    Gain,
+    Terms,
+    Times,
+    choose_form,
+    estimate_nodes,
+    explain_floats,
+)
 from tflite2onnx.tensor import DType, Tensor
 
 _PIXELS = (1, 2, 4, 8)  # pixels that are computed at once
 _FILTERS = 16  # filters that a kernel computes together
-_LEAST_GAIN = 0.95
 _MOST = 1 << 16  # Bytes by which filters may grow, so that the file grows little.
-# The ns for each copied byte, for each sum and for each node, and the products in a ns with VNNI
-# and without. For 46 layers, some of them in the table above, the chosen form takes 1.03 of the
-# time of the best form in the mean. It never takes more time than the form of one pixel.
-_COPIED, _SUM, _NODE, _VNNI, _NO_VNNI = 0.065, 0.5, 1500, 600, 215
+# For 46 layers, some of them in the table above, the chosen form takes 1.03 of the time of the best
+# form in the mean. It never takes more time than the form of one pixel.
+_GAIN = Gain(0, part=0.05, loss=inf)
+_WEIGHT = 2  # processors with VNNI for each without
 
 
 class _Form(NamedTuple):
@@ -77,18 +86,15 @@ class _Form(NamedTuple):
 _PLAIN = _Form(1, splits_rows=False)
 
 
-def join_windows(graph: Graph) -> Graph:
-    """Return the graph in which convolutions of few filters compute several pixels at once."""
-    return graph.rewrite(_join_windows)
-
-
-def _join_windows(op: Op) -> list[Op]:
-    """Return the operators that replace an operator: the operator itself if it is not changed."""
-    if not op.is_builtin("CONV_2D") or not is_hybrid(op.operand(0), op.operand(1)):
-        return [op]
+def _join_windows(found: Match) -> list[Op] | str:
+    op = found.last
+    if not is_hybrid(op.operand(0), op.operand(1)):
+        return "the data must be floats, and the filters integers"
     converter = find_supported_operator(op)
     if not isinstance(converter, Conv2D) or not _meets_conditions(op, converter):
-        return [op]
+        return "the window must have several columns, and the filters the zero point 0"
+    if loss := explain_floats(converter):
+        return loss
     window, width = converter.read_window(), op.outputs[0].shape[2]
     forms = [
         _Form(pixels, splits_rows)
@@ -97,11 +103,8 @@ def _join_windows(op: Op) -> list[Op]:
         for splits_rows in (False, True)
         if not splits_rows or window.strides[0] == 1 < window.kernel[0]
     ]
-    times = {form: _estimate_time(form, converter) for form in forms}
-    best = min(forms, key=lambda form: times[form])
-    if times[best] > _LEAST_GAIN * times[_PLAIN]:
-        return [op]
-    return _replace_convolution(op, best, converter)
+    best = choose_form({form: _estimate_time(form, converter) for form in forms}, _PLAIN, _GAIN)
+    return best if isinstance(best, str) else _replace_convolution(op, best, converter)
 
 
 def _meets_conditions(op: Op, converter: Conv2D) -> bool:
@@ -113,11 +116,11 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
     bias = op.operand(2)
     if not (w.is_symmetric and bias.has_data and is_float(bias)):
         return False
-    return bias.elements == w.shape[0] and converter.gains_from_integers
+    return bias.elements == w.shape[0]
 
 
-def _estimate_time(form: _Form, converter: Conv2D) -> float:
-    """Return the expected ns for an image, a mean over two kinds of processors (`join_pixels`)."""
+def _estimate_time(form: _Form, converter: Conv2D) -> Times:
+    """Return the expected times for an image."""
     window, (_, height, width, outputs) = converter.read_window(), converter.output.shape
     rows, channels = window.pad_size(converter.find_image_sizes(0))[0], converter.sizes(1)["I"]
     columns = width // form.pixels
@@ -130,8 +133,8 @@ def _estimate_time(form: _Form, converter: Conv2D) -> float:
     elif kernel_rows > 1:
         copied += height * columns * line * kernel_rows
     products = height * columns * line * kernel_rows * -(-filters // _FILTERS) * _FILTERS
-    rest = _COPIED * copied + _SUM * height * columns * filters + _NODE * nodes
-    return cbrt((rest + products / _VNNI) ** 2 * (rest + products / _NO_VNNI))
+    terms = Terms(products, size=copied, activated=height * columns * filters)
+    return estimate_nodes(("integers", terms), *nodes * [("sum", Terms())], weight=_WEIGHT)
 
 
 def _count_columns(pixels: int, window: Window) -> int:
@@ -195,3 +198,13 @@ def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
         rows = (height * outputs, 1, *size)
         filters, count = replace(filters, permutation=(1, 0, 2, 3), shape=rows), count * height
     return repeat_channels(assemble_constant(f"{w.name}/windows", filters, w), w, count)
+
+
+join_windows = Rules(
+    Rule(
+        "convolution of few filters, of float data by integers",
+        "CONV_2D of several pixels, RESHAPE; or CONV_2D of single rows, SLICE, ADD",
+        Activated(("CONV_2D", "x", "filters#", "bias#")),
+        _join_windows,
+    ),
+)

@@ -4,7 +4,7 @@ The kernel determines which data share a scale (docs/quantization.md, "Dynamic r
 
 1. CONV_2D of single pixels, which LiteRT computes as a matrix product with a scale for each pixel,
    becomes FULLY_CONNECTED that keeps the axes, if a product of integers is faster than a
-   convolution of floats (`Conv2D.gains_from_integers`);
+   convolution of floats (`explain_floats`);
 2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
 3. TRANSPOSE_CONV becomes such a convolution of blocks, if this is faster (convolve_transposed.py);
 4. `round_data` rounds the data of the others, if none of them is a convolution of single pixels.
@@ -16,20 +16,23 @@ by DynamicQuantizeLinear, whose zero point follows from the data.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
+from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.operands import find_positive
 from tflite2onnx.passes.quantization.round_data import find_rounding_convolutions, round_data
 from tflite2onnx.passes.rewriter import make_like
+from tflite2onnx.targets.onnxruntime.costs import explain_floats
 from tflite2onnx.targets.onnxruntime.forms.dynamic_range.convolve_transposed import (
     convolve_transposed,
 )
 from tflite2onnx.targets.onnxruntime.forms.products.multiply_pixels import make_pixel_product
 from tflite2onnx.tensor import Tensor
 
+_logger = logging.getLogger(__name__)
 _PIXEL = (1, 1)  # the height and width of a single pixel
 
 
@@ -53,12 +56,18 @@ class _Quantizer:
     @cached_property
     def _products(self) -> set[Op]:
         """The convolutions that multiply integers."""
-        return {op for op, converter in self._converters.items() if self._gains(converter)}
+        products = set()
+        for op, converter in self._converters.items():
+            if isinstance(converter, Conv2D):
+                loss = explain_floats(converter)
+                _logger.debug("%s: product of integers: %s", op.place, loss or "faster")
+                products |= set() if loss else {op}
+        return products
 
     @cached_property
     def _redundant_relus(self) -> set[Tensor]:
         """The outputs of RELU that only products with a scale for each pixel read."""
-        products = {op for op, conv in self._converters.items() if self._multiplies_pixels(conv)}
+        products = {*filter(self._multiplies_pixels, self._converters)}
         return {
             tensor
             for op in self._graph.walk_ops()
@@ -68,14 +77,11 @@ class _Quantizer:
             if tensor.symbols or tensor.elements > tensor.shape[-1]
         }
 
-    def _multiplies_pixels(self, converter: Convolution) -> bool:
+    def _multiplies_pixels(self, op: Op) -> bool:
         """Return whether a convolution becomes a product with a scale for each pixel."""
-        return (
-            isinstance(converter, Conv2D) and converter.quantizes_pixels and self._gains(converter)
-        )
-
-    def _gains(self, converter: Convolution) -> bool:
-        return isinstance(converter, Conv2D) and converter.gains_from_integers
+        converter = self._converters[op]
+        is_pixel = isinstance(converter, Conv2D) and converter.quantizes_pixels
+        return is_pixel and op in self._products
 
     def _keeps_channels_last(self, op: Op) -> bool:
         """Return whether an operator keeps the channels last, as products of integers do.
@@ -95,18 +101,17 @@ class _Quantizer:
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
-        converter = self._converters.get(op)
+        converter, is_product = self._converters.get(op), op in self._products
+        multiplies_pixels = is_product and self._multiplies_pixels(op)
         if not self._redundant_relus.isdisjoint(op.outputs):
             op = op.with_activation("NONE")
         if self._keeps_channels_last(op):
             return [op.with_options(channels_last=True)]
         if isinstance(converter, TransposeConv):
             return convolve_transposed(op, converter) or [op]
-        if converter is None or not self._gains(converter):
-            return [op]
-        if self._multiplies_pixels(converter):
+        if multiplies_pixels:
             return [self._multiply_pixels(op)]
-        return [op.with_options(quantizes_data="integers")]
+        return [op.with_options(quantizes_data="integers") if is_product else op]
 
     def rename_unlimited(self, graph: Graph) -> Graph:
         """Return the graph with other names for the results of operators that lost their RELU.

@@ -8,7 +8,7 @@ ONNX Runtime computes Elu with 4 floats at once, and Exp with as many as the pro
 raises each number to a power; its sum of squares is a convolution with 1x1 filters, and the powers
 0.5 and 0.75 are square roots. A function is spelled out if all tensors are float32, and
 
-1. ELU has at least 1,024 elements: the four nodes for fewer elements take longer than Elu;
+1. ELU has enough elements, about 700: four nodes for fewer take longer than Elu (`costs.py`);
 2. LOCAL_RESPONSE_NORMALIZATION has a known number of channels, at most 512, and beta is neither 0
    nor 1: LRN has a fast path for 1;
 3. DIV has at most 16 elements. Softplus is slow, but a dense layer applies it without a node: one
@@ -30,9 +30,9 @@ from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
 from tflite2onnx.tensor import Tensor
 
-_ENOUGH = 1024  # elements of an ELU
 _FEW = 16  # elements of a sigmoid
 _MOST = 512  # channels: the filters have their square
 _IMAGE = 4  # axes
@@ -41,8 +41,12 @@ _IMAGE = 4  # axes
 def _spell_elu(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
     known = prod(size for axis, size in enumerate(y.shape) if axis not in y.symbols)
-    if not is_float(x) or known < _ENOUGH:
-        return "x must be float32, with more elements"
+    numbers = Terms(loads=known)
+    expected, elu = (estimate_nodes((kernel, numbers)) for kernel in ("exponentials", "elu"))
+    if not is_float(x):
+        return "x must be float32"
+    if loss := expected.explain_loss(elu, ANY_GAIN):
+        return loss
     rw = Rewriter(found.last)
     negative = rw.op("MINIMUM", x, 0, like=y)
     power = rw.op("EXP", negative, like=y)

@@ -2,13 +2,13 @@
 
     resize(x) = R x C, where each row of R and each column of C has two numbers other than 0
 
-ONNX Runtime computes Resize pixel by pixel, 1.1 ns for each of a channel; a product of matrices
+ONNX Runtime computes Resize pixel by pixel; a product of matrices
 computes 8 or 16 columns at once. A RESIZE_BILINEAR is replaced if
 
 1. its input is a float32 image that the plan stores with channels first; the sizes are known, the
    batch may be dynamic;
-2. the products have at most 40 multiplications for each element of the output. Processors with AVX2
-   alone need about twice the time for a product, and as much for Resize;
+2. the products are expected to be faster (`costs.py`): up to 40 multiplications for each element of
+   the output. Processors with AVX2 alone need about twice the time for both;
 3. ONNX Runtime does not compute it in the blocks of convolutions, as for multiples of 8 channels
    whose rows and columns are multiplied by an integer.
 
@@ -26,9 +26,9 @@ from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
+from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
 from tflite2onnx.tensor import Array, Shape, Tensor
 
-_MOST = 40  # multiplications
 _BLOCK = 8  # channels
 _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
@@ -43,8 +43,10 @@ def _make_products(found: Match) -> list[Op] | str:
     (batch, *old, channels), new = x.shape, list(y.shape[1:3])
     if old == new or not all(old + new) or max(new) > _LARGEST:
         return "the image keeps its size, or has no pixels, or too many"
-    if old[1] + old[0] * old[1] / new[1] > _MOST:
-        return f"an element would take more than {_MOST} multiplications"
+    products, loads = batch * channels * new[0] * old[1] * (old[0] + new[1]), y.elements
+    expected = estimate_nodes(("matmul", Terms(products=products)))
+    if loss := expected.explain_loss(estimate_nodes(("resize", Terms(loads=loads))), ANY_GAIN):
+        return loss
     steps = [b % a for a, b in zip(old, new, strict=True)]
     if channels % _BLOCK == 0 and not any(steps):
         return "it is resized in blocks of channels"

@@ -1,0 +1,308 @@
+"""The expected time of operators in ONNX Runtime, in microseconds, which chooses between forms.
+
+A time is known for two kinds of processors: with AVX-512 and VNNI, where convolutions compute
+blocks of 16 channels, and with AVX2 alone, where blocks have 8 channels. It is the sum of terms.
+The terms are: the nodes, the multiplications (of whole blocks), the numbers that are loaded for
+multiplications (once for four blocks of filters), the bytes of the input and output images, the
+bytes of the filters, the bytes to which an activation other than Relu is applied in a separate pass
+(of integers the number of sums, which are scaled), and the rows of a matrix of windows. The factors
+depend on the kernel:
+
+    pointwise   1x1 filters, in blocks
+    window      larger filters, in blocks
+    depthwise   in blocks
+    direct      reads fewer channels than a block has, so channels-first: from a ReorderOutput, if
+                the image comes from another convolution
+    transposed  ConvTranspose
+    reorder     ReorderOutput
+    pixels      DepthToSpace
+    int8        QLinearConv of int8 filters that copies no windows (MlasConvSym); loads are pieces
+    int8 rows   QLinearConv of a matrix whose rows are windows; loads are pieces of windows
+    copy        Pad, Slice
+    integers    MatMulInteger of a matrix whose rows are windows; bytes are those of the windows
+    gather      the nodes that copy windows, besides the bytes
+    sum         RESHAPE, SLICE and ADD of sums
+    quantize    the nodes that quantize float data and scale sums; loads are the numbers of both
+    matmul      MatMul of planes of an image
+    resize      Resize of an image with channels first; loads are the numbers that it makes
+    elu         Elu; loads are numbers
+    exponentials  Min, Exp, Sub, Max; loads are numbers
+
+`scripts/fit_convolutions.py` measures nodes of random networks, and prints the factors of the
+kernels from `pointwise` to `direct`, `reorder` and `pixels`. The others are fitted to the times in
+the forms that need them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import inf, prod
+from typing import NamedTuple, TypeVar
+
+from tflite2onnx.graph import Graph
+from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.passes.operands import CONVOLUTIONS
+from tflite2onnx.planning import list_orders
+from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.tensor import Tensor
+
+T = TypeVar("T")
+
+_TOGETHER = 4  # blocks of filters that read a number once
+_FLOAT = 4  # bytes
+_BYTE = 8  # bits
+_FILTERS = 16  # that a product of integers computes together
+_FEWEST_BYTES = 8  # Gather is slow if it copies fewer bytes at a time
+_MOST_ESTIMATED = 1 << 18  # operators, in all trials of a pass, which takes some seconds
+
+
+_logger = logging.getLogger(__name__)
+
+
+class Terms(NamedTuple):
+    """The terms of a node's time: multiplications, loaded numbers, bytes, and rows."""
+
+    products: float = 0
+    loads: float = 0
+    size: float = 0
+    filters: float = 0
+    activated: float = 0
+    rows: float = 0
+
+
+class Factors(NamedTuple):
+    """Microseconds of a node, and of a million multiplications, loads, bytes and rows."""
+
+    node: float
+    products: float
+    loads: float
+    megabytes: float
+    filters: float = 0
+    activated: float = 0
+    rows: float = 0
+
+    def estimate(self, terms: Terms) -> float:
+        """Return the microseconds of a node."""
+        parts = zip(self[1:], terms, strict=True)
+        return self.node + 1e-6 * sum(factor * term for factor, term in parts)
+
+    def estimate_move(self, size: float) -> float:
+        """Return the microseconds of a node that only moves bytes."""
+        return self.estimate(Terms(size=size))
+
+
+class Gain(NamedTuple):
+    """What a form must save: microseconds, and a part of the time.
+
+    `loss` is the part of the time with AVX2 that a gain with AVX-512 may cost. The default is less
+    than the error of the table, and than the difference of two measurements.
+    """
+
+    microseconds: float = 1
+    part: float = 0
+    loss: float = 0.03
+
+
+GAIN, ANY_GAIN = Gain(), Gain(0, loss=inf)
+
+
+class Times(NamedTuple):
+    """The expected microseconds with AVX-512 and VNNI, and with AVX2.
+
+    In the mean, `weight` processors have AVX-512 and VNNI for each one with AVX2 alone.
+    """
+
+    avx512: float
+    avx2: float
+    weight: float = 1
+
+    def __str__(self) -> str:
+        return f"{self.avx512:.1f} us with AVX-512 and {self.avx2:.1f} us with AVX2"
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean over processors."""
+        mean: float = (self.avx512**self.weight * self.avx2) ** (1 / (self.weight + 1))
+        return mean
+
+    def explain_loss(self, other: Times, gain: Gain = GAIN, first: Times | None = None) -> str:
+        """Return why these times are not enough shorter than others, "" if they are.
+
+        With AVX2 they must be about as short as the first times, before all changes.
+        """
+        saved = other.mean - self.mean
+        enough = saved > max(gain.microseconds, gain.part * other.mean)
+        if enough and self.avx2 <= (1 + gain.loss) * (first or other).avx2:
+            return ""
+        return f"{self} are expected in place of {other}"
+
+
+def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | str:
+    """Return the fastest form, or why the plain one is kept: the times of both."""
+    best = min(times, key=lambda form: times[form].mean)
+    if best == plain:
+        return f"no other form is expected to take less than {times[plain]}"
+    return times[best].explain_loss(times[plain], gain) or best
+
+
+# The factors by channels of a block and by kernel: `python scripts/fit_convolutions.py 400`, ONNX
+# Runtime 1.32, one thread of an AMD EPYC (family 26, Zen 5). The median error of a node is 6 %
+# (pointwise) to 15 % (depthwise). Blocks of 8 channels were measured on the same processor, with a
+# copy of ONNX Runtime that does not use AVX-512.
+FACTORS: Mapping[int, Mapping[str, Factors]] = {
+    16: {
+        "pointwise": Factors(2.834, 7.165, 45.49, 1.983, 12.22, 17.54),
+        "window": Factors(2.828, 6.726, 77.04, 0, 16.69, 6.492),
+        "depthwise": Factors(2.67, 10.3, 0, 6.091, 109.9, 21.78),
+        "direct": Factors(3.154, 5.563, 89.22, 26.45, 97.44, 20.81),
+        "reorder": Factors(1.888, 0, 0, 9.529, 0, 0),
+        "pixels": Factors(2.874, 0, 0, 143.6, 0, 0),
+        "transposed": Factors(2.834, 12.66, 0, 0),
+        "int8": Factors(0, 1.736, 800, 20, rows=2000),
+        "int8 rows": Factors(0, 2.5, 600, 150, rows=3500),
+        "copy": Factors(0, 0, 0, 50),
+        "integers": Factors(1.5, 1.667, 0, 65, activated=500),
+        "quantize": Factors(1.334, 0, 439.8, 0),
+        "gather": Factors(4, 0, 0, 0),
+        "sum": Factors(1.5, 0, 0, 0),
+        "matmul": Factors(0, 27.5, 0, 0),
+        "resize": Factors(0, 0, 1100, 0),
+        "elu": Factors(0.7, 0, 2350, 0),
+        "exponentials": Factors(1.85, 0, 490, 0),
+    },
+    8: {
+        "pointwise": Factors(2.746, 10.73, 151.6, 1.306, 17.33, 17.91),
+        "window": Factors(3.067, 10.83, 145.3, 0, 9.72, 19.66),
+        "depthwise": Factors(2.845, 22.42, 0, 7.871, 152.1, 22.39),
+        "direct": Factors(3.526, 9.265, 173.5, 16.51, 100.1, 18.98),
+        "reorder": Factors(2.103, 0, 0, 13.05, 0, 0),
+        "pixels": Factors(3.055, 0, 0, 145.5, 0, 0),
+        "transposed": Factors(2.746, 16.81, 0, 0),
+        # Without VNNI the filters are uint8, for which there is no kernel without rows.
+        "int8": Factors(0, 11.76, 600, 150, rows=3500),
+        "int8 rows": Factors(0, 11.76, 600, 150, rows=3500),
+        "copy": Factors(0, 0, 0, 50),
+        "integers": Factors(1.5, 4.651, 0, 65, activated=500),
+        "quantize": Factors(1.246, 0, 486.3, 0),
+        "gather": Factors(4, 0, 0, 0),
+        "sum": Factors(1.5, 0, 0, 0),
+        "matmul": Factors(0, 55, 0, 0),
+        "resize": Factors(0, 0, 2200, 0),
+        "elu": Factors(0.7, 0, 2350, 0),
+        "exponentials": Factors(1.85, 0, 980, 0),
+    },
+}
+
+
+def list_terms(
+    block: int, filters: tuple[int, ...], outputs: int, pixels: tuple[int, int], *, depthwise: bool
+) -> tuple[str, Terms]:
+    """Return the kernel of a convolution, and its terms.
+
+    `filters` are the channels that a filter reads, its height and its width. `pixels` are the
+    numbers of pixels of the input and of the output image.
+    """
+    channels, *window = filters
+    kernel = find_kernel(block, channels, tuple(window), depthwise=depthwise)
+    width = _round_up(outputs, block)
+    if kernel in ("pointwise", "window"):
+        channels = _round_up(channels, block)
+    loads = (
+        0 if depthwise else channels * prod(window) * pixels[1] * -(-width // (_TOGETHER * block))
+    )
+    size = (width if depthwise else channels) * pixels[0] + width * pixels[1]
+    filters_size = channels * prod(window) * width
+    return kernel, Terms(filters_size * pixels[1], loads, _FLOAT * size, _FLOAT * filters_size)
+
+
+def find_kernel(block: int, read: int, window: tuple[int, ...], *, depthwise: bool) -> str:
+    """Return the kernel of a convolution, a name in the list above."""
+    if depthwise:
+        return "depthwise"
+    if read < block:
+        return "direct"
+    return "pointwise" if prod(window) == 1 else "window"
+
+
+def _round_up(channels: int, block: int) -> int:
+    return -(-channels // block) * block
+
+
+def estimate_nodes(*nodes: tuple[str, Terms], weight: float = 1) -> Times:
+    """Return the expected time of nodes: the kernel and the terms of each."""
+    first, second = (sum(each[k].estimate(t) for k, t in nodes) for each in FACTORS.values())
+    return Times(first, second, weight)
+
+
+def explain_floats(conv: Conv2D, kernel: str = "pointwise") -> str:
+    """Return why a product of integers is not faster than a convolution of floats, "" if it is.
+
+    The time of the floats is that of a kernel, and of the multiplications alone.
+    """
+    x, filters, pixels = conv.input(0), conv.sizes(1), prod(conv.output.shape[1:3])
+    channels, outputs = filters["I"], _round_up(filters["O"], _FILTERS)
+    products = Terms(products=pixels * filters["H"] * filters["W"] * channels * outputs)
+    nodes = [("integers", products), ("quantize", Terms(loads=pixels * (channels + outputs)))]
+    if not conv.quantizes_pixels:
+        static = x.symbols.keys() <= {0} and x.shape[-1] == channels
+        is_wide = conv.read_window().count_joined_pixels(x.shape[2]) * channels >= _FEWEST_BYTES
+        if not static or not is_wide or conv.input(1).dtype.bits != _BYTE:
+            return "the sizes must be known, the weights 8 bits, and 8 bytes copied at once"
+        nodes.append(("gather", Terms()))
+    return estimate_nodes(*nodes).explain_loss(estimate_nodes((kernel, products)), ANY_GAIN)
+
+
+def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Graph:
+    """Return the graph after those changes, one by one, that are expected to make it faster.
+
+    `name` says what changes, for the log. Each change is one of the graph after the changes before
+    it; it returns the graph itself if the graph is no longer one to change.
+    """
+    if not changes:
+        return graph
+    # An image that a change makes takes the place of one that is in blocks.
+    others = list_orders(graph).keys() - list_blocked(graph)
+    first = times = estimate_times(graph, others)
+    for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
+        other = change(graph)
+        if other is graph:
+            continue
+        expected = estimate_times(other, others)
+        loss = expected.explain_loss(times, first=first)
+        _logger.debug("%s: %s", name, loss or f"{expected} in place of {times}")
+        if not loss:
+            graph, times = other, expected
+    return graph
+
+
+def estimate_times(graph: Graph, others: Collection[Tensor]) -> Times:
+    """Return the expected time of the convolutions of a graph, and of the reorders before them.
+
+    `others` are the tensors that are not in blocks of channels.
+    """
+    return Times(*(sum(_estimate_nodes(graph, others, block)) for block in FACTORS))
+
+
+def estimate_convolution(block: int, filters: tuple[int, ...], x: Tensor, y: Tensor) -> float:
+    """Return the microseconds of a convolution of images in TFLite's layout.
+
+    `filters` are the channels that a filter reads, the height, and the width.
+    """
+    depthwise = filters[0] == 1 < x.shape[-1]
+    pixels = prod(x.shape[:-1]), prod(y.shape[:-1])
+    kernel, terms = list_terms(block, filters, y.shape[-1], pixels, depthwise=depthwise)
+    return FACTORS[block][kernel].estimate(terms)
+
+
+def _estimate_nodes(graph: Graph, others: Collection[Tensor], block: int) -> Iterator[float]:
+    direct = set()
+    for op in graph.ops:
+        if op.is_builtin(*CONVOLUTIONS):
+            x, w = op.operand(0), op.operand(1)
+            read = w.shape[-1] if op.code == "CONV_2D" else 1
+            yield estimate_convolution(block, (read, *w.shape[1:3]), x, op.outputs[0])
+            if op.code == "CONV_2D" and read < block and x not in others:
+                direct.add(x)
+    for x in direct:
+        yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

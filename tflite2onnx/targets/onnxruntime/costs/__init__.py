@@ -1,1 +1,0 @@
-"""The time of operators in ONNX Runtime."""
