@@ -59,7 +59,13 @@ class _DerivedCategory:
 
 
 class Unknown:
-    """A size that is known at run time only; the same object in several shapes is one size."""
+    """A size that is known at run time only; the same object in several shapes is one size.
+
+    It is at least `least`.
+    """
+
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
 
 
 class DataDependentSize(Unknown):

@@ -37,6 +37,7 @@ from tflite2onnx.utils.dimension import (
     Dimension,
     Symbol,
     evaluate,
+    find_only_solution,
     has_dimensions,
     is_known,
     list_symbols,
@@ -72,7 +73,11 @@ def infer_shapes(graph: Graph, operator_of: OperatorOf = find_operator) -> Graph
     """
     walk = ShapeWalk(graph, operator_of)
     walk.walk()
-    tensors = {t: shaped for t, shaped in walk.shapes.items() if shaped.shape != t.shape}
+    tensors = {
+        t: shaped
+        for t, shaped in walk.shapes.items()
+        if shaped.shape != t.shape or shaped.dynamic_axes != t.dynamic_axes
+    }
     return graph.replace_tensors(tensors) if tensors else graph
 
 
@@ -169,10 +174,11 @@ def _walk(
     labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
     if len(batches) > 1:
-        walk = ShapeWalk(graph, operator_of, _make_dimensions(labels), strict=True)
-        with suppress(ClashError):
-            walk.walk()
+        # A size that must be a number is no batch.
+        walk, clash = _replace_sizes(graph, operator_of, labels, words, only_numbers=True)
+        if clash is None:
             return labels, walk
+        batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
     names = labels | dict.fromkeys(batches, BATCH)
     try:
         walk = _walk_with_equal_sizes(graph, operator_of, names, words)
@@ -193,6 +199,24 @@ def _walk_with_equal_sizes(
     graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str], words: Mapping[str, str]
 ) -> ShapeWalk:
     """Return the walk in which required equalities of sizes hold."""
+    walk, clash = _replace_sizes(graph, operator_of, names, words)
+    if clash is None:
+        return walk
+    symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
+    places = (place for place, name in names.items() if not symbols or name in symbols)
+    axes = [name_axis(*place) for place in places]
+    raise FixedSizeError(clash.reason, clash.place, axes) from clash
+
+
+def _replace_sizes(
+    graph: Graph,
+    operator_of: OperatorOf,
+    names: Mapping[Place, str],
+    words: Mapping[str, str],
+    *,
+    only_numbers: bool = False,
+) -> tuple[ShapeWalk, ClashError | None]:
+    """Return the last walk with sizes that replace equal sizes, and the clash that remains."""
     opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
     order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
     while True:
@@ -201,15 +225,13 @@ def _walk_with_equal_sizes(
             walk.walk()
         except ClashError as clash:
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
-            # Nothing was replaced, so the next round would fail in the same way.
-            if replaced.keys() <= equal.keys():
-                symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
-                places = (place for place, name in names.items() if not symbols or name in symbols)
-                axes = [name_axis(*place) for place in places]
-                raise FixedSizeError(clash.reason, clash.place, axes) from clash
+            # If nothing was replaced, the next round would fail in the same way.
+            is_last = replaced.keys() <= equal.keys()
+            if is_last or (only_numbers and not all(map(is_known, replaced.values()))):
+                return walk, clash
             equal |= replaced
         else:
-            return walk
+            return walk, None
 
 
 def find_equal_sizes(
@@ -245,7 +267,7 @@ def _find_replacement(
             return {old: new}  # type: ignore[dict-item]
     if not isinstance(one, Dimension) or not isinstance(other, Dimension):
         # Where the file declares 1 for a dynamic size, the operator may require another number.
-        old, new = (one, other) if isinstance(one, Dimension) else (other, one)
+        old, new = find_only_solution(one, other) or find_only_solution(other, one) or (0, 0)
         is_placeholder = old in order and evaluate(old) == 1 and new not in (0, 1)
         return {old: new} if is_placeholder else None  # type: ignore[dict-item]
     if one in order and other in order:

@@ -176,11 +176,19 @@ class ShapeWalk:
             shapes = [[b if isinstance(a, Unknown) and b is not None else a for a, b in pairs]]
         named: dict[Unknown, Dim] = {}
         return tuple(
-            t
-            if shape is None or (*shape,) == t.shape
-            else self._resize_tensor(t, self._name_unknown(origin, t, shape, named))
+            t if shape is None or (*shape,) == t.shape else self._set_shape(origin, t, shape, named)
             for origin, t, shape in zip_longest(op.outputs, known_op.outputs, shapes)
         )
+
+    def _set_shape(
+        self, origin: Tensor, tensor: Tensor, shape: OutputShape, named: dict[Unknown, Dim]
+    ) -> Tensor:
+        result = self._resize_tensor(tensor, self._name_unknown(origin, tensor, shape, named))
+        if self._is_open or result.dynamic_axes:
+            return result
+        # The file may omit the signature that says which sizes are unknown.
+        signature = [-1 if isinstance(size, Unknown) else size for size in shape]
+        return replace(result, shape_signature=(*signature,)) if -1 in signature else result
 
     def _name_unknown(
         self, origin: Tensor, tensor: Tensor, shape: OutputShape, named: dict[Unknown, Dim]
@@ -193,13 +201,14 @@ class ShapeWalk:
                 continue
             declared_size = tensor.shape[axis] if tensor.rank == len(shape) else 1
             declared_size = self._example if declared_size <= 1 else declared_size
+            declared_size = max(declared_size, size.least)
             # If a signature has no dynamic axis, its sizes may be dynamic or fixed.
             signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
             is_fixed = signed and axis not in tensor.dynamic_axes
             if not self._is_open or (is_fixed and not isinstance(size, DataDependentSize)):
                 named.setdefault(size, declared_size)
             else:
-                symbol = Symbol(name_axis(origin, axis), declared_size, least=0)
+                symbol = Symbol(name_axis(origin, axis), declared_size, size.least)
                 named.setdefault(size, make_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)

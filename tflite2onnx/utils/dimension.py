@@ -387,6 +387,22 @@ def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
     return one
 
 
+def find_only_solution(dim: Dim, number: Dim) -> tuple[Dimension, int] | None:
+    """Return the symbol and the value for which a dimension is a number, None if there is no such.
+
+    The dimension is a multiple of one symbol, plus a number.
+    """
+    if not isinstance(dim, Dimension) or not isinstance(number, int) or len(dim.symbols) != 1:
+        return None
+    (symbol,) = dim.symbols
+    unknown = make_dimension(symbol)
+    factor = (dim - evaluate(dim, {symbol.name: 0})).divide_exactly(unknown)
+    rest = number - evaluate(dim, {symbol.name: 0})
+    if not isinstance(factor, int) or rest % factor or rest // factor < symbol.least:
+        return None
+    return unknown, rest // factor
+
+
 def describe_unequal(shape: Sequence[Dim], one: Dim, number: int) -> str:
     """Return a shape for a message, and the smallest size for which `one` would be `number`."""
     names = {symbol.name for symbol in list_symbols(one)}

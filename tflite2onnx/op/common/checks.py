@@ -19,8 +19,10 @@ from tflite2onnx.utils.dimension import (
     UnequalError,
     depends_on_inputs,
     evaluate,
+    find_only_solution,
     is_known,
     require_equal,
+    require_number,
 )
 from tflite2onnx.utils.suggestions import join_alternatives
 
@@ -53,10 +55,21 @@ def ints(operator: Operator, index: int) -> list[Any]:
 
 
 def expect_list(operator: Operator, index: int, count: int) -> None:
-    """Raise OperatorError unless an input is a list, constant or not, of `count` int32 or int64."""
+    """Raise OperatorError unless an input is a list, constant or not, of `count` int32 or int64.
+
+    In `Operator.infer_outputs` the size of a list of unknown length becomes `count`.
+    """
+    expect_rows(operator, index, (count,))
+
+
+def expect_rows(operator: Operator, index: int, shape: Shape) -> None:
+    """Raise OperatorError unless an input is int32 or int64 of a shape; else as `expect_list`."""
     tensor = operator.input(index)
     expect_type(tensor, (DType.INT32, DType.INT64))
-    expect(tensor, (count,), tensor.dtype)
+    if tensor.rank == len(shape):
+        for size, number in zip(tensor.shape, shape, strict=True):
+            require_number(size, number, f"{tensor.name} must have the shape {list(shape)}")
+    expect(tensor, shape, tensor.dtype)
 
 
 def count_listed_axes(operator: Operator, index: int) -> int:
@@ -75,10 +88,26 @@ def count_listed_axes(operator: Operator, index: int) -> int:
     return count
 
 
+def count_listed_sizes(operator: Operator, index: int) -> int:
+    """Return the rank of the output, whose sizes an input lists.
+
+    If the file does not know the length of the list, but declares several axes of the output, the
+    list has an element for each of them.
+    """
+    tensor, rank = operator.input(index), operator.output.rank
+    is_open = tensor.dynamic_axes or tensor.symbols or not is_known(tensor.elements)
+    if rank <= 1 or not is_open:
+        return count_listed_axes(operator, index)
+    if find_only_solution(tensor.elements, rank):
+        reason = f"{tensor.name} must have {rank} elements, as {operator.output.name} has axes"
+        require_number(tensor.elements, rank, reason)
+    return rank
+
+
 def read_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
-    """Return a shape that an input lists; its sizes are unknown if the input is computed."""
+    """Return the output's shape, which an input lists; sizes of a computed list are unknown."""
     if operator.has_data_dependent_shape:
-        return [Unknown() for _ in range(count_listed_axes(operator, index))]
+        return [Unknown() for _ in range(count_listed_sizes(operator, index))]
     return [*ints(operator, index)]
 
 

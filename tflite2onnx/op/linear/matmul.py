@@ -33,7 +33,9 @@ from tflite2onnx.tensor import DType, Shape, name_axis
 from tflite2onnx.utils.dimension import (
     Dim,
     broadcast_dims,
+    depends_on_inputs,
     describe_unequal,
+    is_known,
     require_equal,
     require_number,
 )
@@ -79,9 +81,9 @@ class FullyConnected(DynamicShape, FlattensRows):
                 reason = f"{x.name} must have {self._features} features, got {found}"
                 require_number(x.shape[1], self._features, reason)
             found = describe_unequal(x.shape, rest, 0)
-            require_equal(
-                rest, 0, f"{x.name} must be rows of {self._features} elements, got {found}"
-            )
+            if is_known(x.elements) or depends_on_inputs(x.elements):  # else the kernel compares
+                message = f"{x.name} must be rows of {self._features} elements, got {found}"
+                require_equal(rest, 0, message)
             batch = (x.elements // self._features,)
         return [(*batch, w.shape[0])]
 

@@ -35,7 +35,7 @@ class BroadcastTo(Movement, Foldable):
     def check(self) -> None:
         x, sizes = self.input(0), self.input(1)
         if self.has_data_dependent_shape:
-            if (size := sizes.elements) < x.rank:
+            if (size := self.output.rank) < x.rank:
                 raise OperatorError(f"{sizes.name} must have {x.rank} elements or more, got {size}")
             return
         shape = ints(self, 1)

@@ -217,6 +217,8 @@ class Split(Movement, Foldable, IndexesAxes):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape, count = self.input(self._data).shape, len(self.op.outputs)
+        if not self._are_sizes_known:
+            expect_list(self, 1, count)
         if not self._axis_is_known:
             sizes = [Unknown() for _ in shape]  # All parts of SPLIT have the same size.
             return [sizes if self.op.code == "SPLIT" else [Unknown() for _ in shape]] * count
@@ -228,11 +230,8 @@ class Split(Movement, Foldable, IndexesAxes):
         x = self.input(self._data)
         for tensor in self.op.outputs:
             expect_type(tensor, (x.dtype,))
-        if not self.has_data_dependent_shape:
-            return
-        expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
-        if self.op.code == "SPLIT_V":
-            expect_list(self, 1, len(self.op.outputs))
+        if self.has_data_dependent_shape:
+            expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._axis_is_known else []
@@ -322,14 +321,12 @@ class Tile(Movement, Foldable):
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
         if self.has_data_dependent_shape:
+            expect_list(self, 1, x.rank)
             return [[Unknown() for _ in x.shape]]
         return [[size * repeats for size, repeats in zip(x.shape, self._multiples, strict=True)]]
 
     def check(self) -> None:
-        x = self.input(0)
-        if self.has_data_dependent_shape:
-            expect_list(self, 1, x.rank)
-        expect_type(self.output, (x.dtype,))
+        expect_type(self.output, (self.input(0).dtype,))
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand or self.has_data_dependent_shape:

@@ -13,6 +13,7 @@ from tflite2onnx.op.common.checks import (
     MOST_COMPUTED,
     check_element_count,
     expect,
+    expect_rows,
     expect_type,
     ints,
 )
@@ -66,7 +67,8 @@ class _Padding(Movement):
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
         if self.has_data_dependent_shape:
-            return [[Unknown() for _ in shape]]
+            expect_rows(self, 1, (len(shape), 2))
+            return [[Unknown(size if is_known(size) else 0) for size in shape]]
         return [[size + sum(pads) for size, pads in zip(shape, self._pads, strict=True)]]
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
@@ -77,9 +79,6 @@ class _Padding(Movement):
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _TYPES)
-        if self.has_data_dependent_shape:
-            expect_type(self.input(1), (DType.INT32, DType.INT64))
-            expect(self.input(1), (x.rank, 2), self.input(1).dtype)
         expect_type(self.output, (x.dtype,))
 
     def _order_pads(self, g: Builder, x: View, table: View) -> Value:

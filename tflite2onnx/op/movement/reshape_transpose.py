@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from itertools import takewhile
 from math import prod
 
@@ -13,8 +14,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names, make_identity
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     axis_of,
-    count_listed_axes,
-    expect,
+    count_listed_sizes,
     expect_list,
     expect_type,
     expect_type_option,
@@ -170,19 +170,41 @@ class Reshape(Movement, Foldable):
         """The rank of the output if its shape is an input that is known at run time only."""
         if self._adds_axis:
             return self.input(0).rank + 1
-        shape, declared = self.input(1), self.output.rank
-        is_open = shape.symbols or (shape.dynamic_axes and shape.shape == (1,))
-        if declared > 1 and (is_open or not is_known(shape.elements)):
-            # The file knows the rank, and so the length of the shape, which it does not state.
-            if depends_on_inputs(shape.elements):
-                reason = (
-                    f"{shape.name} must have {declared} elements, as {self.output.name} has axes"
-                )
-                require_number(shape.elements, declared, reason)
-            return declared
-        return count_listed_axes(self, 1)
+        return count_listed_sizes(self, 1)
+
+    @cached_property
+    def _squeezed_axes(self) -> tuple[Collection[int], int, bool]:
+        """The axes that SQUEEZE removes, the number of others, and whether others may be 1.
+
+        Without a list the kernel removes all axes of size 1. The file declares 1 for unknown sizes,
+        too: the rank of the output says how many of them are removed.
+        """
+        x, y = self.input(0), self.output
+        if listed := self.options.get("squeeze_dims"):
+            return {axis_of(axis, x.rank) for axis in listed}, 0, False
+        unknown = [axis for axis in range(x.rank) if self._may_be_1(axis)]
+        ones = [i for i, size in enumerate(x.shape) if i not in unknown and size == 1]
+        rest = x.rank - y.rank - len(ones)
+        is_vague = y.shape in ((), (1,)) and not y.dynamic_axes  # the file does not know the rank
+        if is_vague and has_dimensions([x.shape[axis] for axis in unknown]):
+            raise OperatorError(
+                "it must list the axes to remove (squeeze_dims), because sizes of its input are"
+                f" known at run time only, and the file does not declare the axes of {y.name}"
+            )
+        if is_vague or rest == len(unknown):
+            return (*ones, *unknown), 0, False
+        return ones, max(rest, 0) if rest < len(unknown) else 0, bool(unknown)
+
+    def _may_be_1(self, axis: int) -> bool:
+        """Return whether an axis may have the size 1, but need not have it."""
+        x, size = self.input(0), self.input(0).shape[axis]
+        if isinstance(size, Dimension):
+            return not depends_on_inputs(size)
+        return axis in x.symbols or (size == 1 and axis in x.dynamic_axes)
 
     def frames(self) -> Sequence[Frame]:
+        if self.options.get("squeezes_at_run_time"):
+            return []
         if self.options.get("joins_columns"):
             return [
                 Frame({0: _IMAGE}, _IMAGE, None, _is_image, semantic=True, meaning=_CHANNELS_FIRST),
@@ -204,6 +226,8 @@ class Reshape(Movement, Foldable):
             g.annotate(image, x.dtype, x.tensor.sizes)
             image = g.annotate(g.reshape(image, y.tensor.sizes), x.dtype, y.tensor.sizes)
             return g.Transpose(image, perm=[0, 3, 1, 2])
+        if self.options.get("squeezes_at_run_time"):
+            return g.move("Squeeze", x.dtype, x)
         if x.sizes == y.sizes:
             return x.value
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
@@ -219,6 +243,10 @@ class Reshape(Movement, Foldable):
         return (
             shape if y.order == make_identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
         )
+
+    def compute_dimension_options(self) -> Mapping[str, object]:
+        may_be_1 = self.op.code == "SQUEEZE" and self._squeezed_axes[2]
+        return {"squeezes_at_run_time": True} if may_be_1 else {}
 
     @property
     def has_data_dependent_shape(self) -> bool:
@@ -246,6 +274,8 @@ class Reshape(Movement, Foldable):
     def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:
             return [self._infer_computed_shape()]
+        if self.op.code == "SQUEEZE" and self._squeezed_axes[1]:
+            return [[DataDependentSize() for _ in range(self.output.rank)]]
         x, shape = self.input(0), list(self._find_requested_shape())
         message = (
             f"its new shape must have {x.elements!r} elements, "
@@ -287,15 +317,9 @@ class Reshape(Movement, Foldable):
         if self.options.get("keeps_shape"):  # this package has inserted the copy
             return x.shape
         if self.op.code == "SQUEEZE":
-            dropped = {axis_of(axis, x.rank) for axis in self.options.get("squeeze_dims") or ()}
+            dropped, *_ = self._squeezed_axes
             for axis in dropped:
                 require_number(x.shape[axis], 1, f"axis {axis} of {x.name} must have the size 1")
-            if not dropped and any(not is_known(n) and not depends_on_inputs(n) for n in x.shape):
-                raise OperatorError(
-                    "it must list the axes to remove (squeeze_dims), because sizes of its input"
-                    " are known at run time only"
-                )
-            dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
             return tuple(size for axis, size in enumerate(x.shape) if axis not in dropped)
         if self._reads_shape:
             return ints(self, 1)
@@ -353,12 +377,9 @@ class Transpose(Movement, Foldable):
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
         if self.has_data_dependent_shape:
+            expect_list(self, 1, len(shape))
             return [[Unknown() for _ in shape]]
         return [[shape[axis] for axis in self._permutation]]
-
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (self.input(0).rank,), DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:

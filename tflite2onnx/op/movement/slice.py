@@ -141,6 +141,9 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
+        if not self._is_known:
+            for i in (1, 2):
+                expect_list(self, i, len(shape))
         if not self.input(2).is_constant:
             return [[Unknown() for _ in shape]]
         begins = ints(self, 1) if self.input(1).is_constant else [None] * len(shape)
@@ -156,8 +159,6 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
         if self._is_known:
             _ = self._ranges  # the property raises OperatorError
             return
-        for i in (1, 2):
-            expect_list(self, i, x.rank)
         if self.has_data_dependent_shape:
             return
         sizes = ints(self, 2)

@@ -10,8 +10,8 @@ from math import floor
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints, read_shape
+from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
+from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantization.declarations import Moves, Real, declare_averages
 from tflite2onnx.quantization.storage import compute_half_away_scale, is_quantized
@@ -55,7 +55,9 @@ class Resize(ImageOperator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *read_shape(self, 1), x["C"])]
+        is_computed = self.has_data_dependent_shape
+        image = [Unknown(), Unknown()] if is_computed else ints(self, 1)
+        return [(x["N"], *image, x["C"])]
 
     def check(self) -> None:
         if self.has_data_dependent_shape:
