@@ -210,13 +210,12 @@ def trust_indices(graph: Graph) -> Graph:
 
     A float outside of the range of the integers is no row, and LiteRT refuses it.
     """
-    places = {"GATHER": 1, "EMBEDDING_LOOKUP": 0}
 
     def trust(op: Op) -> list[Op]:
         if op.is_builtin("CAST") and op.outputs[0].dtype in (DType.INT32, DType.INT64):
             reader = graph.readers.find_only_reader(op.outputs[0])
-            place = places[reader.code] if reader.is_builtin(*places) else -1
-            if op.outputs[0] in reader.inputs[place : place + 1]:
+            lists = {"GATHER": reader.inputs[1:2], "EMBEDDING_LOOKUP": reader.inputs[:1]}
+            if not reader.custom and op.outputs[0] in lists.get(reader.code, ()):
                 return [op.with_options(saturates=False)]
         return [op]
 

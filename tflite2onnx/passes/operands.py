@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from tflite2onnx.graph import NO_OP, Graph, Op
+from tflite2onnx.op import find_operator
+from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.linear.matmul import FullyConnected
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of volumes
+LAYERS = CONVOLUTIONS + FullyConnected.codes  # of data, weights and biases, in this sequence
 # Operators whose outputs have the elements of the input in the same sequence.
 RESHAPES = Reshape.codes
-# Elementwise operators between convolutions of sequences.
-ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
-# Functions of single elements between convolutions.
-ACTIVATIONS = (
-    *("GELU", "HARD_SIGMOID", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "PRELU", "RELU", "RELU6"),
-    *("RELU_0_TO_1", "RELU_N1_TO_1", "TANH"),
-)
 # Operators whose outputs are never negative, and operators whose outputs are negative only if an
 # input is.
 _POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]
@@ -39,6 +36,11 @@ def normalize_axes(axes: Array, rank: int) -> set[int]:
     return {int(axis) % rank for axis in axes.flat}
 
 
+def has(op: Op, fact: Fact) -> bool:
+    """Return whether the class of an operator states a fact of it."""
+    return fact in find_operator(op).facts
+
+
 def is_float(tensor: Tensor) -> bool:
     """Return whether a tensor has float32 elements that are not quantized."""
     return tensor.dtype is DType.FLOAT32 and not tensor.quantization
@@ -57,6 +59,11 @@ def has_unit_steps(op: Op) -> bool:
 def find_order(op: Op) -> tuple[int, ...]:
     """Return the constant permutation of a TRANSPOSE, () for other operators."""
     return tuple(map(int, op.operand(1).values.flat)) if op.is_builtin("TRANSPOSE") else ()
+
+
+def find_data(op: Op) -> Tensor:
+    """Return the input of which an operator takes elements."""
+    return op.operand(1 if op.is_builtin("SPLIT") else 0)
 
 
 def squeeze_shape(shape: Shape) -> Shape:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 _USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])
 _LINE = 1.0, 0.0  # The numbers alpha and beta of alpha * x + beta.
 # ONNX's names, and the alpha and beta of a node if TFLite's operator has none.
-_ONNX: Mapping[str, tuple[str, tuple[float, ...]]] = {
+ONNX_ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "ELU": ("Elu", (1.0,)),
     "HARD_SIGMOID": ("HardSigmoid", ()),
     "LEAKY_RELU": ("LeakyRelu", ()),
@@ -36,7 +36,7 @@ def list_attributes(activations: Sequence[Activation]) -> dict[str, Any]:
     """Return the attributes of a recurrent node with these activations."""
     names, numbers = [], []
     for name, *parameters in activations:
-        onnx, needed = _ONNX[name]
+        onnx, needed = ONNX_ACTIVATIONS[name]
         names.append(onnx)
         numbers.append([*(parameter for parameter in parameters if parameter is not None), *needed])
     if names in _USUAL:

@@ -27,18 +27,16 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.op import find_operator
+from tflite2onnx.passes.operands import LAYERS, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import make_constant, make_like
+from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.tensor import Array, Tensor
 
-# The axis of the output channels of the filters.
-_CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "FULLY_CONNECTED": 0}
 _LAYER = ("data", "weights#", "bias#?")
-_PRODUCT: Pattern = OneOf(
-    any_of(_CHANNELS, *_LAYER), ("RESHAPE", ("FULLY_CONNECTED", *_LAYER), ...)
-)
+_PRODUCT: Pattern = OneOf(any_of(LAYERS, *_LAYER), ("RESHAPE", ("FULLY_CONNECTED", *_LAYER), ...))
 
 
 def _fold_constant(found: Match) -> list[Op]:
@@ -46,12 +44,12 @@ def _fold_constant(found: Match) -> list[Op]:
     weights, bias = found.tensors["weights#"], found.tensors.get("bias#")
     if found.x.sizes != y.sizes or not all(map(is_float, found.tensors.values())):
         return []
-    channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
+    channels = weights.shape[_find_channels(product)] if weights.shape else 0
     vector = spread_over_channels(found.tensors["constant#"], y, channels).astype(np.float32)
     old = bias.values.astype(np.float32).reshape(-1) if bias else np.zeros_like(vector)
     if not vector.size or old.size != vector.size:
         return []
-    adds = op.code in ("ADD", "SUB")
+    adds = op.is_builtin("ADD", "SUB")
     if adds:
         new = old + vector if op.code == "ADD" else old - vector
     else:
@@ -82,9 +80,15 @@ def spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
     return data if fits else np.empty(0)
 
 
+def _find_channels(product: Op) -> int:
+    """Return the axis of the output channels of the filters."""
+    declaration = find_operator(product).quantization
+    return declaration.units if isinstance(declaration, Product) else 0
+
+
 def _scale_filters(product: Op, weights: Tensor, factors: Array) -> Tensor | None:
     """Return filters whose output channels are multiplied by factors; condition 4 may fail."""
-    axis = _CHANNELS[product.code] % weights.rank
+    axis = _find_channels(product)
     shape = [-1 if i == axis else 1 for i in range(weights.rank)]
     scaled = np.asarray(weights.values.astype(np.float32) * factors.reshape(shape), np.float32)
     with np.errstate(over="ignore"):

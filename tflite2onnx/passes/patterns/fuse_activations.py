@@ -24,7 +24,8 @@ from dataclasses import replace
 from math import pi, sqrt
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
+from tflite2onnx.passes.operands import LAYERS
+from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
 from tflite2onnx.passes.rewriter import as_builtin, make_like
 
@@ -66,8 +67,7 @@ _HARD_SWISH = OneOf(
     ("MUL", "x", ("DIV", _GATE, 6)),
 )
 # Converters add the 3 to the biases of a convolution, which applies the RELU6.
-_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
-_BOUNDED = OneOf(*(("RELU6", (code, "data", "weights#", ...)) for code in _PRODUCTS))
+_BOUNDED: Pattern = ("RELU6", any_of(LAYERS, "data", "weights#", ...))
 _LINE: Pattern = ("ADD", ("MUL", "x", "alpha#"), "beta#")
 _HARD_SIGMOID = OneOf(
     ("MUL", _GATE, 1 / 6),

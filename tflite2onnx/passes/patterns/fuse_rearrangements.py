@@ -40,7 +40,7 @@ from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.layout import Site
 from tflite2onnx.op import find_convolved, find_operator, is_valid
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.operands import RESHAPES, find_producer, is_float
+from tflite2onnx.passes.operands import RESHAPES, find_data, find_producer, has, is_float
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
@@ -50,11 +50,6 @@ from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _SEQUENCE, _IMAGE = 3, 4  # axes
 _MOST = 1 << 20  # elements of an image
-# Exporters spell moves of pixels with these; others that only move elements would take longer here.
-_MOVES = (
-    *("EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"),
-    *("STRIDED_SLICE", "TRANSPOSE", "UNPACK"),
-)
 _ENDS = ("RESHAPE", "TRANSPOSE")  # each of them is in every spelling
 _BLOCKS = (("DEPTH_TO_SPACE", "DCR"), ("DEPTH_TO_SPACE", "CRD"), ("SPACE_TO_DEPTH", "DCR"))
 _REPEATS = ("BROADCAST_TO", "TILE")
@@ -78,9 +73,9 @@ def _move_elements(found: Match) -> Op | None:
     if found.output.rank != _IMAGE:
         return None
     x, moves = found.output, list[tuple[Op, Tensor]]()
-    while (op := found.graph.producers.find(x)).is_builtin(*_MOVES):
+    while has(op := found.graph.producers.find(x), Fact.TAKES):
         moves.append((op, x))
-        x = _find_data(op)
+        x = find_data(op)
     if x not in found.analyze(_list_images):
         return None
     # No size is dynamic but the batch, which is the first axis of all tensors.
@@ -100,15 +95,10 @@ def _move_elements(found: Match) -> Op | None:
 
 def _list_images(graph: Graph) -> frozenset[Tensor]:
     """Return the tensors with the axes of images, NHWC, in a convolution or another operator."""
-    ops = [op for op in graph.walk_ops() if not op.is_builtin(*_MOVES)]
+    ops = [op for op in graph.walk_ops() if not has(op, Fact.TAKES)]
     frames = ((op, find_operator(op).frames()) for op in ops)
     letters = name_axes([Site(op.inputs, op.outputs, (*each,)) for op, each in frames], {})
     return frozenset(tensor for tensor, text in letters.items() if text == "NHWC")
-
-
-def _find_data(op: Op) -> Tensor:
-    """Return the input whose elements are moved."""
-    return op.operand(1 if op.code == "SPLIT" else 0)
 
 
 def _find_places(moves: Sequence[tuple[Op, Tensor]], x: Tensor) -> Array | None:

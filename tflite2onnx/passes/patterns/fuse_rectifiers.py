@@ -38,17 +38,18 @@ from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import as_builtin, make_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
-# All operands have one degree, which is that of the result.
-_SUMS = (
-    *("ABS", "ADD", "CAST", "LEAKY_RELU", "MAXIMUM", "MINIMUM", "NEG", "RELU", "SUB"),
-    "ZEROS_LIKE",
-)
-# All operands have one degree; that of the result is 0.
-_COMPARISONS = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_NOT", "SIGN")
-_PRODUCTS = ("DIV", "MUL", "PRELU")  # the degree of the result is the sum of the degrees
-# The first operand has degree 0, and the others have one degree.
-_CHOICES = ("SELECT", "SELECT_V2")
-_CODES = (*_SUMS, *_COMPARISONS, *_PRODUCTS, *_CHOICES)
+# How the degree of the result follows from the operands. Those of a sum have one degree, which is
+# that of the result; those of a comparison have one degree, and the result has 0. The degree of a
+# product is the sum of degrees. The condition of a choice has degree 0, and the others have one.
+_KINDS = {
+    "sum": (
+        *("ABS", "ADD", "CAST", "LEAKY_RELU", "MAXIMUM", "MINIMUM", "NEG", "RELU", "SUB"),
+        "ZEROS_LIKE",
+    ),
+    "comparison": ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_NOT", "SIGN"),
+    "product": ("DIV", "MUL", "PRELU"),
+    "choice": ("SELECT", "SELECT_V2"),
+}
 # Functions of operators whose rows have none that the converter may fold constants with.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "CAST": lambda x: x.astype(np.float32),
@@ -56,9 +57,9 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "PRELU": lambda x, slopes: np.where(x > 0, x, slopes * x),
     "RELU": lambda x: np.maximum(x, 0),
     "SIGN": np.sign,
-    **dict.fromkeys(_CHOICES, np.where),
+    "SELECT": np.where,
+    "SELECT_V2": np.where,
 }
-_CONSTANT_SECOND = ("DIV", "PRELU")  # otherwise the degree is none, or depends on signs
 _RECTIFIERS = {0.0: "RELU", -1.0: "ABS"}  # by slope
 _DEEPEST = 8  # tensors on which a result may depend
 _MOST = 1 << 20  # elements of a constant
@@ -83,7 +84,7 @@ def fuse_rectifiers(graph: Graph) -> Graph:
     functions: dict[Tensor, dict[Tensor, _Homogeneous]] = {}
 
     def change(op: Op) -> list[Op]:
-        if not op.is_builtin(*_CODES) or op.activation not in {"NONE", "RELU"}:
+        if not _find_kind(op) or op.activation not in {"NONE", "RELU"}:
             return [op]
         found = _find_functions(op, functions)
         functions[op.outputs[0]] = dict([*found.items()][-_DEEPEST:])
@@ -99,7 +100,8 @@ _Functions = Mapping[Tensor, Mapping[Tensor, _Homogeneous]]
 def _find_functions(op: Op, functions: _Functions) -> dict[Tensor, _Homogeneous]:
     """Return the functions that an operator computes, by the tensor that each depends on."""
     data = [t for t in op.present if not t.has_data]
-    several = len(data) > 1 and op.is_builtin(*_CONSTANT_SECOND)
+    # Otherwise the degree is none, or depends on signs.
+    several = len(data) > 1 and op.is_builtin("DIV", "PRELU")
     casts_to_bool = op.is_builtin("CAST") and not is_float(op.outputs[0])
     if not data or several or casts_to_bool or not all(map(_is_known, (*op.present, *op.outputs))):
         return {}
@@ -144,19 +146,24 @@ def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | N
     return _Homogeneous(degree, *sides)
 
 
+def _find_kind(op: Op) -> str:
+    return next((kind for kind, codes in _KINDS.items() if op.is_builtin(*codes)), "")
+
+
 def _find_degree(op: Op, operands: list[_Homogeneous]) -> int | None:
     """Return the degree of the result, None if the operands have no fitting degrees."""
-    if op.code in _PRODUCTS:
+    kind = _find_kind(op)
+    if kind == "product":
         degree = sum(each.degree for each in operands)
         return degree if degree <= 1 else None
-    if op.code in _CHOICES:
+    if kind == "choice":
         condition, *operands = operands
         if condition.degree:
             return None
     degrees = {each.degree for each in operands if not each.has_every_degree}
     if len(degrees) > 1:
         return None
-    return 0 if op.code in _COMPARISONS else max(degrees, default=0)
+    return 0 if kind == "comparison" else max(degrees, default=0)
 
 
 def _make_rectifier(op: Op, x: Tensor, function: _Homogeneous) -> Op | None:

@@ -34,7 +34,8 @@ import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import commutes
-from tflite2onnx.passes.operands import is_float, normalize_axes
+from tflite2onnx.op.facts import Fact
+from tflite2onnx.passes.operands import has, is_float, normalize_axes
 from tflite2onnx.quantization.storage import BOUNDS, same_quantization
 from tflite2onnx.tensor import Tensor
 
@@ -42,7 +43,6 @@ T = TypeVar("T")
 V = TypeVar("V")
 Composite: TypeAlias = "OneOf | Named | Shared | Activated | Through"
 Pattern: TypeAlias = "str | float | Composite | tuple[Any, ...]"
-_REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")  # the operators with `keep_dims` that patterns have
 _CLOSE = 1e-6  # relative difference of numbers
 _PAIR = 2  # inputs
 
@@ -269,7 +269,7 @@ class Match(NamedTuple):
 
     def keeps_axes(self) -> bool:
         """Return whether all reductions keep the axes along which they reduce, with the size 1."""
-        reductions = (op for op in self.ops if op.code in _REDUCTIONS)
+        reductions = (op for op in self.ops if has(op, Fact.REDUCES))
         return all(op.options.get("keep_dims") for op in reductions)
 
     def keeps_shape(self) -> bool:

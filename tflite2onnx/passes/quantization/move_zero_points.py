@@ -31,7 +31,9 @@ import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op, Options
 from tflite2onnx.op import find_operator, is_valid
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.vision.conv import Convolution
+from tflite2onnx.passes.operands import LAYERS, has
 from tflite2onnx.passes.rewriter import Rewriter, make_float_like, make_int32, make_like
 from tflite2onnx.quantization.declarations import Product, has_one_scale, list_operands
 from tflite2onnx.quantization.rules import find_file_storage
@@ -39,22 +41,14 @@ from tflite2onnx.quantization.storage import clamp, is_quantized, move_zero_poin
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
-_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
-# Operators each of whose results is an element of an input, or an average of elements.
+# Operators each of whose results is an element of an input, or an average of elements; and those
+# that take elements.
 _SELECTING = (
-    *("AVERAGE_POOL_2D", "CONCATENATION", "EXPAND_DIMS", "GATHER", "MAXIMUM", "MAX_POOL_2D"),
-    *("MEAN", "MINIMUM", "PACK", "PAD", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"),
-    *("REVERSE_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE"),
-    "UNPACK",
+    *("AVERAGE_POOL_2D", "CONCATENATION", "MAXIMUM", "MAX_POOL_2D", "MEAN", "MINIMUM", "PACK"),
+    *("PAD", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "TILE"),
 )
 # The sign of each input in the sum that the operator computes.
 _SUMS = {"ADD": (1, 1), "SUB": (1, -1), "QUANTIZE": (1,), "DEQUANTIZE": (1,)}
-_REAL = (
-    *("ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MUL", "RELU", "RELU6", "RELU_0_TO_1"),
-    *("RELU_N1_TO_1", "SOFTMAX", "TANH"),
-)
-# Operators whose result does not depend on the zero point of the input.
-_INDIFFERENT = ("ARG_MAX", "ARG_MIN", "RANK", "SHAPE")
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 _PLAIN: Mapping[str, Any] = {"fused_activation_function": "NONE", "pot_scale_int16": True}
 
@@ -96,7 +90,7 @@ class MovedZeroPoints:
             for operand, tensor in operands.items():
                 is_allowed = is_known and tensor not in self._ends and self._allows(op, operand)
                 groups.add(tensor, is_allowed=is_allowed)
-            if op.is_builtin(*_SELECTING) and not _is_real(op):
+            if _selects(op) and not _is_real(op):
                 groups.join([*operands.values()])
         return groups.list_allowed()
 
@@ -107,11 +101,11 @@ class MovedZeroPoints:
         )
         if is_clamped:
             return False
-        if op.custom or op.code in _INDIFFERENT:
+        if op.custom or op.is_builtin("ARG_MAX", "ARG_MIN") or has(op, Fact.SHAPE_ONLY):
             return operand >= 0
-        if op.code in _PRODUCTS:
+        if op.code in (*LAYERS, "TRANSPOSE_CONV"):
             return self._allows_product(op, operand)
-        if op.code in _SELECTING:
+        if _selects(op):
             constants = [t for t in op.present if t.has_data]
             is_single = has_one_scale(op) or len(op.outputs) == 1
             return is_single and not any(map(is_quantized, constants))
@@ -138,7 +132,7 @@ class MovedZeroPoints:
         for sign, x in zip(_SUMS.get(op.code, ()), op.inputs, strict=False):
             shift -= sign * self.find_shift(x)
         value = reals[0]
-        if op.code not in ("QUANTIZE", "DEQUANTIZE"):
+        if not op.is_builtin("QUANTIZE", "DEQUANTIZE"):
             whole = op.with_activation("NONE") if shift and op.activation != "NONE" else op
             value = rw.op(op.code, *reals, output=make_float_like(result, "alone"), **whole.options)
         if shift:
@@ -211,11 +205,15 @@ class _Groups:
         return [tensor for tensor in self._added if self._sets.find(tensor) not in refused]
 
 
+def _selects(op: Op) -> bool:
+    return op.is_builtin(*_SELECTING) or has(op, Fact.TAKES)
+
+
 def _is_real(op: Op) -> bool:
     """Return whether an operator computes with real numbers if its operands have zero points."""
-    if op.is_builtin(*_SELECTING):
+    if _selects(op):
         return len(op.outputs) == 1 and not has_one_scale(op)
-    return op.is_builtin(*_SUMS, *_REAL)
+    return op.is_builtin(*_SUMS, "MUL", "SOFTMAX") or has(op, Fact.ACTIVATION)
 
 
 def sum_weights(weights: Tensor, axis: int) -> Array:

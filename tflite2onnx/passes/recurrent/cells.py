@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.recurrent.activations import Activation
+from tflite2onnx.op.recurrent.activations import ONNX_ACTIVATIONS, Activation
 from tflite2onnx.passes.patterns.matching import OneOf, Pattern, are_equal
 from tflite2onnx.passes.recurrent.formulas import (
     Applied,
@@ -33,7 +33,6 @@ from tflite2onnx.passes.recurrent.formulas import (
 from tflite2onnx.tensor import Array, Sizes, Tensor
 
 # The functions of gates: what a recurrent operator can apply.
-_ACTIVATIONS = ("LOGISTIC", "TANH", "RELU", "ELU", "HARD_SIGMOID", "LEAKY_RELU")
 _LSTM: Pattern = ("MUL", "o", "ending")
 _CELL: Pattern = ("ADD", ("MUL", "f", "c"), ("MUL", "i", "g"))
 _GRU = OneOf(
@@ -277,7 +276,7 @@ def _find_gates(
 
 def _split_activation(formula: Formula) -> tuple[Activation, Formula]:
     """Return the activation that a formula applies, and what it applies it to."""
-    if isinstance(formula, Applied) and formula.code in _ACTIVATIONS:
+    if isinstance(formula, Applied) and formula.code in ONNX_ACTIVATIONS:
         return Activation(formula.code, *formula.numbers), formula.arguments[0]
     return Activation("NONE"), formula
 

@@ -27,8 +27,10 @@ import numpy as np
 from tflite2onnx.graph import Op, Producers
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.recurrent.activations import ONNX_ACTIVATIONS
 from tflite2onnx.op.traits import Foldable
-from tflite2onnx.passes.operands import is_float, joins_last_axis
+from tflite2onnx.passes.operands import find_data, has, is_float, joins_last_axis
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
@@ -94,22 +96,7 @@ Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled | Rows
 
 # What the formulas of cells have; an operator of another kind is an atom.
 PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-_ELEMENTWISE = (
-    "LOGISTIC",
-    "RELU",
-    "TANH",
-    "ELU",
-    "HARD_SIGMOID",
-    "LEAKY_RELU",
-    "MUL",
-    "ADD",
-    "NEG",
-)
 _NUMBERS = ("alpha", "beta")  # the options of activations
-_MOVES = (
-    *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"),
-    *("REVERSE_V2", "TRANSPOSE", "UNPACK"),
-)
 _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
 # The budget of elements that are computed; recurrent layers need far fewer.
@@ -158,9 +145,9 @@ class Formulas:
             return Applied(op.activation, (plain,)) if plain and op.activation in BOUNDS else None
         if product:
             return self._make_product(op)
-        if op.code in _ELEMENTWISE:
+        if op.is_builtin("ADD", "MUL", "NEG", *ONNX_ACTIVATIONS):
             return self._make_elementwise(op, output)
-        if op.code in _MOVES:
+        if has(op, Fact.TAKES):
             return self._move_columns(op, output)
         return self._make_other(op, output)
 
@@ -234,11 +221,12 @@ class Formulas:
 
     def _move_columns(self, op: Op, output: Tensor) -> Formula | None:
         """Return the formula of an operator that takes rows and columns, or leaves all in place."""
-        moving = [t for t in op.present if not t.has_data]
-        places = self._find_places(moving[0].elements) if len(moving) == 1 else None
+        data = find_data(op)
+        is_alone = [t for t in op.present if not t.has_data] == [data]
+        places = self._find_places(data.elements) if is_alone else None
         if places is None or not self._take_budget(output.elements):
             return None
-        formula, shape = self.find_formula(moving[0]), moving[0].shape
+        formula, shape = self.find_formula(data), data.shape
         total = _find_sum(formula)
         columns = total.bias.size if total else (shape or (1,))[-1]
         arrays = [t.values if t.has_data else places.reshape(shape) for t in op.present]
@@ -246,7 +234,7 @@ class Formulas:
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         taken, count = results[op.outputs.index(output)].reshape(-1), places.size // columns
-        is_dynamic = bool(moving[0].symbols or output.symbols)
+        is_dynamic = bool(data.symbols or output.symbols)
         widths = [taken.size // count, *([] if is_dynamic else output.shape[-1:])]
         found = filter(None, (_find_matrix(taken, columns, width) for width in widths))
         rows, cut = next(found, (taken, taken))

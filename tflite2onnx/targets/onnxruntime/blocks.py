@@ -7,16 +7,16 @@ of the blocks, and the next convolution puts it back.
 
 from __future__ import annotations
 
-from tflite2onnx.graph import ABSENT, Graph, Op
-from tflite2onnx.op import find_convolved
-from tflite2onnx.passes.operands import ACTIVATIONS
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.facts import Fact
+from tflite2onnx.passes.operands import has
 from tflite2onnx.planning import list_channels_first
 from tflite2onnx.tensor import Tensor
 
 # Operators whose nodes keep the blocks, and PAD, which keeps_blocks.py makes a convolution.
 _KEEPS_BLOCKS = (
     *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "MUL", "PAD"),
-    *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SUB", *ACTIVATIONS),
+    *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SUB"),
 )
 
 NOT_IN_BLOCKS = "the image is not in blocks of channels"  # a reason why a form does not apply
@@ -29,4 +29,4 @@ def list_blocked(graph: Graph) -> frozenset[Tensor]:
 
 
 def _keeps_blocks(op: Op) -> bool:
-    return op.is_builtin(*_KEEPS_BLOCKS) or find_convolved(op) is not ABSENT
+    return op.is_builtin(*_KEEPS_BLOCKS) or has(op, Fact.ACTIVATION) or has(op, Fact.CONVOLVES)

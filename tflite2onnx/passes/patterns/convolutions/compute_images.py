@@ -29,8 +29,9 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.op.common.hybrid import is_hybrid
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.operands import CONVOLUTIONS, ELEMENTWISE, RESHAPES, find_producer
+from tflite2onnx.passes.operands import CONVOLUTIONS, RESHAPES, find_producer, has
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import may_be_dilated
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
@@ -102,10 +103,8 @@ class _Mover:
 
     def _find_shape(self, op: Op, image: Shape) -> Shape:
         """Return the shape of the output of an operator on images, () unless case 1 holds."""
-        if not op.is_builtin("BATCH_TO_SPACE_ND", *CONVOLUTIONS, *ELEMENTWISE):
-            return ()
         x, weights, y = op.operand(0), op.operand(1), op.outputs[0]
-        if op.is_builtin(*ELEMENTWISE):
+        if op.is_builtin("ADD", "MUL", "SUB") or has(op, Fact.ACTIVATION):
             alike = all(t.rank <= 1 if t.has_data else t.sizes == y.sizes for t in op.present)
             return image if alike else ()
         if op.is_builtin(*CONVOLUTIONS):
@@ -113,6 +112,8 @@ class _Mover:
             rows = (weights.shape[1], op.options.get("stride_h"), top, bottom) == (1, 1, 0, 0)
             alone = rows and weights.has_data and not is_hybrid(x, weights)
             return (*image[:2], *y.shape[2:]) if alone else ()
+        if not op.is_builtin("BATCH_TO_SPACE_ND"):
+            return ()
         dilatable = self._graph.producers.find(self._images[x]) in self._dilatable
         joins = dilatable and _moves_sequences(op)
         return _insert_axis(y.shape, image.index(1, 1)) if joins else ()

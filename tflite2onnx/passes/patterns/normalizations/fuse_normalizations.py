@@ -34,7 +34,8 @@ from operator import contains
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.op.facts import Fact
+from tflite2onnx.passes.operands import has, is_float
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -142,7 +143,7 @@ def _restores_axes(found: Match, reduced: Collection[int]) -> bool:
     """
     axes = [{1, size} if axis in reduced else {size} for axis, size in enumerate(found.x.sizes)]
     for op in found.ops:
-        operands = op.present if op.code not in ("MEAN", "RESHAPE", "SUM") else ()
+        operands = () if op.is_builtin("RESHAPE") or has(op, Fact.REDUCES) else op.present
         sizes = {t.sizes for t in operands if not t.has_data}
         fits = all(len(s) == len(axes) and all(map(contains, axes, s)) for s in sizes)
         constants = [t for t in operands if t.has_data]

@@ -48,7 +48,8 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import ACTIVATIONS, has_unit_steps, is_float, normalize_axes
+from tflite2onnx.op.facts import Fact
+from tflite2onnx.passes.operands import has, has_unit_steps, is_float, normalize_axes
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.costs import keep_faster
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
@@ -64,7 +65,7 @@ _IMAGE = 4  # axes
 _SIZED = ("MEAN", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 _BY_CHANNEL = (
     *("ABS", "ADD", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D", "ELU", "MAXIMUM", "MAX_POOL_2D"),
-    *("MINIMUM", "MUL", "NEG", "SUB", *ACTIVATIONS, *_SIZED),
+    *("MINIMUM", "MUL", "NEG", "SUB", *_SIZED),
 )
 _ENOUGH = 3  # operators
 # The product of the multiplications with both blocks, relative to those without padding, up to
@@ -221,7 +222,7 @@ def _is_convolution(op: Op) -> bool:
 
 def _computes_by_channel(op: Op) -> bool:
     """Return whether each channel of the output is computed from this channel of the inputs."""
-    if not op.is_builtin(*_BY_CHANNEL):
+    if not op.is_builtin(*_BY_CHANNEL) and not has(op, Fact.ACTIVATION):
         return False
     count, images = op.outputs[0].shape[-1:], [t for t in op.present if _is_image(t)]
     constants = [t for t in op.present if t not in images]
