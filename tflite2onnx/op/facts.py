@@ -12,6 +12,7 @@ class Fact(Enum):
     APPLIES_ACTIVATION = "`emit` applies the fused activation itself, not the driver"
     CONVOLVES = "convolves an image, the input whose axes begin with N, with filters"
     KEEPS_SEQUENCE = "the output has the elements of the first input, in the same sequence"
+    READS_STORED = "the results depend on the stored integers, not on the real numbers"
     REDUCES = "computes along some axes, which the output may lack"
     REPEATS = "for constant elements every part of the output has the same elements"
     SHAPE_ONLY = "outputs depend on the shapes of the inputs, but not on their elements"

@@ -7,6 +7,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, Pointwise
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.storage import find_integer_range
@@ -29,6 +30,7 @@ class Cast(Pointwise, Foldable):
     """
 
     codes = ("CAST",)
+    facts = (Fact.READS_STORED,)
     evaluates_dimensions = True
     quantization = Integers(in_file_types=True)
 

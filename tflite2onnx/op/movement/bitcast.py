@@ -9,6 +9,7 @@ import numpy as np
 from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import AnySizes, Foldable, MadeOperator, Pointwise
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
@@ -27,6 +28,7 @@ class Bitcast(AnySizes, Foldable):
     """
 
     codes = ("BITCAST",)
+    facts = (Fact.READS_STORED,)
     quantization = Integers(in_file_types=True)
     operands = f"{_TYPES} -> {_TYPES}"
 

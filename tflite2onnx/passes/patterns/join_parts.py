@@ -18,6 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Op, copy_op
+from tflite2onnx.op.movement.concat_split import Split
+from tflite2onnx.passes.operands import find_data
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.quantization.storage import same_quantization
@@ -31,20 +33,18 @@ _INVERSES = {
     "SPLIT": ("CONCATENATION",),
     "SPLIT_V": ("CONCATENATION",),
 }
-_DATA = {"SPLIT": slice(1, 2), "SPLIT_V": slice(1)}  # the inputs that are split; all elsewhere
-_AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option elsewhere
 
 
 def _list_data(op: Op) -> tuple[Tensor, ...]:
     """Return the inputs that are split or joined."""
-    return op.present[_DATA.get(op.code, slice(None))]
+    return (find_data(op),) if op.is_builtin(*Split.codes) else op.present
 
 
 def find_axis(op: Op) -> int | None:
     """Return the axis along which an operator splits or joins, None if it is not constant."""
     rank = max(t.rank for t in (op.outputs[0], _list_data(op)[0]))
-    option = np.asarray(op.options.get("axis", 0))
-    axis = op.operand(_AXIS[op.code]).values if op.code in _AXIS else option
+    listed = op.operand(0 if op.code == "SPLIT" else 2).values
+    axis = listed if op.is_builtin(*Split.codes) else np.asarray(op.options.get("axis", 0))
     return int(axis.item()) % rank if axis.size else None
 
 

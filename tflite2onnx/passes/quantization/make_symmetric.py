@@ -48,8 +48,6 @@ _LARGEST, _MIDDLE = 127, 128
 # Half of the range of int32, because sums of products are added to the bias.
 _LARGEST_BIAS = 2.0**30
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
-# Operators whose results depend on the stored integers, not on the real numbers.
-_EXPOSING = ("BITCAST", "CAST")
 
 
 def make_symmetric(graph: Graph) -> Graph:
@@ -204,7 +202,7 @@ def _limit_input(op: Op, result: Tensor) -> list[Op]:
 def _check_numbers(operator: Operator) -> None:
     declaration = operator.quantization
     if (
-        operator.op.is_builtin(*_EXPOSING)
+        Fact.READS_STORED in operator.facts
         or (isinstance(declaration, Real) and declaration.multiplies and not declaration.bias)
         or (isinstance(declaration, Product) and declaration.accumulates)
     ):

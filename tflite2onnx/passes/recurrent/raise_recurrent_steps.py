@@ -80,9 +80,9 @@ def _may_have_steps(graph: Graph) -> bool:
     """Return whether a graph has the operators of a step, or products by similar weights."""
     codes = graph.codes
     # All cells have a product.
-    if codes.isdisjoint(PRODUCTS) or codes.isdisjoint({"MUL", "TANH", "RELU"}):
+    if codes.isdisjoint(PRODUCTS) or codes.isdisjoint(_LAST):
         return False
-    if "MUL" in codes and ("HARD_SIGMOID" in codes or codes >= {"LOGISTIC", "TANH"}):
+    if "MUL" in codes and ("HARD_SIGMOID" in codes or ("LOGISTIC" in codes and "TANH" in codes)):
         return True
     weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*PRODUCTS)]
     rows = [(each.shape, each[:1].tobytes()) for each in weights if each.size]
