@@ -13,11 +13,15 @@ import warnings
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("tests.support", "tests.conformance", "tests.golden", "tests.fuzz")
 
 from tests.support.levels import CASES, SEED, draw, find_commit  # noqa: E402 - rewritten
 
+# A busy machine must not fail tests: they have no time limits.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 _MISSING = re.compile(r"[\w-]+ is not installed \(apt-get install [\w-]+\)")
 
 

@@ -300,7 +300,7 @@ def draw(rng: random.Random, kinds: Sequence[str], **settings_: Any) -> list[Sit
     ids=str,
 )
 @given(rng=st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 def test_plans_are_optimal_for_operands_of_equal_axes(
     kinds: Sequence[str], settings_: dict[str, Any], rng: random.Random
 ) -> None:
@@ -336,7 +336,7 @@ def test_plans_are_optimal_in_99_of_100_graphs(kinds: Sequence[str], sizes: Sequ
 
 
 @given(rng=st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_plans_of_large_graphs_are_no_worse_than_tflite_order(rng: random.Random) -> None:
     """In large graphs a plan is at least as good as TFLite's order."""
     kinds = "product", "renaming", "reduction", "reshape", "resizing", "elementwise"

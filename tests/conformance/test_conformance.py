@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.conformance import record
+from scripts import make_operator_table
+from tests.conformance import __main__, record
 from tests.conformance.judge import FAULTY, LACKING, REFUSED, RUN, Verdict, judge_case
 from tests.conformance.matrix import Outcome, sample
 from tests.conformance.rows import ROWS
@@ -145,6 +146,17 @@ def test_kinds_must_be_listed_as_converted_or_have_a_reason() -> None:
     assert record.faults([Outcome(row, "bool", True, [refused])]) == []
     assert "add it to its kinds" in record.faults([Outcome(row, "bool", True, [run])])[0]
     assert "refused" in record.faults([Outcome(row, "int32", False, [refused])])[0]
+
+
+def test_faults_keep_the_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run writes the record of its operators only if all results agree with the table."""
+    monkeypatch.setattr(record, "FILE", tmp_path / "record.json")
+    monkeypatch.setattr(make_operator_table, "TARGET", tmp_path / "operators.md")
+    for state, status in ((FAULTY, 1), (RUN, 0)):
+        made = Outcome(ROWS["ADD"], "int32", False, [Verdict("a", RUN), Verdict("b", state)])
+        monkeypatch.setattr(__main__, "run_all", lambda _, made=made: [made])
+        assert __main__.main(["ADD"]) == status
+        assert len([*tmp_path.iterdir()]) == (2 if state == RUN else 0)
 
 
 def test_record_has_exactly_the_kinds_of_the_table() -> None:

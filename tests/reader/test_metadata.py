@@ -155,7 +155,7 @@ def read_damaged(raw: bytes) -> None:
         assert "metadata of the TFLite model" in str(error)  # noqa: PT017 - either may be
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(8, len(pack_metadata(WHOLE)) - 1), st.integers(0, 255))))
 def test_damaged_metadata_are_read_or_refused(changes: list[tuple[int, int]]) -> None:
     """Damaged metadata is read or refused in a short time."""

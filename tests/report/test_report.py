@@ -326,7 +326,7 @@ def test_pairs_of_quantization_are_left_out() -> None:
         assert kinds == ["input", "Conv", "MaxPool", "Conv", "Transpose", "Softmax", "output"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_lanes_of_values_never_overlap(data: st.DataObject) -> None:
     """A lane ends at the last reader of its value, so that lanes never overlap."""

@@ -89,7 +89,7 @@ def test_start_is_kept_if_costs_are_equal() -> None:
 
 
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 def test_two_proposals_give_the_optimum(random: random.Random, nodes: int) -> None:
     """With two proposals a minimum cut finds the optimum."""
     choices, things, proposals = random_problem(random, nodes, 2)
@@ -97,7 +97,7 @@ def test_two_proposals_give_the_optimum(random: random.Random, nodes: int) -> No
 
 
 @given(st.randoms(use_true_random=False), st.integers(2, 5), st.integers(3, 4))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 def test_small_problems_are_solved_optimally(
     random: random.Random, nodes: int, labels: int
 ) -> None:
@@ -107,7 +107,7 @@ def test_small_problems_are_solved_optimally(
 
 
 @given(st.randoms(use_true_random=False), st.integers(25, 35), st.integers(3, 4))
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 def test_no_single_proposal_lowers_the_cost(random: random.Random, nodes: int, labels: int) -> None:
     """The result is a local optimum: no proposal for all or single nodes lowers its cost."""
     choices, things, proposals = random_problem(random, nodes, labels)

@@ -52,7 +52,7 @@ class Unary:
         self.stored = stored
         self.scales = scales
 
-    def __call__(self, b: Bench, code: str, *, rank: int, **options: Any) -> None:
+    def __call__(self, b: Bench, code: str, /, *, rank: int, **options: Any) -> None:
         """Build the operator with a tensor of this rank."""
         shape = SIZES[:rank]
         x = b.add_input(shape, within=self._range(b))
@@ -87,7 +87,7 @@ class Binary:
         self.one = one
 
     def __call__(
-        self, b: Bench, code: str, *, pair: str, constant: bool = False, **options: Any
+        self, b: Bench, code: str, /, *, pair: str, constant: bool = False, **options: Any
     ) -> None:
         """Build the operator with a pair of shapes."""
         first, second, made = broadcast_shapes(pair)

@@ -40,7 +40,7 @@ def _form(kind: str, *parts: Choice, **fields: Any) -> Form:
     return Form(weights=weights, **merged, **fields)
 
 
-def lstm(b: Bench, code: str, *, gates: Choice, projection: Choice, **fields: Any) -> bytes:
+def lstm(b: Bench, code: str, /, *, gates: Choice, projection: Choice, **fields: Any) -> bytes:
     """Build LSTM with one step or a sequence; integer models have int8 data and int16 cells."""
     if b.kind == "int8 by int8" and projection:
         gates = {**gates, "peephole": False}  # the kernel ignores the value in this case
@@ -53,7 +53,7 @@ def lstm(b: Bench, code: str, *, gates: Choice, projection: Choice, **fields: An
 def build_forms(make: Callable[[Form], bytes]) -> Callable[..., bytes]:
     """Return a function that builds cells of forms with these fields and gates."""
 
-    def build(b: Bench, code: str, *, gates: Choice | None = None, **fields: Any) -> bytes:
+    def build(b: Bench, code: str, /, *, gates: Choice | None = None, **fields: Any) -> bytes:
         if make is cells.bidirectional_rnn and " by " in b.kind:
             fields["time_major"] = False  # LiteRT iterates several times over these sequences
         return make(_form(b.kind, gates or {}, single=code == "RNN", more=7, **fields))

@@ -39,7 +39,7 @@ _NEAR = 2.0**-10
 _LONGEST_MOVE = 24  # The largest change of a scale, in units in the last place.
 # The numbers of changes that are tried in sequence: most sums need a small change.
 _GROUPS = (1, 13, 265)
-_MOST_NUMBERS = 1 << 22  # the largest number of elements in memory at a time
+_MOST_NUMBERS = 1 << 16  # elements of an array that stays in the cache of a processor
 
 
 class Slopes(NamedTuple):
@@ -153,14 +153,9 @@ class _Sums(NamedTuple):
 
     def count_errors(self, p: Array, q: Array) -> Array:
         """Return how many results of runtimes' kernels differ: [n], for n scales of inputs."""
-        rows = max(1, _MOST_NUMBERS // max(len(self.a), 1))
-        parts = [slice(i, i + rows) for i in range(0, len(p), rows)]
-        return np.concatenate([self._count_errors(p[part, None], q[part, None]) for part in parts])
-
-    def _count_errors(self, p: Array, q: Array) -> Array:
         low, high = find_integer_range(self.dtype)
         errors = np.zeros(len(p), np.int64)
-        for sums in self._round_sums(p, q):
+        for sums in self._round_sums(p[:, None], q[:, None]):
             errors += (np.minimum(np.maximum(sums, low), high) != self.expected).sum(axis=1)
         return errors
 
@@ -248,13 +243,24 @@ def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.flo
     best, least = (p, q), np.iinfo(np.int64).max
     for moves in _list_moves():
         scales = [base + move * np.spacing(base) for base, move in zip((p, q), moves, strict=True)]
-        errors = sums.count_errors(*scales)
+        errors = _count_errors(sums, scales[0], scales[1], least)
         index = int(np.argmin(errors))
         if errors[index] < least:
             best, least = (scales[0][index], scales[1][index]), errors[index]
         if not least:
             break
     return best
+
+
+def _count_errors(sums: _Sums, p: Array, q: Array, enough: int) -> Array:
+    """Return the errors of n scales of inputs: [n]; only the first `enough` errors are counted."""
+    errors, left, begin = np.zeros(len(p), np.int64), np.arange(len(p)), 0
+    while begin < len(sums.a) and len(left):
+        part = slice(begin, begin + max(1, _MOST_NUMBERS // len(left)))
+        some = sums._replace(a=sums.a[part], b=sums.b[part], expected=sums.expected[part])
+        errors[left] += some.count_errors(p[left], q[left])
+        left, begin = left[errors[left] < enough], part.stop
+    return errors
 
 
 @cache
