@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tflite2onnx"
 # rows, and from its own row without cycles.
 ROWS = (
     {"errors", "extensions", "utils", "version"},
-    {"graph", "graph_text", "tensor"},
+    {"graph", "graph_text", "made_options", "tensor"},
     {"axis_letters", "layout", "quantization", "quantize", "reader", "solver", "stateful"},
     {"builder"},
     {"op"},

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 T = TypeVar("T")
+M = TypeVar("M", bound=MadeOptions)
 
 
 class Options(Mapping[str, Any]):
@@ -58,7 +60,8 @@ class Op:
 
     `index` is its position in the file, for messages. Absent optional inputs are None.
     `custom_options` are the bytes from which a custom operator's `options` are read; for some
-    operators the bytes are not a flexbuffer. `present` are the inputs that are not None. `graphs`
+    operators the bytes are not a flexbuffer. `made` are the options of an operator in a form that
+    no file has; see `read_made`. `present` are the inputs that are not None. `graphs`
     are the sub-graphs of control flow, in the form that `inline_subgraphs` describes. They may read
     tensors of the enclosing graphs. No tensor is an input or an output of operators in two graphs.
     """
@@ -73,6 +76,7 @@ class Op:
     intermediates: tuple[Tensor, ...] = ()
     version: int = 1
     graphs: tuple[Graph, ...] = ()
+    made: MadeOptions | None = None
     present: tuple[Tensor, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +84,8 @@ class Op:
         if None in present:
             present = tuple(t for t in present if t is not None)
         object.__setattr__(self, "present", present)
+        if self.made is not None and not self.made.suits(self.code):
+            raise TypeError(f"{self.code} must not have {type(self.made).__name__}")
 
     @property
     def place(self) -> str:
@@ -95,6 +101,12 @@ class Op:
     def activation(self) -> str:
         """The fused activation function, "NONE" if there is none."""
         return str(self.options.get("fused_activation_function", "NONE"))
+
+    def read_made(self, kind: type[M]) -> M:
+        """Return the options of a form that no file has, the default ones for other forms."""
+        if isinstance(self.made, kind):
+            return self.made
+        return kind() if self.made is None else kind(**vars(self.made))
 
     @property
     def plan_inputs(self) -> tuple[Tensor | None, ...]:

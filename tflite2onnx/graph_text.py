@@ -41,9 +41,10 @@ class _Writer:
 
     def _write_op(self, op: Op) -> str:
         arguments = [self._write_operand(t) for t in op.inputs]
-        for name in op.options if self._shown is None else self._shown:
-            value = str(op.options.get(name)).replace(" ", "")
-            if name in op.options and (self._shown is not None or value not in _UNSET):
+        options = {**op.options, **(op.made.list_set() if op.made else {})}
+        for name in options if self._shown is None else self._shown:
+            value = str(options.get(name)).replace(" ", "")
+            if name in options and (self._shown is not None or value not in _UNSET):
                 arguments.append(f"{name}={value}")
         outputs = ", ".join(map(self._declare, op.outputs))
         return f"{outputs} = {op.code}({', '.join(arguments)})".removeprefix(" = ")

@@ -310,7 +310,7 @@ def _list_distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
     seen = set()
     for op in ops:
         operands = tuple(_make_operand_key(t) for t in (*op.inputs, *op.outputs))
-        form = (operands, repr(dict(op.options)), op.custom_options)
+        form = (operands, repr(dict(op.options)), op.made, op.custom_options)
         if form not in seen:
             seen.add(form)
             yield op

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.errors import LayoutError
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import (
     Axes,
     Choice,
@@ -24,6 +24,7 @@ from tflite2onnx.layout import (
     moves_nothing,
     pin_operand,
 )
+from tflite2onnx.made_options import OrderOptions
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.suggestions import suggest_names
@@ -283,8 +284,8 @@ def pin_orders(graph: Graph, user_orders: Mapping[Tensor, Order]) -> Graph:
         sources = {t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner}
         ops.append(replace(op, outputs=tuple(sources.get(t, t) for t in op.outputs)))
         for tensor, source in sources.items():
-            options = Options({"order": user_orders[tensor]})
-            ops.append(Op("AS_PLANNED", op.index, (source,), (tensor,), options))
+            made = OrderOptions(order=user_orders[tensor])
+            ops.append(Op("AS_PLANNED", op.index, (source,), (tensor,), made=made))
     return replace(graph, ops=tuple(ops))
 
 

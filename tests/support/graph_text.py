@@ -24,8 +24,8 @@ may be continued on the next line.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from textwrap import dedent
 from typing import Any, TypeAlias
 
@@ -36,6 +36,7 @@ from tests.support.tensor import Tensor as Built, TensorFields
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.layout import plan
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph, Planning, plan_graph
@@ -108,9 +109,10 @@ class _Parser:
 
     def _parse_op(self, call: Any, index: int) -> Op:
         inputs = tuple(map(self._parse_operand, call.args))
-        options = {each.arg: _parse_option(each.value) for each in call.keywords}
-        code = call.func.id
-        return Op(code, index, inputs, (), Options(options), custom=not code.isupper())
+        code, given = call.func.id, {each.arg: _parse_option(each.value) for each in call.keywords}
+        made = _make_options(code, given)
+        options = Options({n: value for n, value in given.items() if not hasattr(made, n)})
+        return Op(code, index, inputs, (), options, custom=not code.isupper(), made=made)
 
     def _parse_operand(self, node: Any) -> Tensor | None:
         if isinstance(node, ast.Name) and node.id not in _WORDS:
@@ -148,6 +150,18 @@ def _parse_option(node: Any) -> Any:
     return ast.literal_eval(node)
 
 
+def _make_options(code: str, given: Mapping[Any, Any]) -> MadeOptions | None:
+    """Return those options that no file has, None if there are none."""
+    suiting = [kind for kind in _list_kinds(MadeOptions) if code in (kind.codes or (code,))]
+    names = {kind: {each.name for each in fields(kind)} & given.keys() for kind in suiting}
+    kind = max(suiting, key=lambda kind: len(names[kind]))
+    return kind(**{name: given[name] for name in names[kind]}) if names[kind] else None
+
+
+def _list_kinds(kind: type[MadeOptions]) -> list[type[MadeOptions]]:
+    return [kind, *(k for each in kind.__subclasses__() for k in _list_kinds(each))]
+
+
 def parse_graph(text: str) -> PlannedGraph:
     """Return the graph that a text describes."""
     return plan_by_default(_Parser(text).parse_graph())
@@ -169,7 +183,8 @@ def assert_rewritten(change: Pass, before: str, after: str) -> None:
     The options that the texts name are compared.
     """
     graph, expected = parse_graph(before), parse_graph(after)
-    named = {name for each in (graph, expected) for op in each.walk_ops() for name in op.options}
+    ops = [op for each in (graph, expected) for op in each.walk_ops()]
+    named = {name for op in ops for name in (*op.options, *(op.made.list_set() if op.made else ()))}
     rewritten = eliminate_dead_operators(change(graph))
     assert write_graph(rewritten, sorted(named)) == write_graph(expected, sorted(named))
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tflite2onnx.graph import ABSENT, Graph, Model, Op, copy_op
+from tflite2onnx.made_options import CastOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.common.checks import find_features
 from tflite2onnx.passes.operands import normalize_axes
@@ -216,7 +217,7 @@ def trust_indices(graph: Graph) -> Graph:
             reader = graph.readers.find_only_reader(op.outputs[0])
             lists = {"GATHER": reader.inputs[1:2], "EMBEDDING_LOOKUP": reader.inputs[:1]}
             if not reader.custom and op.outputs[0] in lists.get(reader.code, ()):
-                return [op.with_options(saturates=False)]
+                return [replace(op, made=CastOptions(saturates=False))]
         return [op]
 
     return graph.rewrite(trust)

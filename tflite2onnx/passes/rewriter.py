@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.tensor import Array, Assembly, DType, Quantization, Shape, Tensor
 
 
@@ -30,6 +31,7 @@ class Rewriter:
         like: Tensor | None = None,
         name: str = "",
         shape: Shape | None = None,
+        made: MadeOptions | None = None,
         **options: Any,  # noqa: ANN401 - as in the options table
     ) -> Tensor:
         """Add a builtin operator, or a TensorFlow operator (Flex), and return its output.
@@ -46,7 +48,8 @@ class Rewriter:
             output = make_like(like, name or code.lower(), shape)
         tensors = tuple(make_float32(x) if isinstance(x, (int, float)) else x for x in inputs)
         custom = code.startswith("Flex")
-        self.ops.append(Op(code, self.source.index, tensors, (output,), Options(options), custom))
+        op = Op(code, self.source.index, tensors, (output,), Options(options), custom, made=made)
+        self.ops.append(op)
         return output
 
     def convolve(
@@ -194,8 +197,16 @@ def make_float32(number: float) -> Tensor:
     return Tensor(f"{number:g}", (), DType.FLOAT32, np.array(number, np.float32))
 
 
-def as_builtin(op: Op, code: str, /, *inputs: Tensor | None, **options: object) -> Op:
+def as_builtin(
+    op: Op,
+    code: str,
+    /,
+    *inputs: Tensor | None,
+    made: MadeOptions | None = None,
+    **options: object,
+) -> Op:
     """Return an operator as a builtin operator with other options; on its own inputs by default."""
+    table = Options(options)
     return replace(
-        op, code=code, custom=False, inputs=inputs or op.inputs, options=Options(options)
+        op, code=code, custom=False, inputs=inputs or op.inputs, options=table, made=made
     )

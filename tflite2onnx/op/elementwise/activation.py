@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.made_options import HardSigmoidOptions
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import (
     Slopes,
@@ -101,12 +102,11 @@ class Activation(Elementwise):
 class HardSigmoid(MadeOperator, Elementwise):
     """HARD_SIGMOID: alpha * x + beta, limited to 0 and 1."""
 
-    rows: ClassVar[Mapping[str, Row]] = {
-        "HARD_SIGMOID": Row(
-            lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
-            "float32",
-        )
-    }
+    rows: ClassVar[Mapping[str, Row]] = {"HARD_SIGMOID": Row(emit_node("HardSigmoid"), "float32")}
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        made = self.op.read_made(HardSigmoidOptions)
+        return g.HardSigmoid(*xs, alpha=made.alpha, beta=made.beta)
 
 
 class LeakyRelu(Elementwise):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.made_options import CastOptions
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.facts import Fact
@@ -25,7 +26,7 @@ class Cast(Pointwise, Foldable):
 
     Wide integers are cast to narrower integers by dropping bits. As in the kernel, the types of the
     tensors are used, not the types in the options. The stored integers of a quantized tensor are
-    cast. The option `saturates`, which only passes set, is False if LiteRT refuses floats outside
+    cast. `CastOptions.saturates` is False if LiteRT refuses floats outside
     of the range of the integers.
     """
 
@@ -47,7 +48,7 @@ class Cast(Pointwise, Foldable):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         source, target = x.dtype, y.dtype
-        if source.is_float and target.is_integer and self.op.options.get("saturates", True):
+        if source.is_float and target.is_integer and self.op.read_made(CastOptions).saturates:
             return _saturate_floats(g, x.value, source, target)
         return x.value if source is target else g.cast(x, target)
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.made_options import QuantizeOptions
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_input_count, expect_symmetric
 from tflite2onnx.op.common.fixed_point import Slopes, are_narrow, compute_reciprocal, compute_slopes
@@ -37,8 +38,8 @@ class Quantize(Pointwise):
     to even. XNNPACK requantizes to another scale of the same type with halves rounded up. This
     becomes LeakyRelu, whose two slopes round halves up, and which runtimes compute by a table.
     Integers that stand for the same real numbers as int8 and as uint8 are converted only where the
-    ONNX model stores them in two types. With the option `divides`, which only passes set, real
-    numbers are divided by the scale: QuantizeLinear alone.
+    ONNX model stores them in two types. With `QuantizeOptions.divides` real numbers are divided by
+    the scale: QuantizeLinear alone.
 
     Only QUANTIZE reads int32 with a scale, and writes it, from int16. Other operators do not treat
     int32 with a scale as quantized.
@@ -70,8 +71,9 @@ class Quantize(Pointwise):
     @property
     def reciprocal(self) -> np.float32 | None:
         """The factor of the kernel for real numbers, None if the kernel divides."""
-        divides = self.options.get("divides") or self.input(0).dtype is not DType.FLOAT32
-        return None if divides else compute_reciprocal(self.output)
+        divides = self.op.read_made(QuantizeOptions).divides
+        is_float32 = self.input(0).dtype is DType.FLOAT32
+        return compute_reciprocal(self.output) if is_float32 and not divides else None
 
     @property
     def keeps_numbers(self) -> bool:

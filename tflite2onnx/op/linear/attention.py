@@ -10,6 +10,7 @@ import numpy as np
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.layout import Frame, Order, make_identity, pin_operand
+from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.tensor import DType
@@ -90,8 +91,12 @@ class _Attention(Operator):
         return NeedsReshape(g.Attention(*rows, mask, **counts, scale=self._scale))
 
     @property
+    def _given_scale(self) -> float:
+        return float(self.options.get("scale", 0))
+
+    @property
     def _scale(self) -> float:
-        option = float(self.options.get("scale", 0))
+        option = self._given_scale
         return option if option > 0 else 1 / sqrt(self.input(0).shape[-1])
 
     @property
@@ -104,6 +109,10 @@ class Attention(MadeOperator, _Attention):
     """ATTENTION: attention that a form finds."""
 
     codes = ("ATTENTION",)
+
+    @property
+    def _given_scale(self) -> float:
+        return self.op.read_made(AttentionOptions).scale
 
 
 class DotProductAttention(_Attention):

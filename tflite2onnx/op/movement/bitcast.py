@@ -8,6 +8,7 @@ import numpy as np
 
 from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.builder.opsets import find_first_opset
+from tflite2onnx.made_options import SignOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import AnySizes, Foldable, MadeOperator, Pointwise
@@ -82,7 +83,7 @@ class IsNegative(MadeOperator, Pointwise):
         dtype = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
         wide = g.recast(x, x.dtype, dtype)
         zero = g.scalar(0, dtype)
-        zeros_only = self.options.get("zeros_only")
+        zeros_only = self.op.read_made(SignOptions).zeros_only
         if g.opset >= find_first_opset("BitCast") and not zeros_only:
             bits = DType.INT64 if dtype is DType.FLOAT64 else DType.INT32
             return g.Less(reinterpret_bits(g, wide, dtype, bits), g.scalar(0, bits))

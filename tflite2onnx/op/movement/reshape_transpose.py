@@ -11,6 +11,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, make_identity
+from tflite2onnx.made_options import OrderOptions
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     axis_of,
@@ -475,7 +476,7 @@ class AsPlanned(MadeOperator, AnySizes):
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
-        label = tuple(names[i] for i in self.options.order)
+        label = tuple(names[i] for i in self.op.read_made(OrderOptions).order)
         return [Frame({0: names, ~0: names}, names, label, semantic=True)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

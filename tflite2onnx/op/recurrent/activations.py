@@ -1,13 +1,14 @@
 """Activations of the gates of ONNX's LSTM, GRU and RNN.
 
-A recurrent layer that `passes/recurrent` recognises lists them in the option `activations`: one for
-each function of the node, such as those of gates and candidate of a GRU.
+A recurrent layer that `passes/recurrent` recognises lists them in its `RecurrentOptions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from tflite2onnx.made_options import Activation
 
 # The defaults of RNN, GRU and LSTM.
 _USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])
@@ -22,14 +23,6 @@ ONNX_ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "RELU": ("Relu", ()),
     "TANH": ("Tanh", ()),
 }
-
-
-class Activation(NamedTuple):
-    """The function of a gate: an operator's code, or NONE, and the numbers of its options."""
-
-    name: str
-    alpha: float | None = None
-    beta: float | None = None
 
 
 def list_attributes(activations: Sequence[Activation]) -> dict[str, Any]:

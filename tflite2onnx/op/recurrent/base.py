@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, make_identity, pin_operand
+from tflite2onnx.made_options import Activation, RecurrentOptions
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.recurrent.activations import Activation
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.rules import Reading, find_weight_storage
@@ -317,8 +317,7 @@ class Recurrent(DynamicShape):
         """The activations in the order of the ONNX node's functions; see `activations.py`."""
         function = Activation(self.activation_function)
         default = Activation("LOGISTIC"), function, function
-        listed: Sequence[Activation] = self.options.get("activations", default)
-        return listed
+        return self.op.read_made(RecurrentOptions).activations or default
 
     def frames(self) -> Sequence[Frame]:
         """Return frames that read and write sequences as [time, batch, features]."""
@@ -402,7 +401,7 @@ class Recurrent(DynamicShape):
                 f"{other.name} and {x.name} must have the same length, batch and type, got "
                 f"{other.dtype.label}{list(other.shape)} and {x.dtype.label}{list(x.shape)}"
             )
-        if self.options.get("shared_state") and not self.shares_state:
+        if self.op.read_made(RecurrentOptions).shared_state and not self.shares_state:
             raise OperatorError(SHARED_STATE)
         if (count := len(self.op.outputs)) < self.sequences:
             raise OperatorError(f"it must have {self.sequences} or more outputs, got {count}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.made_options import RecurrentOptions
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.activations import list_attributes
@@ -38,6 +39,7 @@ class Gru(MadeOperator, AnySizes):
     def emit(
         self, g: Builder, y: tuple[View, ...], x: View, *parameters: View
     ) -> tuple[Value, ...]:
+        made = self.op.read_made(RecurrentOptions)
         *matrices, b, h = parameters
         tensors = [matrix.tensor for matrix in matrices]
         halves = tensors[:_GATES], tensors[_GATES:]
@@ -52,8 +54,8 @@ class Gru(MadeOperator, AnySizes):
             None,
             h.reshape((1, *h.sizes)),
             hidden_size=h.shape[-1],
-            linear_before_reset=int(self.options.reset_after),
-            **list_attributes(self.options.activations),
+            linear_before_reset=int(made.reset_after),
+            **list_attributes(made.activations),
         )
         dynamic = len(y[0].tensor.symbols) > 1  # The node's output has an axis for directions.
         squeezed = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)

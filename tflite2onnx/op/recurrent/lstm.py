@@ -17,6 +17,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Frame
+from tflite2onnx.made_options import RecurrentOptions
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
@@ -84,7 +85,8 @@ class UnidirectionalLstm(Recurrent):
     def shares_state(self) -> bool:
         """Whether h and c are the same variable, as in a Keras layer with initial_state=[s, s]."""
         h, c = (self.input(i) for i in self.states[0])
-        return bool(self.options.get("shared_state")) and h is c and len(self.states) == 1
+        shared = self.op.read_made(RecurrentOptions).shared_state
+        return shared and h is c and len(self.states) == 1
 
     @property
     def units(self) -> list[int]:

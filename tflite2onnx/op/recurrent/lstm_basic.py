@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.made_options import RecurrentOptions
 from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import (
@@ -54,7 +55,7 @@ def check(operator: Operator) -> None:
             f"it must have {_INPUTS} inputs and {_OUTPUTS} or more outputs, got {len(op.inputs)} "
             f"and {len(op.outputs)}"
         )
-    if op.options.get("shared_state"):
+    if op.read_made(RecurrentOptions).shared_state:
         raise OperatorError(SHARED_STATE)
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))

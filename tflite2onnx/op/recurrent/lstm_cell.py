@@ -32,9 +32,10 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.errors import OperatorError
+from tflite2onnx.made_options import Activation
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.elementwise.activation import apply_activation
-from tflite2onnx.op.recurrent.activations import Activation, list_attributes
+from tflite2onnx.op.recurrent.activations import list_attributes
 from tflite2onnx.op.recurrent.base import (
     add_direction_axis,
     clip_to_limits,

@@ -14,6 +14,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.made_options import NormalizationOptions
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.common.windows import ImageOperator
@@ -68,7 +69,7 @@ class LayerNorm(AnySizes):
         is_fixed = x.rank - 1 not in x.tensor.symbols and x.tensor.shape[-1] <= _MOST
         if x.rank > _IMAGE and left == [0, x.rank - 1] and x.order[1] == left[1] and is_fixed:
             weights = [_make_vector(g, scale, x, 1), _make_vector(g, bias, x, 0)]
-            return g.InstanceNormalization(x, *weights, epsilon=float(self.options.epsilon))
+            return g.InstanceNormalization(x, *weights, epsilon=_read_epsilon(self))
         return self._spell_out(g, x, reduced, scale, bias)
 
     def _is_layer(self, g: Builder, x: View, reduced: list[int]) -> bool:
@@ -104,7 +105,7 @@ class LayerNorm(AnySizes):
             return g.constant(np.ascontiguousarray(np.broadcast_to(whole, shape)))
 
         weights = [spread(scale, 1)] + ([] if bias is None else [spread(bias, 0)])
-        epsilon = float(self.options.epsilon)
+        epsilon = _read_epsilon(self)
         return g.LayerNormalization(x, *weights, axis=axis - x.rank, epsilon=epsilon)
 
     def _spell_out(
@@ -112,26 +113,31 @@ class LayerNorm(AnySizes):
     ) -> Value:
         centred = g.Sub(x, g.reduce("ReduceMean", x, reduced, keepdims=True))
         squares = g.reduce("ReduceMean", g.Mul(centred, centred), reduced, keepdims=True)
-        shifted = g.Add(squares, g.scalar(float(self.options.epsilon), DType.FLOAT32))
+        shifted = g.Add(squares, g.scalar(_read_epsilon(self), DType.FLOAT32))
         value = g.Div(centred, g.Sqrt(shifted))
         sizes = [x.tensor.shape[-1] if axis == x.rank - 1 else 1 for axis in x.order]
         return _scale_and_shift(g, value, scale, bias, sizes)
 
 
 class Normalization(MadeOperator, LayerNorm):
-    """NORMALIZATION: `LayerNorm` over the axes in the option `axes`."""
+    """NORMALIZATION: `LayerNorm` over several axes."""
 
     codes = ("NORMALIZATION",)
 
     @property
     def _axes(self) -> Sequence[int]:
-        axes: Sequence[int] = self.options.axes
-        return axes
+        return self.op.read_made(NormalizationOptions).axes
+
+
+def _read_epsilon(operator: Operator) -> float:
+    if isinstance(operator, MadeOperator):
+        return operator.op.read_made(NormalizationOptions).epsilon
+    return float(operator.options.epsilon)
 
 
 def _check_epsilon(operator: Operator) -> None:
     """Raise OperatorError if the epsilon of a file makes the divisor no number."""
-    epsilon = float(operator.options.epsilon)
+    epsilon = _read_epsilon(operator)
     if operator.op.custom and not 0 <= epsilon < inf:
         raise OperatorError(f"epsilon must be at least 0, and finite, got {epsilon:g}")
 
@@ -175,7 +181,7 @@ class RmsNorm(DynamicShape):
         return None if operand else (-1,)
 
     def emit(self, g: Builder, y: View, x: View, given_scale: View | None = None) -> Value:
-        epsilon, scale = float(self.options.epsilon), _make_vector(g, given_scale, x, 1)
+        epsilon, scale = _read_epsilon(self), _make_vector(g, given_scale, x, 1)
         if g.opset >= find_first_opset("RMSNormalization"):
             return g.RMSNormalization(x, scale, axis=-1, epsilon=epsilon)
         # Runtimes fuse these nodes into one.
@@ -225,7 +231,7 @@ class GroupNorm(ImageOperator):
         is_fixed = x.tensor.symbols.keys() <= {0}
         rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if is_fixed else -1)
         one, zero = (g.constant(np.full(groups, n, np.float32)) for n in (1, 0))
-        epsilon = float(self.options.epsilon)
+        epsilon = _read_epsilon(self)
         instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)
         value = g.reshape(instances, x.sizes)
         return _scale_and_shift(g, value, scale, bias, (x.size("C"), 1, 1))
@@ -235,6 +241,10 @@ class GroupNormalization(MadeOperator, GroupNorm):
     """GROUP_NORMALIZATION: `GroupNorm` that a pass finds."""
 
     codes = ("GROUP_NORMALIZATION",)
+
+    @property
+    def _groups(self) -> int:
+        return self.op.read_made(NormalizationOptions).num_groups
 
 
 class LocalResponseNormalization(ImageOperator):

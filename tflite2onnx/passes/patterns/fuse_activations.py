@@ -24,6 +24,7 @@ from dataclasses import replace
 from math import pi, sqrt
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import HardSigmoidOptions
 from tflite2onnx.passes.operands import LAYERS
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
@@ -34,7 +35,8 @@ def _make_hard_sigmoid(found: Match) -> Op | None:
     alpha, beta = found.number("alpha#", 1 / 6), found.number("beta#", 0.5)
     if alpha is None or beta is None:
         return None
-    return as_builtin(found.last, "HARD_SIGMOID", found.x, alpha=alpha, beta=beta)
+    made = HardSigmoidOptions(alpha=alpha, beta=beta)
+    return as_builtin(found.last, "HARD_SIGMOID", found.x, made=made)
 
 
 def _bound_product(found: Match) -> list[Op]:
@@ -42,7 +44,8 @@ def _bound_product(found: Match) -> list[Op]:
     *_, product = found.ops
     inner = make_like(product.outputs[0], "unbounded")
     plain = replace(product.with_activation("NONE"), outputs=(inner,))
-    return [plain, as_builtin(found.last, "HARD_SIGMOID", inner, alpha=1 / 6, beta=0.0)]
+    made = HardSigmoidOptions(alpha=1 / 6)
+    return [plain, as_builtin(found.last, "HARD_SIGMOID", inner, made=made)]
 
 
 def _make_gelu(found: Match) -> Op:

@@ -16,6 +16,7 @@ This pass runs before a batch is added, and before sizes become dynamic.
 from __future__ import annotations
 
 from tflite2onnx.graph import Op, copy_op
+from tflite2onnx.made_options import SignOptions
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Pattern, Shared, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
 from tflite2onnx.passes.rewriter import Rewriter
@@ -79,7 +80,8 @@ def _is_float32(found: Match) -> bool:
 
 def _keep_zeros(found: Match) -> list[Op]:
     rw = Rewriter(found.last)
-    negative = rw.op("IS_NEGATIVE", found.x, like=found.output, zeros_only=True)
+    made = SignOptions(zeros_only=True)
+    negative = rw.op("IS_NEGATIVE", found.x, like=found.output, made=made)
     rw.op("LOGICAL_AND", found.tensors["zero"], negative, output=found.output)
     return rw.ops
 

@@ -181,4 +181,6 @@ def _make_rectifier(op: Op, x: Tensor, function: _Homogeneous) -> Op | None:
         return None
     if code == "PRELU":
         return as_builtin(op, code, x, make_constant(f"{y.name}/slopes", slopes, x))
-    return as_builtin(op, code, x, **({"alpha": slope} if code == "LEAKY_RELU" else {}))
+    if code == "LEAKY_RELU":
+        return as_builtin(op, code, x, alpha=slope)
+    return as_builtin(op, code, x)

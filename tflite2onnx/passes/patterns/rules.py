@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
@@ -49,7 +50,7 @@ class Rule:
         return frozenset(list_ends(self.pattern))
 
 
-def replace_by(code: str, **options: object) -> Callable[[Match], Op]:
+def replace_by(code: str, **options: Any) -> Callable[[Match], Op]:  # noqa: ANN401
     """Return a `build` that makes one operator of x."""
     return lambda found: as_builtin(found.last, code, found.x, **options)
 

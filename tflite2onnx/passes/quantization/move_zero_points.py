@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op, Options
+from tflite2onnx.made_options import QuantizeOptions
 from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.vision.conv import Convolution
@@ -134,13 +135,14 @@ class MovedZeroPoints:
         value = reals[0]
         if not op.is_builtin("QUANTIZE", "DEQUANTIZE"):
             whole = op.with_activation("NONE") if shift and op.activation != "NONE" else op
-            value = rw.op(op.code, *reals, output=make_float_like(result, "alone"), **whole.options)
+            output = make_float_like(result, "alone")
+            value = rw.op(op.code, *reals, output=output, made=whole.made, **whole.options)
         if shift:
             output = make_float_like(result, "moved") if is_quantized(result) else result
             options = {**_PLAIN, "fused_activation_function": op.activation}
             value = rw.op("ADD", value, shift, output=output, **options)
         if value is not result:
-            rw.op("QUANTIZE", value, output=result, divides=True)
+            rw.op("QUANTIZE", value, output=result, made=QuantizeOptions(divides=True))
         return rw.ops
 
     def read_real(self, rw: Rewriter, x: Tensor, *, is_shifted: bool) -> Tensor:

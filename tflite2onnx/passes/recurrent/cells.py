@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.recurrent.activations import ONNX_ACTIVATIONS, Activation
+from tflite2onnx.graph import Op, Options
+from tflite2onnx.made_options import Activation, RecurrentOptions
+from tflite2onnx.op.recurrent.activations import ONNX_ACTIVATIONS
 from tflite2onnx.passes.patterns.matching import OneOf, Pattern, are_equal
 from tflite2onnx.passes.recurrent.formulas import (
     Applied,
@@ -61,14 +63,20 @@ class Change(NamedTuple):
 class RecurrentCell(NamedTuple):
     """A step of a recurrent operator: the item that it reads, its parameters, and its states.
 
-    The first state is h. `code` and `options` are those of the recurrent operator.
+    The first state is h. `code` and `made` are those of the recurrent operator.
     """
 
     code: str
     item: Formula
     parameters: Sequence[Tensor | None]
     changes: Sequence[Change]
-    options: Mapping[str, object]
+    made: RecurrentOptions
+
+    def make_op(self, index: int, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> Op:
+        """Return the recurrent operator, over a sequence [time, batch, features]."""
+        options = {"time_major": True, "cell_clip": 0.0, "proj_clip": 0.0}
+        table = Options({**options, "fused_activation_function": "TANH"})
+        return Op(self.code, index, (*inputs,), (*outputs,), table, made=self.made)
 
     def make_parameters(self, name: str) -> list[Tensor | None]:
         """Return the parameters as constants with a name."""
@@ -108,8 +116,8 @@ def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
     gate = _find_gate(result, h)
     if gate and gate.activation.name != "NONE":
         parameters = gate.weights, gate.recurrent, make_vector(gate.bias)
-        options, change = _list_options(gate.activation), Change(h, result)
-        yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], options)
+        made, change = RecurrentOptions(activations=(gate.activation,)), Change(h, result)
+        yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], made)
 
 
 def find_first_item(cell: RecurrentCell) -> Formula | None:
@@ -124,18 +132,13 @@ def find_first_item(cell: RecurrentCell) -> Formula | None:
     return items.pop() if items else None
 
 
-def _read_activations(cell: RecurrentCell) -> tuple[Activation, ...]:
-    activations = cell.options["activations"]
-    return activations if isinstance(activations, tuple) else ()
-
-
 def _find_first_rnn(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
-    (activation,), (weights, _, bias) = _read_activations(cell), cell.parameters
+    (activation,), (weights, _, bias) = cell.made.activations, cell.parameters
     yield [_find_item(h, activation, weights, bias)]
 
 
 def _find_first_lstm(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
-    function, inner, last = _read_activations(cell)
+    function, inner, last = cell.made.activations
     p, (_, c) = cell.parameters, cell.changes
     if any(p[8:11]) or p[15]:  # peepholes, a projection
         return
@@ -155,10 +158,10 @@ def _find_first_lstm(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formu
 
 
 def _find_first_gru(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
-    function, inner = _read_activations(cell)
+    function, inner = cell.made.activations
     update, reset, candidate = cell.parameters[:3]
     biases = cell.parameters[-1]
-    if not biases or not cell.options["reset_after"]:  # converters fold a reset gate before
+    if not biases or not cell.made.reset_after:  # converters fold a reset gate before
         return
     z, r, g, z_of_h, r_of_h, g_of_h = np.split(biases.values, 6)
     for parts in _MATCHER.match(_FIRST_GRU, h, {}):
@@ -189,11 +192,6 @@ def _find_item(
     return item if same else None
 
 
-def _list_options(*activations: Activation) -> dict[str, object]:
-    options = {"time_major": True, "cell_clip": 0.0, "proj_clip": 0.0}
-    return {**options, "fused_activation_function": "TANH", "activations": activations}
-
-
 def _split_projection(result: Formula) -> tuple[Formula, Tensor | None]:
     """Return what a result is the product of with a matrix, and the matrix; else the result."""
     if isinstance(result, Sum) and len(result.products) == 1 and not result.bias.any():
@@ -215,14 +213,13 @@ def _find_lstm(
         peepholes = [gates[i].peephole for i in (0, 1, 3)]
         if len({each is None for each in peepholes}) > 1:
             continue
-        options = _list_options(gates[0].activation, gates[2].activation, ending)
+        activations = gates[0].activation, gates[2].activation, ending
         matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
         biases = [make_vector(gate.bias) for gate in gates]
         parameters = (*matrices, *peepholes, *biases, projection, None)
         changes = [Change(h, result), Change(parts["c"], c)]
-        yield RecurrentCell(
-            "UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, changes, options
-        )
+        made = RecurrentOptions(activations=activations)
+        yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, changes, made)
 
 
 def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
@@ -253,12 +250,12 @@ def _make_gru(
     if update.activation != reset.activation:
         return
     activations = update.activation, inner.activation
-    options = {"reset_after": after, "activations": activations}
+    made = RecurrentOptions(activations=activations, reset_after=after)
     both = [update.bias, reset.bias]
     matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
     added = np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]])
     parameters = [*matrices, make_vector(added)]
-    yield RecurrentCell("GRU", inner.x, parameters, [change], options)
+    yield RecurrentCell("GRU", inner.x, parameters, [change], made)
 
 
 def _find_gates(

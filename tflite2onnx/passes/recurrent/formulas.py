@@ -25,6 +25,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tflite2onnx.graph import Op, Producers
+from tflite2onnx.made_options import HardSigmoidOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
@@ -96,11 +97,18 @@ Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled | Rows
 
 # What the formulas of cells have; an operator of another kind is an atom.
 PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-_NUMBERS = ("alpha", "beta")  # the options of activations
 _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
 # The budget of elements that are computed; recurrent layers need far fewer.
 _MOST = 1 << 24
+
+
+def _list_numbers(op: Op) -> tuple[float, ...]:
+    """Return the numbers of an activation."""
+    if op.code == "HARD_SIGMOID":
+        made = op.read_made(HardSigmoidOptions)
+        return made.alpha, made.beta
+    return (float(op.options.alpha),) if op.code == "LEAKY_RELU" else ()
 
 
 class Formulas:
@@ -214,9 +222,8 @@ class Formulas:
                     return Scaled(self.find_formula(x), row)
         if any(t.elements != output.elements for t in inputs):
             return None
-        numbers = tuple(float(op.options[name]) for name in _NUMBERS if name in op.options)
         return (_add_sums(*formulas) if op.code == "ADD" else None) or Applied(
-            op.code, (*formulas,), numbers
+            op.code, (*formulas,), _list_numbers(op)
         )
 
     def _move_columns(self, op: Op, output: Tensor) -> Formula | None:

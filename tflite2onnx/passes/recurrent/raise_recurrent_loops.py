@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
+from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.operands import RESHAPES
 from tflite2onnx.passes.patterns.matching import GraphMatcher, Pattern, through
@@ -258,7 +258,7 @@ def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor) -> tuple[Op, _
     every = make_tensor(f"{name}/sequence", (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in states]
     inputs = (sequence, *cell.make_parameters(name), *(each.first for each in states))
-    op = Op(cell.code, loop.op.index, inputs, (every, *ends), Options(cell.options))
+    op = cell.make_op(loop.op.index, inputs, (every, *ends))
     return op, _Outputs(states, every, ends, loop.find_formula(h))
 
 

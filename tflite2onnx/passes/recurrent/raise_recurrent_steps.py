@@ -135,7 +135,7 @@ def _link_steps(steps: Iterable[_Step]) -> list[list[_Step]]:
 def _follows(one: RecurrentCell, other: RecurrentCell) -> bool:
     """Return whether a cell has the states after another cell, and equal parameters."""
     states = zip(one.changes, other.changes, strict=False)
-    same = (one.code, one.options) == (other.code, other.options)
+    same = (one.code, one.made) == (other.code, other.made)
     if not same or any(a.after is not b.before for a, b in states):
         return False
     return all(map(are_equal, one.parameters, other.parameters))
@@ -206,7 +206,7 @@ class _Replacement:
         states = _make_sequence_tensor(state, len(every), f"{outputs[0].name}/sequence")
         made = (states, *(replace(t, name=f"{t.name}/end") for t in ends))
         inputs = (found[0], *cell.make_parameters(h.name), *found[1:])
-        op = Op(cell.code, last.index, inputs, made, Options(cell.options))
+        op = cell.make_op(last.index, inputs, made)
         self.layers.append(_Layer(op, rw.ops, every, outputs))
         self._producers |= dict.fromkeys((*every, *outputs, *made), op)
         return True

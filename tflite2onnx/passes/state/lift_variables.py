@@ -31,6 +31,7 @@ from typing import NamedTuple, TypeAlias
 
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, copy_op
+from tflite2onnx.made_options import RecurrentOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.control_flow.lowered import RESOURCES
 from tflite2onnx.op.facts import Fact
@@ -216,7 +217,7 @@ class _Walk:
         if _writes_to_inputs(op):
             outputs += [self._make_written_tensor(t, op) for t in variables]
             if len({*variables}) < len(variables):
-                op = op.with_options(shared_state=True)
+                op = replace(op, made=RecurrentOptions(shared_state=True))
         op = replace(op, inputs=changed.inputs, outputs=tuple(outputs))
         self.ops.append(self._rewrite_control_flow(op) if op.graphs else op)
 

@@ -129,7 +129,7 @@ def test_operators_become_one_normalization() -> None:
     parameters = "[0.5, 1.0, 1.5, 2.0], [-1.0, 0.0, 1.0, 2.0]"
     after = f"""
         inputs %0: float32[2,3,4]
-        %1: float32[2,3,4] = NORMALIZATION(%0, {parameters}, axes=[2])
+        %1: float32[2,3,4] = NORMALIZATION(%0, {parameters}, axes=(2,))
         return %1
     """
     check_pass(fuse, read_model(spell(keras, [2, 3, 4], [-1])).graphs[0], before, after, "axes")

@@ -96,7 +96,9 @@ class _Mover:
         if op.is_builtin("BATCH_TO_SPACE_ND"):
             inputs = (inputs[0], *_widen_constants(op, old.index(1, 1)))
         name = "rows" if y.rank == len(shape) else "image"
-        image = rewriter.op(op.code, *inputs, like=y, name=name, shape=shape, **op.options)
+        image = rewriter.op(
+            op.code, *inputs, like=y, name=name, shape=shape, made=op.made, **op.options
+        )
         rewriter.reshape(image, output=y)
         self._images[y] = image
         return rewriter.ops
@@ -145,6 +147,7 @@ class _Mover:
                 like=made,
                 name="image",
                 shape=_insert_axis(made.shape, axis),
+                made=each.made,
                 **each.options,
             )
         return rewriter.ops

@@ -34,6 +34,7 @@ from operator import contains
 import numpy as np
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import NormalizationOptions
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has, is_float
 from tflite2onnx.passes.patterns.matching import (
@@ -131,8 +132,14 @@ def _make_normalization(found: Match) -> Op | None:
         return None
     if any(op.code == "RESHAPE" for op in found.ops):
         reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
-    options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
-    return as_builtin(found.last, "NORMALIZATION", x, *parameters, axes=sorted(reduced), **options)
+    made = NormalizationOptions(epsilon=epsilon, axes=tuple(sorted(reduced)))
+    return _replace_by("NORMALIZATION", found.last, x, *parameters, made=made)
+
+
+def _replace_by(code: str, last: Op, *inputs: Tensor | None, made: NormalizationOptions) -> Op:
+    """Return an operator with the output and the activation of another."""
+    activation = last.activation
+    return as_builtin(last, code, *inputs, made=made, fused_activation_function=activation)
 
 
 def _restores_axes(found: Match, reduced: Collection[int]) -> bool:
@@ -166,13 +173,11 @@ def _normalize_groups(found: Match) -> Op | None:
     if reduced != {1, 2, 4} or not _restores_axes(found, reduced):
         return None
     activation = found.graph.producers[groups].activation
-    options = {
-        "epsilon": epsilon,
-        "fused_activation_function": activation,
-        "num_groups": x.shape[3],
-    }
-    made = as_builtin(found.last, "GROUP_NORMALIZATION", image, *parameters, **options)
-    return made if parameters else None
+    if not parameters:
+        return None
+    made = NormalizationOptions(epsilon=epsilon, num_groups=x.shape[3])
+    last = found.last.with_activation(activation)
+    return _replace_by("GROUP_NORMALIZATION", last, image, *parameters, made=made)
 
 
 def _make_rms(found: Match) -> Op | None:
@@ -187,8 +192,8 @@ def _make_rms(found: Match) -> Op | None:
     last = found.find_axes("axes#", x.rank)
     if not averages or last != {x.rank - 1} or not _restores_axes(found, last):
         return None
-    options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
-    return as_builtin(found.last, "RMS_NORMALIZATION", x, scale, **options)
+    made = NormalizationOptions(epsilon=epsilon)
+    return _replace_by("RMS_NORMALIZATION", found.last, x, scale, made=made)
 
 
 def _read_parameters(found: Match, axes: int) -> Sequence[Tensor | None]:

@@ -12,6 +12,7 @@ from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, read_graph
 from tflite2onnx import convert
+from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import fuse_attention
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_all_spellings_of_attention_equal_litert(
     """The results equal LiteRT's, also as Attention, whose mask must have all rows."""
     data = spell(spelling, batch=batch, masked=masked)
     graph = fuse(read_graph(data))
-    (scale,) = (op.options.scale for op in graph.ops if op.code == "ATTENTION")
+    (scale,) = (op.read_made(AttentionOptions).scale for op in graph.ops if op.code == "ATTENTION")
     assert scale == pytest.approx(0.5)
     check(data)
     check(data, opset=23)

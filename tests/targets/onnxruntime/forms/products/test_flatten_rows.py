@@ -67,7 +67,7 @@ def test_product_by_factors_of_rows_is_not_flattened() -> None:
 def test_only_normalization_along_the_last_axis_is_flattened() -> None:
     """A matrix has only the last axis of the tensor as an axis of its own."""
     text = LAYERS.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "{}(sum)")
-    normal = "NORMALIZATION(sum, none, none, axes=[{}], epsilon=0.1)"
+    normal = "NORMALIZATION(sum, none, none, axes=({},), epsilon=0.1)"
     along = [text.replace("{}(sum)", normal.format(axis)) for axis in (1, 2)]
     counts = [write_graph(flatten_rows(parse_graph(each))).count("RESHAPE") for each in along]
     assert counts[0] < counts[1]

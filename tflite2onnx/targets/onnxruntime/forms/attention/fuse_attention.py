@@ -27,6 +27,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.passes.operands import are_fixed_floats, find_order, find_producer
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, maybe, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -66,7 +67,8 @@ def _make_attention(found: Match) -> Op | str:
     masks = [tensors["mask"]] if "mask" in tensors else []
     if factor <= 0 or not _fit_together(*operands, masks, y):
         return "the factor must be positive, and the shapes must be those of attention"
-    return as_builtin(found.last, "ATTENTION", *operands, *masks, scale=factor)
+    made = AttentionOptions(scale=factor)
+    return as_builtin(found.last, "ATTENTION", *operands, *masks, made=made)
 
 
 def _fit_together(q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], y: Tensor) -> bool:

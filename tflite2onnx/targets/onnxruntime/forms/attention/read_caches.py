@@ -37,6 +37,7 @@ import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op, Options
 from tflite2onnx.layout import Order
+from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import (
     are_fixed_floats,
@@ -213,7 +214,8 @@ def list_attention(graph: Graph, wanted: Mapping[Tensor, Order]) -> list[CacheAt
 def _read_operands(found: Match, wanted: Mapping[Tensor, Order]) -> CacheAttention | None:
     """Return attention, None if its operands do not fit together."""
     last, graph, tensors = found.last, found.graph, found.tensors
-    queries = Matrices(tensors["queries"], factor=last.options.get("scale", 1.0))
+    factor = last.read_made(AttentionOptions).scale if last.code == "ATTENTION" else 1.0
+    queries = Matrices(tensors["queries"], factor=factor)
     key_axes = value_axes = _TOKENS_FIRST
     if last.code == "BATCH_MATMUL":
         product = graph.producers[tensors["scores"]]

@@ -44,7 +44,8 @@ def _repeat_last(found: Match) -> list[Op] | str:
     value = rw.reshape(part, shape, like=part, name="once")
     for op in reversed(functions):
         like = op.outputs[0]
-        value = rw.op(op.code, value, *op.inputs[1:], like=like, shape=shape, **op.options)
+        inputs = value, *op.inputs[1:]
+        value = rw.op(op.code, *inputs, like=like, shape=shape, made=op.made, **op.options)
     copies, axis = [value] * len(repeat.inputs), mask.rank - 2
     value = rw.op("CONCATENATION", *copies, like=mask, name="masks", axis=axis)
     _, *others = found.last.inputs

@@ -105,7 +105,8 @@ def _repeat_factors(found: Match) -> list[Op] | str:
         return "the height and width must be known, and the image small"
     rw, size = Rewriter(found.last), make_int32(f"{pixel.name}/size", y.shape[1:3])
     repeated = rw.op("RESIZE_NEAREST_NEIGHBOR", pixel, size, like=y, name="repeated")
-    rw.op(found.last.code, x, repeated, output=y, **found.last.options)
+    op = found.last
+    rw.op(op.code, x, repeated, output=y, made=op.made, **op.options)
     return rw.ops
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.made_options import NormalizationOptions
 from tflite2onnx.passes.operands import are_fixed_floats
 from tflite2onnx.passes.rewriter import Rewriter, make_like
 from tflite2onnx.tensor import Shape, Tensor
@@ -70,9 +71,10 @@ def _flatten(op: Op) -> list[Op]:
     if not data or any(t.shape != y.shape for t in data):
         return []
     if op.is_builtin("NORMALIZATION"):
-        if tuple(op.options.axes) != (_AXES - 1,):
+        made = op.read_made(NormalizationOptions)
+        if made.axes != (_AXES - 1,):
             return []
-        op = op.with_options(axes=(1,))
+        op = replace(op, made=replace(made, axes=(1,)))
     matrix = (y.elements // y.shape[-1], y.shape[-1])
     shapes = [_find_flat_shape(t, y, matrix) for t in op.present]
     if not all(shapes):

@@ -1,0 +1,116 @@
+"""The options of operators in forms that no file has: passes and the forms of targets set them.
+
+They are to the operators that this package makes what TFLite's schema is to the operators of a
+file. A record that only a target uses stands beside the target's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, NamedTuple
+
+
+@dataclass(frozen=True)
+class MadeOptions:
+    """Options that TFLite's schema lacks.
+
+    Attributes:
+        codes: the operators that may have the options; all if there are none.
+        wide_types: TensorFlow's kernel computes the operator, which accepts more element types.
+    """
+
+    codes: ClassVar[tuple[str, ...]] = ()
+    wide_types: bool = False
+
+    def suits(self, code: str) -> bool:
+        """Return whether an operator may have the options."""
+        return not self.codes or code in self.codes
+
+    def list_set(self) -> dict[str, object]:
+        """Return the options that do not have their default values, by name."""
+        values = {field.name: (field.default, getattr(self, field.name)) for field in fields(self)}
+        return {name: value for name, (default, value) in values.items() if value != default}
+
+
+class Activation(NamedTuple):
+    """The function of a gate: an operator's code, or NONE, and the numbers of its options."""
+
+    name: str
+    alpha: float | None = None
+    beta: float | None = None
+
+
+@dataclass(frozen=True)
+class RecurrentOptions(MadeOptions):
+    """The options of recurrent layers.
+
+    Attributes:
+        activations: one for each function of the ONNX node, such as those of gates and candidate of
+            a GRU; those of the file's operator if there are none.
+        reset_after: a GRU applies its reset gate after the recurrent matrix.
+        shared_state: several states of the file are the same variable.
+    """
+
+    activations: tuple[Activation, ...] = ()
+    reset_after: bool = False
+    shared_state: bool = False
+
+
+@dataclass(frozen=True)
+class HardSigmoidOptions(MadeOptions):
+    """alpha * x + beta, limited to 0 and 1."""
+
+    codes = ("HARD_SIGMOID",)
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class NormalizationOptions(MadeOptions):
+    """The summand of the variance, the axes of NORMALIZATION, and the groups of channels."""
+
+    codes = ("NORMALIZATION", "RMS_NORMALIZATION", "GROUP_NORMALIZATION")
+    epsilon: float = 0.0
+    axes: tuple[int, ...] = ()
+    num_groups: int = 0
+
+
+@dataclass(frozen=True)
+class SignOptions(MadeOptions):
+    """With `zeros_only`, the result is read for zeros only."""
+
+    codes = ("IS_NEGATIVE",)
+    zeros_only: bool = False
+
+
+@dataclass(frozen=True)
+class OrderOptions(MadeOptions):
+    """The order of axes that the user chose."""
+
+    codes = ("AS_PLANNED",)
+    order: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class AttentionOptions(MadeOptions):
+    """The factor of the scores; 1 / sqrt(depth) if it is 0."""
+
+    codes = ("ATTENTION",)
+    scale: float = 0.0
+
+
+@dataclass(frozen=True)
+class CastOptions(MadeOptions):
+    """Floats outside of the range of the integers saturate, unless LiteRT refuses them."""
+
+    codes = ("CAST",)
+    saturates: bool = True
+
+
+@dataclass(frozen=True)
+class QuantizeOptions(MadeOptions):
+    """With `divides`, real numbers are divided by the scale."""
+
+    codes = ("QUANTIZE",)
+    divides: bool = False
