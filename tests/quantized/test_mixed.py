@@ -179,7 +179,7 @@ def test_scales_of_int64_constants_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("opset", [13, 17, 21, 25])
-@pytest.mark.parametrize("place", ["input", "output"])
+@pytest.mark.parametrize("place", ["input", "output", "both"])
 @pytest.mark.parametrize("code", ["ADD", "MUL", "RELU", "LOGISTIC", "LEAKY_RELU", "TANH"])
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_computed_tensors_with_several_scales_are_refused(
@@ -189,8 +189,8 @@ def test_computed_tensors_with_several_scales_are_refused(
     m = Build()
     one: dict[str, Any] = {"dtype": dtype, "scale": 0.05}
     several: dict[str, Any] = {"dtype": dtype, "scale": [0.05, 0.1, 0.2], "axis": 1}
-    x = m.input([2, 3], **(several if place == "input" else one))
-    y = m.tensor([2, 3], **(several if place == "output" else one))
+    x = m.input([2, 3], **(one if place == "output" else several))
+    y = m.tensor([2, 3], **(one if place == "input" else several))
     m.output(*m.op(code, [x] * (2 if code in ("ADD", "MUL") else 1), [y]))
     choices: list[dict[str, Any]] = [{"quantization": "qdq"}, {"quantization": "float"}]
     for options in choices:

@@ -197,9 +197,9 @@ def check_scales(operator: Declared) -> None:
         _check_scales_of_axis(tensor, scales)
     match operator.quantization:
         case Real(folds=False, takes_axes=False, multiplies=multiplies, moves=moves):
-            _expect_one_scale(op, {*multiplies, *moves})
+            expect_one_scale(op, {*multiplies, *moves})
         case Integers() | Moves():
-            _expect_one_scale(op)
+            expect_one_scale(op)
     if unscaled is not None:
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
 
@@ -215,7 +215,7 @@ def _check_scales_of_axis(tensor: Tensor, scales: Quantization) -> None:
         )
 
 
-def _expect_one_scale(op: Op, others: Collection[int] = ()) -> None:
+def expect_one_scale(op: Op, others: Collection[int] = ()) -> None:
     """Raise OperatorError if a computed operand has several scales, unless it is in `others`.
 
     The kernel reads the one scale of the tensor, which is 0.

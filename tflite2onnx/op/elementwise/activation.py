@@ -22,7 +22,7 @@ from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emi
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.indexing.integer_table import look_up
 from tflite2onnx.op.traits import MadeOperator
-from tflite2onnx.quantization.declarations import Integers, Real
+from tflite2onnx.quantization.declarations import Integers, Real, expect_one_scale
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (
     BOUNDS,
@@ -154,6 +154,10 @@ class Bounded(Elementwise):
     @property
     def activation(self) -> str:
         return self.op.code
+
+    def check(self) -> None:
+        super().check()
+        expect_one_scale(self.op)
 
 
 _MOST_SLOPES = 1024  # of a table, which has 256 bytes for each
