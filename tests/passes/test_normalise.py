@@ -17,7 +17,7 @@ from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import Foldable
+from tflite2onnx.op.traits import Foldable, ReshapesInputs
 from tflite2onnx.passes import apply_passes, list_normalising_passes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.normalise import (
@@ -49,7 +49,7 @@ def stub(
         "evaluate": lambda _, *arrays: evaluate(*arrays),
         "broadcast_shapes": lambda _: shapes,
     }
-    return type("Stub", (Foldable,), {**traits, **methods})
+    return type("Stub", (Foldable, ReshapesInputs), {**traits, **methods})
 
 
 Classes = dict[str, type[Operator] | None]

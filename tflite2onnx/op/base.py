@@ -17,7 +17,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import Wider
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import (
@@ -29,7 +29,7 @@ from tflite2onnx.quantization.declarations import (
     reads_integers,
 )
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import Tensor
 
 # Operators import these names from here.
 __all__ = ["Builder", "OperatorError", "Value", "View"]
@@ -88,13 +88,11 @@ class Operator:
             except for Transparent.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
-        broadcasts: inputs of lower rank are aligned with the output as in numpy.
         returns_tuple: `emit` receives and returns a tuple of outputs, as if `operands` declared
             several outputs. (If the operator runs sub-graphs, `emit` also receives their bodies,
             before the inputs.)
         keeps_shape: all outputs have the shape of the first input.
         facts: what is true of all operators of the class; see `Fact`.
-        new_axis: how the operator changes if operands get one more axis; see `add_leading_axis`.
         quantization: how the kernel computes with stored integers: `Real`, `Integers`, `Moves` or
             `Product`; a property if it depends on the operands.
         steps: by operator and element type of the output ("TANH int16"), the number of steps by
@@ -108,11 +106,9 @@ class Operator:
     category: ClassVar[Category] = _DerivedCategory()  # type: ignore[assignment]
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
-    broadcasts: ClassVar[bool] = False
     returns_tuple: ClassVar[bool] = False
     keeps_shape: ClassVar[bool] = False
     facts: ClassVar[tuple[Fact, ...]] = ()
-    new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
     _input_counts: ClassVar[range] = range(0)  # of `emit`
     _is_valid = False  # `verify` sets it
@@ -146,17 +142,11 @@ class Operator:
         """
         if self._is_valid:
             return
-        self.verify_declared()
+        verify_declared(self)
         self._expect_shapes()
         self._expect_operands()
         check_scales(self)
         self._is_valid = True
-
-    def verify_declared(self) -> None:
-        """Raise OperatorError if the class refuses the operator; a pass may still add operands."""
-        if self.operands:
-            verify_operands(self.operands, self.op)
-        self.check()
 
     def _expect_shapes(self) -> None:
         """Raise OperatorError unless the outputs have the shapes that follow from the inputs.
@@ -248,28 +238,17 @@ class Operator:
         aligned = axis + tensors[other].rank - tensors[operand].rank
         return aligned if aligned >= 0 else None
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         """Return the operator for operands with one more axis in front, and its data inputs.
 
         Options and constant inputs count the new axis. The data inputs, and all outputs, get the
         axis. Returns None if the class has no form for one more axis.
         """
-        if self.new_axis is not None:
-            return self.new_axis.change_op(self.op)
-        if self.broadcasts:
-            return self.op, [i for i, t in enumerate(self.op.inputs) if t is not None]
         return None
 
     def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views, by class
         """Add the nodes; return the output's value, or a tuple of values (`returns_tuple`)."""
         raise NotImplementedError
-
-    def broadcast_shapes(self) -> Sequence[Shape | None]:
-        """Return the shape to which each input is reshaped before planning, or None."""
-        if not self.broadcasts:
-            return [None] * len(self.op.inputs)
-        rank = max((t.rank for t in _operands(self.op).values()), default=0)
-        return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
 
     @property
     def allowed_steps(self) -> int:
@@ -321,6 +300,13 @@ class Operator:
             label = tuple(_find_operand_letters(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
+
+
+def verify_declared(operator: Operator) -> None:
+    """Raise OperatorError if the class refuses the operator; a pass may still add operands."""
+    if operator.operands:
+        verify_operands(operator.operands, operator.op)
+    operator.check()
 
 
 def moves_elements(operator: Operator) -> bool:

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Category, Operator
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.common.leading_axis import Wider
+from tflite2onnx.quantization.declarations import Moves, list_operands
 from tflite2onnx.tensor import Array, Shape, Tensor
 from tflite2onnx.utils.dimension import Dim
 
@@ -81,6 +82,25 @@ class Pointwise(AnySizes):
 
 class MadeOperator(Operator):
     """An operator that no file has: passes or the forms of a target make it."""
+
+
+class ReshapesInputs(Operator):
+    """An operator some of whose inputs are reshaped before the plan."""
+
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
+        """Return the shape to which each input is reshaped, or None."""
+        raise NotImplementedError
+
+
+class Broadcasts(ReshapesInputs):
+    """An operator whose inputs of lower rank are aligned with the output as in NumPy."""
+
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
+        rank = max((t.rank for t in list_operands(self.op).values()), default=0)
+        return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
+
+    def add_leading_axis(self) -> Wider | None:
+        return self.op, [i for i, t in enumerate(self.op.inputs) if t is not None]
 
 
 class Foldable(Operator):
@@ -180,4 +200,7 @@ class RunsSubgraphs(Operator):
         raise NotImplementedError
 
 
-TRAITS = (DynamicShape, Foldable, HasInternalState, IndexesAxes, RunsSubgraphs, TakesRanges)
+TRAITS = (
+    *(DynamicShape, Foldable, HasInternalState, IndexesAxes, ReshapesInputs, RunsSubgraphs),
+    TakesRanges,
+)

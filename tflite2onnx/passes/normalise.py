@@ -20,6 +20,7 @@ from tflite2onnx.graph import ABSENT, Graph, Model, Op, copy_op
 from tflite2onnx.made_options import CastOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.common.checks import find_features
+from tflite2onnx.op.traits import ReshapesInputs
 from tflite2onnx.passes.operands import normalize_axes
 from tflite2onnx.quantization.storage import same_quantization, same_scale
 from tflite2onnx.reader.sparsity import densify_all
@@ -88,8 +89,9 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     aligned = dict(around or {})
     for op in graph.ops:
         inputs = list(op.inputs)
-        pairs = zip(op.inputs, find_operator(op).broadcast_shapes(), strict=True)
-        for i, (tensor, shape) in enumerate(pairs):
+        operator = find_operator(op)
+        shapes = operator.broadcast_shapes() if isinstance(operator, ReshapesInputs) else ()
+        for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=False)):
             if not tensor or not shape or shape == tensor.shape:
                 continue
             key = (tensor, shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tflite2onnx.op.base import Builder, Value, View
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
@@ -15,7 +15,7 @@ _COLORS = 3
 class _Pixels(AnySizes):
     """Base of operators that compute each pixel of their first input on its own."""
 
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
@@ -55,7 +55,7 @@ class FlexAdjustContrast(AnySizes):
     codes = ("FlexAdjustContrastv2",)
     operands = "T:float32|float64|float16 [... height width channels], float32 [] -> T"
     keeps_shape = True
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-3, -2)

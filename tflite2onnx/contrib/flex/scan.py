@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, integer
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -26,7 +26,7 @@ class FlexCumulative(DynamicShape):
 
     codes = ("FlexCumprod", "FlexCumulativeLogsumexp")
     operands = "T:float32|float64|int32|int64 [...], any -> T [...]"
-    new_axis = NewAxis(axes=1)
+    add_leading_axis = prepend_axis(axes=1)
 
     @cached_property
     def _axis(self) -> int:

@@ -12,7 +12,7 @@ from tflite2onnx.contrib.signal.rfft import find_complex_shape, make_synthesis_m
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
 
@@ -42,7 +42,7 @@ class FlexFourier(DynamicShape):
 
     codes = tuple(sorted(_KINDS))
     operands = "T:float32|float64, ... -> T"
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     @property
     def _kind(self) -> _Kind:

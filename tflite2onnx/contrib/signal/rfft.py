@@ -11,7 +11,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
@@ -41,7 +41,7 @@ class Part(AnySizes, Foldable):
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
     operands = "T:float32|float64 [... 2] -> T"
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,)
@@ -89,7 +89,7 @@ class RealFourier(_Transform, AnySizes):
     codes = ("RFFT2D",)
     shape_inputs = (1,)
     operands = "float32 [... rows columns], int32~ [2] -> float32"
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-2, -1)

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tflite2onnx.graph import Op, Options
 
+# An operator for one more axis, and its data inputs.
+Wider: TypeAlias = tuple[Op, Collection[int]]
 
-class NewAxis(NamedTuple):
-    """How an operator changes if operands get one more axis in front of all others.
 
-    Attributes:
-        entries: the new axis's entry in each constant input that has an entry for every axis.
+def prepend_axis(
+    entries: Mapping[int, ArrayLike] | None = None,
+    *,
+    axes: int | None = None,
+    option: str = "",
+    data: tuple[int, ...] = (0,),
+) -> Callable[[Any], Wider | None]:
+    """Return the method `add_leading_axis` of operators that have an entry for the new axis.
+
+    Args:
+        entries: the entry in each constant input that has an entry for every axis.
         axes: the constant input that lists axes.
         option: the option that is an axis.
         data: the inputs that get the axis; all inputs if there are none.
     """
 
-    entries: Mapping[int, ArrayLike] | None = None
-    axes: int | None = None
-    option: str = ""
-    data: tuple[int, ...] = (0,)
+    def add_leading_axis(operator: Any) -> Wider | None:  # noqa: ANN401 - an Operator
+        result: Op | None = shift_axis_option(operator.op, option) if option else operator.op
+        if result and axes is not None:
+            result = shift_axes_input(result, axes)
+        result = result and prepend_entries(result, entries or {})
+        return None if result is None else (result, data or range(len(operator.op.inputs)))
 
-    def change_op(self, op: Op) -> tuple[Op, Collection[int]] | None:
-        """Return the operator with one more axis, and its data inputs, or None."""
-        result: Op | None = shift_axis_option(op, self.option) if self.option else op
-        if result and self.axes is not None:
-            result = shift_axes_input(result, self.axes)
-        result = result and prepend_entries(result, self.entries or {})
-        return None if result is None else (result, self.data or range(len(op.inputs)))
+    return add_leading_axis
 
 
 def shift_axis_option(op: Op, name: str = "axis") -> Op:

@@ -25,7 +25,7 @@ from tflite2onnx.op.common.fixed_point import (
     sum_scales,
 )
 from tflite2onnx.op.common.interpolated_tables import measure_table_error
-from tflite2onnx.op.traits import AnySizes, Foldable
+from tflite2onnx.op.traits import AnySizes, Broadcasts, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, find_integer_range, is_quantized
@@ -80,7 +80,7 @@ def clip_to_activation(name: str, array: Array) -> Array:
     return array if low is None else np.clip(array, low, high)
 
 
-class Elementwise(AnySizes, Foldable):
+class Elementwise(Broadcasts, AnySizes, Foldable):
     """A function of each element; inputs broadcast.
 
     Attributes:
@@ -92,7 +92,6 @@ class Elementwise(AnySizes, Foldable):
 
     category = Category.TRANSPARENT
     tflite = "... -> ..."
-    broadcasts = True
     rows: ClassVar[Mapping[str, Row]] = {}
     arity: ClassVar[int | None] = 1
     makes: ClassVar[DType | None] = None

@@ -8,12 +8,12 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.base import Category, OutputShape
-from tflite2onnx.op.traits import Foldable, Movement
+from tflite2onnx.op.traits import Broadcasts, Foldable, Movement
 from tflite2onnx.tensor import Array, Shape
 from tflite2onnx.utils.dimension import broadcast_dims
 
 
-class Select(Movement, Foldable):
+class Select(Broadcasts, Movement, Foldable):
     """x where the condition is true, else y.
 
     SELECT broadcasts the condition only, along the first axis: a condition for each row of x.
@@ -25,7 +25,6 @@ class Select(Movement, Foldable):
     category = Category.TRANSPARENT
     operands = "bool, T, T -> T"
     tflite = "... -> ..."
-    broadcasts = True
     # The kernel copies stored elements, whatever their scales are.
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -10,7 +10,7 @@ from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, expect_indices, expect_type, require_equal_shapes
-from tflite2onnx.op.common.leading_axis import shift_axis_option
+from tflite2onnx.op.common.leading_axis import Wider, shift_axis_option
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement
 from tflite2onnx.tensor import Array, DType
@@ -79,7 +79,7 @@ class Gather(Movement, Foldable, IndexesAxes):
             return ()
         return (self._axis,)
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         shifted = shift_axis_option(self.op)
         if self.input(1).is_constant and not self._batch:
             return shifted, (0,)
@@ -164,7 +164,7 @@ class GatherNd(Movement):
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
         return axis if axis < self._batch else None
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         return self.op.with_options(batch_dims=self._batch + 1), (0, 1)
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:

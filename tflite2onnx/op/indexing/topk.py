@@ -13,7 +13,7 @@ from typing import ClassVar
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, drop_axis, expect_type_option, integer
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, reshape_to, resolve_axis, split_shape
 from tflite2onnx.op.traits import Movement
 from tflite2onnx.tensor import DType
@@ -27,7 +27,7 @@ class TopK(Movement):
     shape_inputs = (1,)
     operands = "T:float32|int8|int16|int32|int64|uint8+float64, int32~ [1*] -> T, int16|int32"
     tflite = "... -> ..."
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     @cached_property
     def _k(self) -> int:
@@ -59,7 +59,7 @@ class Arg(Movement):
     rows: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     shape_inputs = (1,)
     operands = "float32|bool|int8|int32|uint8+float64|int64, index~ [1*] -> index"
-    new_axis = NewAxis(axes=1)
+    add_leading_axis = prepend_axis(axes=1)
 
     @cached_property
     def _axis(self) -> int:

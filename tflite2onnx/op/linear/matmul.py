@@ -25,7 +25,7 @@ from tflite2onnx.op.common.hybrid import (
     quantize_symmetric,
 )
 from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
-from tflite2onnx.op.traits import AnySizes, DynamicShape, FlattensRows
+from tflite2onnx.op.traits import AnySizes, Broadcasts, DynamicShape, FlattensRows, ReshapesInputs
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
@@ -48,7 +48,7 @@ _BIAS = 2  # The index of the bias among the inputs.
 _MULTIPLES = {DType.INT8: 1, DType.INT4: 2, DType.INT2: 4}
 
 
-class FullyConnected(DynamicShape, FlattensRows):
+class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
     """FULLY_CONNECTED: x times the transpose of the weights, plus a bias.
 
     The weights are [out, features]. The features of x are its last axes: the fewest axes whose
@@ -335,7 +335,7 @@ def infer_product(
     return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
 
 
-class BatchMatMul(AnySizes):
+class BatchMatMul(Broadcasts, AnySizes):
     """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y` swap the last two axes.
 
     A swap becomes an axis order that the operand must have, so that the swap may cancel a
@@ -347,7 +347,6 @@ class BatchMatMul(AnySizes):
     """
 
     codes = ("BATCH_MATMUL",)
-    broadcasts = True
 
     @property
     def quantization(self) -> Product | Real:

@@ -7,18 +7,17 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tflite2onnx.errors import as_operator_error
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, ints, read_shape
-from tflite2onnx.op.common.leading_axis import prepend_entries
+from tflite2onnx.op.common.leading_axis import Wider, prepend_entries
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import Foldable, Movement
+from tflite2onnx.op.traits import Foldable, Movement, ReshapesInputs
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, Shape
 
 
-class BroadcastTo(Movement, Foldable):
+class BroadcastTo(Movement, Foldable, ReshapesInputs):
     """BROADCAST_TO: repeats axes of size 1 to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
@@ -49,7 +48,7 @@ class BroadcastTo(Movement, Foldable):
         pairs = enumerate(zip(x.shape, self.output.shape[count:], strict=True))
         return None if operand else [axis for axis, (old, new) in pairs if old != new]
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         # The input may have fewer axes than the output.
         if self.input(0).rank != self.output.rank:
             return None

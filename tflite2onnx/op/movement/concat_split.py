@@ -21,7 +21,12 @@ from tflite2onnx.op.common.checks import (
     ints,
     require_equal_shapes,
 )
-from tflite2onnx.op.common.leading_axis import NewAxis, shift_axes_input, shift_axis_option
+from tflite2onnx.op.common.leading_axis import (
+    Wider,
+    prepend_axis,
+    shift_axes_input,
+    shift_axis_option,
+)
 from tflite2onnx.op.common.runtime_shapes import (
     emit_sizes,
     expect_axis,
@@ -71,7 +76,7 @@ class Concatenation(AnySizes, Foldable):
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (self.options.axis,)
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         if not self.input(0).rank:
             return None
         return shift_axis_option(self.op), range(len(self.op.inputs))
@@ -91,7 +96,7 @@ class Pack(AnySizes, Foldable):
     evaluates_dimensions = True
     operands = "T* [...] -> T"
     quantization = Moves(rescales=QUANTIZED)
-    new_axis = NewAxis(option="axis", data=())
+    add_leading_axis = prepend_axis(option="axis", data=())
 
     @cached_property
     def _axis(self) -> int:
@@ -129,7 +134,7 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
     evaluates_dimensions = True
     operands = "T -> T*"
     quantization = Moves(rescales=QUANTIZED)
-    new_axis = NewAxis(option="axis")
+    add_leading_axis = prepend_axis(option="axis")
 
     @cached_property
     def _axis(self) -> int:
@@ -246,7 +251,7 @@ class Split(Movement, Foldable, IndexesAxes):
             return None
         return copy_op(self.op, self.input(self._data), self.output)
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         op = shift_axes_input(self.op, 0 if self.op.code == "SPLIT" else 2)
         return None if op is None else (op, (self._data,))
 
@@ -309,7 +314,7 @@ class Tile(Movement, Foldable):
     evaluates_dimensions = True
     shape_inputs = (1,)
     tflite = "... -> ..."
-    new_axis = NewAxis({1: 1})
+    add_leading_axis = prepend_axis({1: 1})
 
     @cached_property
     def _multiples(self) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
@@ -33,7 +33,7 @@ class DynamicUpdateSlice(Movement, Foldable):
     codes = ("DYNAMIC_UPDATE_SLICE",)
     operands = "T [...], T, index [axes] -> T [...]"
     tflite = "... -> ..."
-    new_axis = NewAxis({2: 0}, data=(0, 1))
+    add_leading_axis = prepend_axis({2: 0}, data=(0, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, starts = self.input(0), self.input(2)

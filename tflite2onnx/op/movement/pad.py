@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes, reshape_to
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
@@ -50,7 +50,7 @@ class _Padding(Movement):
 
     shape_inputs = (1,)
     tflite = "... -> ..."
-    new_axis = NewAxis({1: (0, 0)})
+    add_leading_axis = prepend_axis({1: (0, 0)})
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:

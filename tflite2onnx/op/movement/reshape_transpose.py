@@ -22,7 +22,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import (
     emit_sizes,
     expect_axis,
@@ -373,7 +373,7 @@ class Transpose(Movement, Foldable):
     operands = "T, any -> T"
     evaluates_dimensions = True
     shape_inputs = (1,)
-    new_axis = NewAxis({1: 0}, axes=1)
+    add_leading_axis = prepend_axis({1: 0}, axes=1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape

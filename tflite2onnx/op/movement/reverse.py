@@ -19,7 +19,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
@@ -35,7 +35,7 @@ class Reverse(Movement, Foldable):
     evaluates_dimensions = True
     operands = "T [...], any -> T [...]"
     tflite = "... -> ..."
-    new_axis = NewAxis(axes=1)
+    add_leading_axis = prepend_axis(axes=1)
 
     @cached_property
     def _axes(self) -> list[int]:

@@ -14,7 +14,7 @@ from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
-from tflite2onnx.op.common.leading_axis import NewAxis, prepend_entries
+from tflite2onnx.op.common.leading_axis import Wider, prepend_axis, prepend_entries
 from tflite2onnx.op.common.runtime_shapes import take_entries
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
@@ -105,7 +105,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
     evaluates_dimensions = True
     shape_inputs = (2,)
     tflite = "... -> ..."
-    new_axis = NewAxis({1: 0, 2: -1})
+    add_leading_axis = prepend_axis({1: 0, 2: -1})
 
     @cached_property
     def _ranges(self) -> list[range]:
@@ -384,7 +384,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return _list_cut_axes(self) if operand == 0 else None
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+    def add_leading_axis(self) -> Wider | None:
         masks = {name: self.options[name] << 1 for name in self.options if name.endswith("_mask")}
         masks |= {name: masks[name] | 1 for name in ("begin_mask", "end_mask")}
         wider = replace(self.op, options=Options({**self.options, **masks}))

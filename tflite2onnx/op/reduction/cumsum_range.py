@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, integer
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
@@ -93,7 +93,7 @@ class CumSum(AnySizes):
     codes = ("CUMSUM",)
     operands = "T:float32|int32|int64+float64 [...], int32~ [1*] -> T [...]"
     tflite = "... -> ..."
-    new_axis = NewAxis(axes=1)
+    add_leading_axis = prepend_axis(axes=1)
 
     @cached_property
     def _axis(self) -> int:

@@ -15,7 +15,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints, list_types
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
@@ -86,7 +86,7 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
     # The kernel rounds each product to the scale of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     shape_inputs = (1,)
-    new_axis = NewAxis(axes=1)
+    add_leading_axis = prepend_axis(axes=1)
     facts = (Fact.REDUCES,)
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
-from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -23,7 +23,7 @@ class LastAxis(AnySizes):
 
     operands = "float32|quantized [... n] -> float32|quantized [... n]"
     tflite = "... -> ..."
-    new_axis = NewAxis()
+    add_leading_axis = prepend_axis()
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,)

@@ -39,7 +39,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import DynamicShape, FlattensRows, IndexesAxes, MovesSamples
+from tflite2onnx.op.traits import Broadcasts, DynamicShape, FlattensRows, IndexesAxes, MovesSamples
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
     check_one_sample,
@@ -239,7 +239,7 @@ class Batching:
         if any(self._depends_on_count(t) and i not in shapes for i, t in enumerate(op.inputs)):
             raise OperatorError("it computes with the number of samples")
         op = self._flatten_first(self._align_ranks(op, operator), operator)
-        if self._list_vectors(op) and op.outputs[0].rank and not operator.broadcasts:
+        if self._list_vectors(op) and op.outputs[0].rank and not isinstance(operator, Broadcasts):
             self._add_with_leading_axis(op)
             return
         for first, place in self._builder.list_places(op):
@@ -264,7 +264,7 @@ class Batching:
         places = [self._places.get(t) for t in op.present if t.rank == rank]
         inputs = {}
         for x in op.present:
-            if operator.broadcasts and x in self._places and x.rank < rank:
+            if isinstance(operator, Broadcasts) and x in self._places and x.rank < rank:
                 place_of_x = self._places[x]
                 kept = Place(place_of_x.axis + rank - x.rank, place_of_x.outer)
                 sample = (1,) * (rank - x.rank) + self._builder.find_sample_shape(x)
@@ -334,7 +334,7 @@ class Batching:
         if axis is None or index in list_shape_inputs(operator):
             return None
         length = self._builder.find_shape(t)[axis]
-        if operator.broadcasts and length == 1:
+        if isinstance(operator, Broadcasts) and length == 1:
             return None
         if length != size:
             raise _UnalignedError
@@ -404,7 +404,7 @@ class Batching:
         inputs = list(wider_op.inputs)
         for i in indices:
             x = require_input(op, i)
-            is_wide = x in vectors and not operator.broadcasts
+            is_wide = x in vectors and not isinstance(operator, Broadcasts)
             shape = (1, *(() if is_wide else self._builder.find_sample_shape(x)))
             if x in self._places:
                 inputs[i] = self._builder.move_to(x, 1, shape, Place(0))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tflite2onnx.errors import OperatorError, as_operator_error, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
+from tflite2onnx.op.base import verify_declared
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -72,7 +73,7 @@ def _make_internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tenso
         return [], []
     try:
         with as_operator_error():
-            operator.verify_declared()
+            verify_declared(operator)
     except OperatorError:  # the conversion raises the error again
         return [], []
     with as_unsupported(op.place):
