@@ -133,37 +133,13 @@ def multiply_rows(
     product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, g.ints([1])))
     if x.offsets is None:
         return product if bias is None else g.Add(product, bias)
-    sums, rest = g.constant(_negate_column_sums(weights, units)), _scale_offsets(g, x)
+    sums, rest = g.constant(negate_column_sums(weights, units)), scale_offsets(g, x)
     if bias is not None:
         # One Gemm adds both terms: it multiplies columns of offsets and of ones by the sums and the
         # bias.
         rest = g.Pad(rest, g.ints([0, 0, 0, 1]), g.scalar(1, DType.FLOAT32))
         sums = g.Concat(sums, g.reshape(bias, (1, -1)), axis=0)
     return g.Gemm(rest, sums, product)
-
-
-def multiply_images(
-    g: Builder, x: QuantizedRows, weights: View, columns: Value, bias: Value | None, width: int
-) -> Value:
-    """Return images, channels last, times weights [outputs, ...], plus a bias [outputs].
-
-    Each image is a row of x: all pixels of an image have one scale. `columns` are the real numbers
-    of the weights, [channels, outputs]. The product is of integers. Its bias has more than one
-    axis, because runtimes make Gemm of MatMul and a bias of one axis.
-
-    The bias is expanded to the `width` of the images: each step of a kernel's loop then adds one
-    row in place of one pixel, which is faster (docs/quantization.md).
-    """
-    shape, line = (1, 1, 1, -1), g.ints([1, 1, width, 1])
-    if x.is_one:
-        product = g.MatMul(x.dequantize(g), columns)
-    else:
-        scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
-        product = g.Mul(multiply_integers(g, x, columns), scale)
-        if x.offsets is not None:
-            bias = g.Gemm(_scale_offsets(g, x), g.constant(_negate_column_sums(weights, 0)), bias)
-            shape = (-1, 1, 1, weights.tensor.shape[0])
-    return product if bias is None else g.Add(product, g.Expand(g.reshape(bias, shape), line))
 
 
 def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
@@ -176,13 +152,13 @@ def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
     return g.MatMul(g.DequantizeLinear(x.integers, one, middle), columns)
 
 
-def _scale_offsets(g: Builder, x: QuantizedRows) -> Value:
+def scale_offsets(g: Builder, x: QuantizedRows) -> Value:
     """Return the real numbers of the offsets, [rows, 1]."""
     assert x.offsets is not None  # noqa: S101 - callers look
     return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
 
 
-def _negate_column_sums(weights: View, units: int) -> Array:
+def negate_column_sums(weights: View, units: int) -> Array:
     """Return the negated sum of the real weights of each output, float32 [1, outputs]."""
     storage = weights.plan.storage
     integers = encode_constant(weights.constant, weights.tensor.dtype, storage)

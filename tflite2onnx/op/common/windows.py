@@ -5,17 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import gcd
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.builder.builder import Builder, Operand, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import Array, DType, Shape, Sizes
+from tflite2onnx.tensor import DType, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _TURNED = (2, 1)  # swaps height and width of [batch, channels, height, width]
@@ -163,87 +160,6 @@ class Window(NamedTuple):
         image = tuple(size if isinstance(size, int) else extent for size, extent in pairs)
         return data, self.make_attributes(image)
 
-    def pad(self, g: Builder, data: Value, image: Shape, filler: Value) -> Value:
-        """Return images of this height and width, channels last, with the padding around them.
-
-        `gather` needs rows of certain widths, so there may be further columns at the end.
-        """
-        top, left, bottom, right = self.make_attributes(image)["pads"]
-        right += self._count_spare_columns(image[1] + left + right)
-        pads = g.ints([0, top, left, 0, 0, bottom, right, 0])
-        return g.Pad(data, pads, filler) if top + left + bottom + right else data
-
-    def pad_size(self, image: Shape) -> Shape:
-        """Return the height and the width of the images that `pad` returns."""
-        top, left, bottom, right = self.make_attributes(image)["pads"]
-        width = image[1] + left + right
-        return (image[0] + top + bottom, width + self._count_spare_columns(width))
-
-    def count_joined_pixels(self, width: int) -> int:
-        """Return how many pixels of a padded row windows read and skip together."""
-        joined = gcd(self.kernel[1], self.strides[1], width)
-        return joined if self.dilations[1] == 1 else 1
-
-    def gather(self, g: Builder, data: Value, image: Shape, steps: Shape) -> Value:
-        """Return the elements of each window of padded images in place of their channels.
-
-        `image` are the height, the width and the channels of `data`, channels last. The elements of
-        a window are in this order, too. `steps` are the numbers of windows in a column and in a
-        row.
-
-        Gather copies one piece of memory for each index, so pieces should be large. Each piece is a
-        row of a window: each row of the image is repeated, once for each column of a window, and
-        the width of the row moves the next copy by one pixel to the left. So every row of a window
-        is a whole piece in one of the copies. With dilations, another Gather first joins the pixels
-        of a row of a window. If windows move by whole pieces of several pixels, these pieces are
-        copied without repetition.
-        """
-        joined = self.count_joined_pixels(image[1])
-        if joined > 1:
-            image = (image[0], image[1] // joined, image[2] * joined)
-            kernel, strides = ((pair[0], pair[1] // joined) for pair in (self.kernel, self.strides))
-            pieces = self._replace(kernel=kernel, strides=strides)
-            return pieces.gather(g, g.reshape(data, (-1, *image)), image, steps)
-        (height, width), pixels = self.kernel, data
-        rows, columns = (self._list_places(axis, steps[axis]) for axis in (0, 1))
-        if height == 1:
-            pixels = _gather_places(g, data, rows[:, 0], axis=1, size=image[0])
-        if self._repeats_rows:
-            pixels, row_size = g.Concat(*[data] * width, axis=2), image[1]
-            copy, piece = columns[:, 0] % width, columns[:, 0] // width
-            column = piece + copy * ((row_size + 1) // width)
-        else:
-            pixels = _gather_places(g, pixels, columns if width > 1 else columns[:, 0], 2, image[1])
-            row_size, column = steps[1], np.arange(steps[1], dtype=np.int32)
-        if height > 1:
-            image_rows = g.reshape(pixels, (-1, image[0] * row_size, width * image[2]))
-            first = g.constant(rows[:, None] * row_size)
-            # The index is a constant, so the Add is folded.
-            pixels = g.Gather(image_rows, g.Add(first, g.constant(column[:, None])), axis=1)
-        if self.kernel == (1, 1):
-            return pixels
-        return g.reshape(pixels, (-1, *steps, height * width * image[2]))
-
-    @property
-    def _repeats_rows(self) -> bool:
-        """Whether `gather` repeats the rows of an image."""
-        return min(self.kernel) > 1 == self.dilations[1]
-
-    def _count_spare_columns(self, width: int) -> int:
-        """Return the number of columns that `gather` adds to rows in order to repeat the rows.
-
-        A copy begins one pixel before the end of a piece.
-        """
-        joined = self.count_joined_pixels(width)
-        pieces = self.kernel[1] // joined
-        return joined * (-(width // joined + 1) % pieces) if self._repeats_rows else 0
-
-    def _list_places(self, axis: int, steps: int) -> Array:
-        """Return the rows or columns that each window reads, int32 [steps, kernel]."""
-        inner = np.arange(self.kernel[axis]) * self.dilations[axis]
-        places: Array = np.arange(steps)[:, None] * self.strides[axis] + inner
-        return places.astype(np.int32)
-
     def _has_padding_of(self, sizes: Sizes) -> bool:
         """Return whether the padding depends on the size of a dynamic axis.
 
@@ -298,13 +214,6 @@ def _turn_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a window with the width before the height."""
     sizes = {key: value for key, value in attributes.items() if value is not None}
     return {key: [value[i ^ 1] for i in range(len(value))] for key, value in sizes.items()}
-
-
-def _gather_places(g: Builder, data: Value, places: Array, axis: int, size: int) -> Value:
-    """Return the rows or columns at these indices of an axis of this size."""
-    if np.array_equal(places, np.arange(size)):
-        return data
-    return g.Gather(data, g.constant(places), axis=axis)
 
 
 def make_window(options: Options, *kernel: int) -> Window:

@@ -21,7 +21,6 @@ from tflite2onnx.op.common.checks import (
 from tflite2onnx.op.common.hybrid import (
     QuantizedRows,
     is_hybrid,
-    multiply_images,
     quantize_asymmetric,
     quantize_symmetric,
 )
@@ -60,7 +59,7 @@ class Convolution(ImageOperator):
 
     @property
     def _quantized(self) -> str:
-        """How `quantize_data` lets the operator quantize its data: "images", "integers" or ""."""
+        """How the operator rounds its data at run time: "images" or ""."""
         return str(self.options.get("quantizes_data", ""))
 
     def _find_filters(self) -> int:
@@ -108,7 +107,7 @@ class Convolution(ImageOperator):
         """Return images, NCHW, rounded to the real numbers that the kernel multiplies."""
         if self._quantized != "images":
             return x
-        rows = self._quantize(g, x, x.value)
+        rows = self.quantize_images(g, x, x.value)
         first = make_channels_first(x.rank)
         permutation = tuple(x.order.index(axis) for axis in first)
         if permutation != make_identity(x.rank):
@@ -118,7 +117,7 @@ class Convolution(ImageOperator):
             rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))
         return rows.dequantize(g)
 
-    def _quantize(self, g: Builder, x: View, value: Value) -> QuantizedRows:
+    def quantize_images(self, g: Builder, x: View, value: Value) -> QuantizedRows:
         """Return the value with the images of x, quantized as the kernel does."""
         if self.has_zero_points:
             return quantize_asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1)
@@ -171,8 +170,6 @@ class Conv2D(Convolution):
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
-        if self._quantized == "integers":
-            return self._multiply_integers(g, y, x, w, b)
         view = x.with_order(make_channels_first(x.rank)) if self._quantized else x
         image, window = self.read_window().place(g, view, self.round_data(g, x))
         return g.Conv(image, w, b, group=groups, **window)
@@ -182,46 +179,22 @@ class Conv2D(Convolution):
         # Images with symmetric quantization have constant zero points, so the number of images must
         # be static.
         is_fixed = self._quantized and not self.has_zero_points
-        is_wide = self._quantized != "integers" and letter in "HW"
-        return is_wide or (letter == "N" and not is_fixed)
-
-    def frames(self) -> Sequence[Frame]:
-        if self._quantized != "integers":
-            return super().frames()
-        names = tuple(self.read_letters(0))
-        return [Frame({operand: names}, names, names) for operand in (0, ~0)]
-
-    def _multiply_integers(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
-        """Return the product of integers, of windows in channels-last order and of filters."""
-        window, image, outputs = self.read_window(), (x.size("H"), x.size("W")), w.tensor.shape[0]
-        size = (*window.pad_size(image), x.size("C"))
-        if x.sizes[0] == 1:
-            rows = self._quantize(g, x, x.value)
-            zero = rows.zero_point or g.scalar(0, DType.UINT8)
-            framed = window.pad(g, rows.integers, image, zero)
-        else:  # Each image has its own zero point, so the pads are real zeros.
-            filled = window.pad(g, x.value, image, g.scalar(0, DType.FLOAT32))
-            rows = self._quantize(g, x, g.annotate(filled, DType.FLOAT32, (x.sizes[0], *size)))
-            framed = rows.integers
-        windows = window.gather(g, framed, size, y.tensor.shape[1:3])
-        columns = w.with_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
-        images = replace(rows, integers=windows)
-        bias = None if b is None or self.options.get("adds_no_bias") else b.value
-        return multiply_images(g, images, w, columns, bias, y.tensor.shape[2])
+        return letter in "HW" or (letter == "N" and not is_fixed)
 
     @cached_property
     def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
         depthwise = channels > 1 == filters["I"] and channels == filters["O"]
-        product = replace(super().quantization, depthwise=depthwise)
-        return replace(product, folds=False) if self._quantized == "integers" else product
+        return replace(super().quantization, depthwise=depthwise)
 
     @property
     def _is_delegated(self) -> bool:
         """Whether XNNPACK computes float data and integer weights (VisitConv2DNode)."""
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         constant = bias is not None and bias.data is not None
-        return constant and self.op.code == "CONV_2D" and self.input(1).dtype is DType.INT8
+        return (
+            constant and self.op.code != "DEPTHWISE_CONV_2D" and self.input(1).dtype is DType.INT8
+        )
 
     @property
     def quantizes_pixels(self) -> bool:

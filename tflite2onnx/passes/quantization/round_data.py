@@ -27,10 +27,7 @@ def round_data(graph: Graph) -> Graph:
 
 
 def find_rounding_convolutions(graph: Graph) -> dict[Op, Convolution]:
-    """Return the converters of convolutions with float data and integer weights.
-
-    Convolutions that multiply integers are not among them.
-    """
+    """Return the converters of convolutions with float data and integer weights."""
     found = {op: _find_converter(op) for op in graph.walk_ops()}
     return {op: converter for op, converter in found.items() if converter}
 
@@ -41,7 +38,4 @@ def _find_converter(op: Op) -> Convolution | None:
     if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
         return None
     converter = find_operator(op)
-    multiplies_integers = op.options.get("quantizes_data", IMAGES) != IMAGES
-    if multiplies_integers or not isinstance(converter, Convolution) or not converter.is_hybrid:
-        return None
-    return converter
+    return converter if isinstance(converter, Convolution) and converter.is_hybrid else None

@@ -45,6 +45,7 @@ from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import CONVOLUTIONS
 from tflite2onnx.planning import list_orders
 from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.operators.convolution import CopiedWindow
 from tflite2onnx.tensor import Tensor
 
 T = TypeVar("T")
@@ -246,7 +247,10 @@ def explain_floats(conv: Conv2D, kernel: str = "pointwise") -> str:
     nodes = [("integers", products), ("quantize", Terms(loads=pixels * (channels + outputs)))]
     if not conv.quantizes_pixels:
         static = x.symbols.keys() <= {0} and x.shape[-1] == channels
-        is_wide = conv.read_window().count_joined_pixels(x.shape[2]) * channels >= _FEWEST_BYTES
+        is_wide = (
+            CopiedWindow(*conv.read_window()).count_joined_pixels(x.shape[2]) * channels
+            >= _FEWEST_BYTES
+        )
         if not static or not is_wide or conv.input(1).dtype.bits != _BYTE:
             return "the sizes must be known, the weights 8 bits, and 8 bytes copied at once"
         nodes.append(("gather", Terms()))

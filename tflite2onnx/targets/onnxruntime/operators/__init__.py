@@ -13,6 +13,7 @@ OPERATORS = OperatorTable(
         {
             "attention": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
             "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
+            "convolution": "INTEGER_CONV_2D",
             "dense": "FULLY_CONNECTED",
             "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
             "softmax": "LOG_SOFTMAX SOFTMAX",

@@ -30,10 +30,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Op
-from tflite2onnx.op import find_supported_operator
-from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
+from tflite2onnx.op.vision.conv import TransposeConv
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like, repeat_channels
 from tflite2onnx.targets.onnxruntime.costs import explain_floats
+from tflite2onnx.targets.onnxruntime.operators.convolution import IntegerConvolution
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
     values = bias.values.reshape(-1) if bias.has_data else np.zeros(outputs, np.float32)
     size = [axis.blocks for axis in axes]
     blocks = rw.op(
-        "CONV_2D",
+        "INTEGER_CONV_2D",
         x,
         _arrange_filters(op.operand(1), stride),
         make_constant(f"{y.name}/bias", np.tile(values, stride**2), x),
@@ -103,11 +103,8 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         stride_h=1,
         stride_w=1,
         fused_activation_function=op.activation,
-        quantizes_data="integers",
     )
-    product = find_supported_operator(rw.ops[0])
-    if not isinstance(product, Conv2D):
-        return []
+    product = IntegerConvolution(rw.ops[0])
     if loss := explain_floats(product, "transposed"):
         _logger.debug("%s: not replaced as CONV_2D of blocks: %s", op.place, loss)
         return []

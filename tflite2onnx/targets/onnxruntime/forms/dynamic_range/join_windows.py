@@ -65,6 +65,7 @@ from tflite2onnx.targets.onnxruntime.costs import (
     estimate_nodes,
     explain_floats,
 )
+from tflite2onnx.targets.onnxruntime.operators.convolution import CopiedWindow
 from tflite2onnx.tensor import DType, Tensor
 
 _PIXELS = (1, 2, 4, 8)  # pixels that are computed at once
@@ -121,7 +122,8 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
 
 def _estimate_time(form: _Form, converter: Conv2D) -> Times:
     """Return the expected times for an image."""
-    window, (_, height, width, outputs) = converter.read_window(), converter.output.shape
+    (_, height, width, outputs) = converter.output.shape
+    window = CopiedWindow(*converter.read_window())
     rows, channels = window.pad_size(converter.find_image_sizes(0))[0], converter.sizes(1)["I"]
     columns = width // form.pixels
     line = _count_columns(form.pixels, window) * channels
@@ -153,14 +155,14 @@ def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
     window, filters = converter.read_window(), _arrange_filters(w, form, converter.read_window())
     pads = tuple(window.make_attributes(converter.find_image_sizes(0))["pads"])
     options = {**op.options, "padding": "EXPLICIT", "pads": pads}
-    options |= {"stride_w": window.strides[1] * form.pixels, "quantizes_data": "integers"}
+    options |= {"stride_w": window.strides[1] * form.pixels}
     n, height, width, outputs = y.shape
     blocks = make_like(y, "blocks", (n, height, width // form.pixels, outputs * form.pixels))
     if form.splits_rows:
         _sum_rows(rw, (x, filters, bias), blocks, options)
     else:
         biases = repeat_biases(bias, "blocks", form.pixels)
-        rw.op("CONV_2D", x, filters, biases, output=blocks, **options)
+        rw.op("INTEGER_CONV_2D", x, filters, biases, output=blocks, **options)
     rw.reshape(blocks, output=y)
     return rw.ops
 
@@ -173,15 +175,15 @@ def _sum_rows(
     rows, count = x.shape[1] + sum(options["pads"][::2]), len(filters.values) // outputs
     zeros = make_constant(f"{bias.name}/rows", np.zeros(len(filters.values), np.float32), bias)
     product = make_like(y, "rows", (n, rows, width, len(filters.values)))
-    settings = {**options, "fused_activation_function": "NONE", "adds_no_bias": True}
-    rw.op("CONV_2D", x, filters, zeros, output=product, **settings)
+    settings = {**options, "fused_activation_function": "NONE"}
+    rw.op("INTEGER_CONV_2D", x, filters, zeros, output=product, **settings)
     total = None
     for row in range(count):
         begin = make_int32(f"{product.name}/begin{row}", [0, row, 0, row * outputs])
         size = make_int32(f"{product.name}/size", [-1, *y.shape[1:]])
         part = rw.op("SLICE", product, begin, size, output=make_like(y, f"row{row}"))
         total = rw.op("ADD", total, part, like=y, name=f"sum{row}") if total else part
-    # ONNX Runtime adds rows of pixels faster than single pixels, see `multiply_images`.
+    # ONNX Runtime adds rows of pixels faster than single pixels, see `_multiply_images`.
     line = np.resize(bias.values, (1, 1, width, outputs))
     activation = options["fused_activation_function"]
     biases = make_constant(f"{bias.name}/line", line, bias)
@@ -203,7 +205,7 @@ def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
 join_windows = Rules(
     Rule(
         "convolution of few filters, of float data by integers",
-        "CONV_2D of several pixels, RESHAPE; or CONV_2D of single rows, SLICE, ADD",
+        "INTEGER_CONV_2D of several pixels, RESHAPE; or of single rows, SLICE, ADD",
         Activated(("CONV_2D", "x", "filters#", "bias#")),
         _join_windows,
     ),

@@ -5,7 +5,7 @@ The kernel determines which data share a scale (docs/quantization.md, "Dynamic r
 1. CONV_2D of single pixels, which LiteRT computes as a matrix product with a scale for each pixel,
    becomes FULLY_CONNECTED that keeps the axes, if a product of integers is faster than a
    convolution of floats (`explain_floats`);
-2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
+2. other CONV_2D become INTEGER_CONV_2D on the same condition;
 3. TRANSPOSE_CONV becomes such a convolution of blocks, if this is faster (convolve_transposed.py);
 4. `round_data` rounds the data of the others, if none of them is a convolution of single pixels.
 
@@ -111,7 +111,7 @@ class _Quantizer:
             return convolve_transposed(op, converter) or [op]
         if multiplies_pixels:
             return [self._multiply_pixels(op)]
-        return [op.with_options(quantizes_data="integers") if is_product else op]
+        return [replace(op, code="INTEGER_CONV_2D") if is_product else op]
 
     def rename_unlimited(self, graph: Graph) -> Graph:
         """Return the graph with other names for the results of operators that lost their RELU.
