@@ -141,6 +141,13 @@ class IndexesAxes(Operator):
         raise NotImplementedError
 
 
+class IndexesTogether(Operator):
+    """An operator that computes along several axes of its first input together.
+
+    Samples in one of these axes are not independent of the other axes, even if its size is 1.
+    """
+
+
 class FlattensRows(Operator):
     """An operator whose kernel may reshape its first input to a matrix."""
 

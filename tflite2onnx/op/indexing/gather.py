@@ -12,7 +12,7 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, expect_indices, expect_type, require_equal_shapes
 from tflite2onnx.op.common.leading_axis import Wider, shift_axis_option
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement
+from tflite2onnx.op.traits import Foldable, IndexesAxes, IndexesTogether, Movement
 from tflite2onnx.tensor import Array, DType
 
 
@@ -116,7 +116,7 @@ class Gather(Movement, Foldable, IndexesAxes):
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
 
 
-class GatherNd(Movement):
+class GatherNd(Movement, IndexesTogether):
     """GATHER_ND: the last axis of the indices holds indices of the first axes of the data.
 
     `batch_dims`, an option of this package, is the number of first axes that data and indices have

@@ -17,9 +17,9 @@ shapes that the operators infer, from the axes along which they compute
    A state that depends on no sample is the same for all samples. Constants that list sizes (of
    BROADCAST_TO, TRANSPOSE_CONV) get the size of the batch.
 5. If an operator computes along the axis that has the samples, the samples move to another axis of
-   size 1, or to the next axis. If the axis has other elements beside the samples, or GATHER_ND
-   has indices of other axes, too, the samples move to a new first axis
-   (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the
+   size 1, or to the next axis. If the axis has other elements beside the samples, or the operator
+   computes along other axes together with it (`IndexesTogether`), the samples move to a new first
+   axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the
    graph has no batch. If an operator mixes samples behind a RESHAPE that leaves a choice between
    two axes, the second axis is tried.
 6. Sub-graphs are walked like the graph. A loop variable is repeated if it depends on samples after
@@ -39,7 +39,14 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import Broadcasts, DynamicShape, FlattensRows, IndexesAxes, MovesSamples
+from tflite2onnx.op.traits import (
+    Broadcasts,
+    DynamicShape,
+    FlattensRows,
+    IndexesAxes,
+    IndexesTogether,
+    MovesSamples,
+)
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
     check_one_sample,
@@ -423,11 +430,11 @@ class Batching:
             self._reshape(operand, self._builder.find_sample_shape(operand)[1:], 1, y)
 
     def _mixes_others(self, op: Op) -> bool:
-        """Return whether GATHER_ND has indices of the axis of the samples and of other axes."""
-        first = require_input(op)
-        if first not in self._places or not op.is_builtin("GATHER_ND"):
+        """Return whether an operator computes along the samples and other axes together."""
+        first, operator = require_input(op), self._operator_of(op)
+        if first not in self._places or not isinstance(operator, IndexesTogether):
             return False
-        mixed = {axis % first.rank for axis in self._operator_of(op).find_mixed_axes(0) or ()}
+        mixed = {axis % first.rank for axis in operator.find_mixed_axes(0) or ()}
         return bool(mixed - {self._places[first].axis})
 
     # Sub-graphs
