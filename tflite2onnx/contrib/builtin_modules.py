@@ -33,8 +33,8 @@ flex.scatter: FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermuta
     FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
     FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
     FlexUnsortedSegmentProd FlexUnsortedSegmentSum
-flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexLowerBound FlexUniqueWithCounts
-    FlexUpperBound
+flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexLowerBound FlexUniqueV2
+    FlexUniqueWithCounts FlexUniqueWithCountsV2 FlexUpperBound
 flex.sparse: FlexRaggedTensorToTensor FlexSparseTensorDenseMatMul
 flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
     FlexStringLower FlexStringToNumber FlexStringUpper

@@ -21,6 +21,7 @@ _WANTED = np.random.default_rng(1).integers(-5, 6, (3, 7))
 _LENGTHS = ints(13, 5, 9)
 _TARGETS = ints(3, 0, 4, 5, -1)
 _ROWS = np.array(sparse.SPLITS, np.int64)
+_LEVELS = [np.array(level, np.int64) for level in sparse.LEVELS["ROW_SPLITS"][:2]]
 _SHAPE = np.array([4, 5], np.int64)
 _LOW, _HIGH = (np.array(each, np.float32) for each in ([-1, -0.3, 0], [2, 0.7, 3]))
 _BIAS = np.array(3.5, np.float32)
@@ -34,6 +35,10 @@ def _transform(
 
 def _fill(shape: Array, values: Array, default: Array, splits: Array) -> Array:
     return sparse.fill_rows(values, default, shape.tolist(), splits.tolist())
+
+
+def _nest(shape: Array, values: Array, default: Array, *levels: Array) -> Array:
+    return sparse.nest_rows(values, default, shape.tolist()[:3], [each.tolist() for each in levels])
 
 
 def _multiply(places: Array, values: Array, shape: Array, b: Array) -> Array:
@@ -97,26 +102,36 @@ FORMS: dict[str, list[Form]] = {
             ("float32", "int32", "int64"),
         )
         for width in (-1, 3)
+    ]
+    + [
+        Form(
+            [np.array([-1, width, 2, -1], np.int64), (8, 3), (), *map(Fed, _LEVELS)],
+            _nest,
+            {"row_partition_types": ["ROW_SPLITS", "ROW_SPLITS"]},
+            ("float32", "int32", "int64"),
+        )
+        for width in (-1, 3)
     ],
     "SparseTensorDenseMatMul": [
         Form([Fed(sparse.PLACES), (5,), _SHAPE, (5, 3)], _multiply, kinds=("float32", "int32"))
     ],
-    "UniqueV2": [
-        Form(
-            [Fed(ints(5, 3, 5, 0, 3, 3)), ints(0)],
-            lambda x, _: search.count_unique(x)[:2],
-            {"out_idx": 3},
-            ("int32",),
-        )
-    ],
-    "UniqueWithCountsV2": [
-        Form(
-            [Fed(ints(5, 3, 5, 0, 3, 3)), ints()],
-            lambda x, _: search.count_unique(x),
-            {"out_idx": 3},
-            ("int32",),
-        )
-    ],
+    **{
+        f"Unique{name}V2": [
+            Form(
+                [Fed(ints(5, 3, 5, 0, 3, 3)), ints(0)],
+                lambda x, _, most=most: search.count_unique(x)[:most],
+                {"out_idx": 3},
+                ("int32",),
+            ),
+            Form(
+                [Fed(ints(5, 3, 0, 0, 5, 3).reshape(3, 2)), ints(0)],
+                lambda x, axis, most=most: search.count_rows(x, axis)[:most],
+                {"out_idx": 3},
+                ("int32",),
+            ),
+        ]
+        for name, most in (("", 2), ("WithCounts", 3))
+    },
     **{
         f"SparseSegment{name}": [
             Form(

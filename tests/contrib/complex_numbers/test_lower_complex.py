@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
+from tests.references.flex import build_flex
 from tests.support import Build, run_onnx
 from tflite2onnx import convert
+
+if TYPE_CHECKING:
+    from tests.support.runtimes import Array
 
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
@@ -28,3 +34,61 @@ def test_declared_shape_of_a_product_is_not_read(declared: list[int]) -> None:
     m.output(*m.op("MUL", [x, y], [declared], dtype="complex64"))
     (product,) = convert(m.bytes(), io_layout="tflite").outputs
     assert product.onnx_shape == (3, 2)
+
+
+TYPES = ("complex64", "complex128")
+FUNCTIONS = {"Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt}
+
+
+def draw(dtype: str, *shape: int, seed: int = 0) -> Array:
+    parts = np.random.default_rng(seed).standard_normal((2, *shape))
+    return (parts[0] + 1j * parts[1]).astype(dtype)
+
+
+def to_pairs(x: Array) -> Array:
+    return np.stack([x.real, x.imag], -1)
+
+
+def compare(m: Build, inputs: list[Array], want: Array) -> None:
+    """Compare the output of ONNX Runtime with complex numbers, to 1e-5 or 1e-12 of the range."""
+    result = convert(m.bytes(), io_layout="tflite")
+    feeds = {end.name: to_pairs(each) for end, each in zip(result.inputs, inputs, strict=True)}
+    (found,) = run_onnx(result.model, feeds)
+    bound = (1e-5 if want.dtype == np.complex64 else 1e-12) * np.abs(want).max()
+    np.testing.assert_allclose(found, to_pairs(want), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, dtype) for name in FUNCTIONS for dtype in TYPES if (name, dtype) != ("Log", TYPES[1])],
+)
+def test_functions_equal_numpy(name: str, dtype: str) -> None:
+    """Small imaginary parts keep their digits; a negative real number has an imaginary root."""
+    x = draw(dtype, 3, 5)
+    x[0] = [1 + 1e-4j, -1 + 1e-4j, -4, 2 - 1e-6j, -3 - 2j]
+    x[1, 0] = 0 if name != "Log" else 1j
+    want = FUNCTIONS[name](x)
+    compare(build_flex(name, [x], [want]), [x], want)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+@pytest.mark.parametrize("name", ["BatchMatMulV2", "BatchMatMulV3", "MatMul"])
+def test_matrix_products_equal_numpy(name: str, dtype: str, *, first: bool, second: bool) -> None:
+    """BatchMatMul conjugates the matrices that it transposes, MatMul does not."""
+    batch = () if name == "MatMul" else (2,)
+    a = draw(dtype, *batch, *((4, 3) if first else (3, 4)))
+    b = draw(dtype, *batch, *((5, 4) if second else (4, 5)), seed=1)
+
+    def turn(x: Array, turned: bool) -> Array:  # noqa: FBT001
+        y = x.swapaxes(-1, -2) if turned else x
+        return y.conj() if turned and batch else y
+
+    want = np.matmul(turn(a, first), turn(b, second))
+    keys = ("adj_x", "adj_y") if batch else ("transpose_a", "transpose_b")
+    compare(
+        build_flex(name, [a, b], [want], **dict(zip(keys, (first, second), strict=True))),
+        [a, b],
+        want,
+    )

@@ -49,10 +49,35 @@ def test_counts_of_unique_elements_equal_numpy(
         check_reference(build_flex("UniqueV2", [x], want[:2], constants), [x], want[:2])
 
 
-def test_refuses_unique_rows() -> None:
+def count_rows(x: Array, axis: Array, dtype: str = "int32") -> list[Array]:
+    """Return different parts by first occurrence, their indices, and their counts."""
+    place = int(axis[0])
+    parts = [part.tobytes() for part in np.moveaxis(x, place, 0)]
+    found = list(dict.fromkeys(parts))
+    values = x.take([parts.index(part) for part in found], place)
+    indices = np.array([found.index(part) for part in parts], dtype)
+    return [values, indices, np.bincount(indices).astype(dtype)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64", "int8", "uint8", "int16"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_unique_parts_equal_numpy(axis: int, dtype: str) -> None:
+    x = random_numbers(dtype, 7, 5, 3, low=0, high=2).round()
+    x = np.moveaxis(x, axis, 0).copy()
+    x[[1, 2]] = x[[0, 0]]
+    x, places = np.moveaxis(x, 0, axis).copy(), np.array([axis], np.int32)
+    want = count_rows(x, places, "int64")
+    for name in ("UniqueV2", "UniqueWithCountsV2"):
+        made = want[: 3 if "Counts" in name else 2]
+        check_reference(build_flex(name, [x], made, [places]), [x], made, tolerance=0)
+
+
+def test_unique_elements_need_a_constant_axis_and_a_list() -> None:
     x, axis = np.zeros((3, 5), np.int32), np.array([0], np.int32)
-    with pytest.raises(ConversionError, match="UniqueV2, run by the Flex delegate, is converted"):
-        convert(build_flex("UniqueV2", [x], [x, x[:, 0]], [axis]).bytes())
+    with pytest.raises(ConversionError, match="must be constant"):
+        convert(build_flex("UniqueV2", [x, axis], [x, x[:, 0]]).bytes())
+    with pytest.raises(ConversionError, match="must have 1 axes, got 2"):
+        convert(build_flex("UniqueV2", [x], [x, x[:, 0]], [axis[:0]]).bytes())
 
 
 def find_bounds(rows: Array, values: Array, side: Any) -> Array:

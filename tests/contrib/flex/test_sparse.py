@@ -62,10 +62,58 @@ def test_ragged_rows_equal_reference(
         check_reference(m, [values, *([] if constant else parts)], [want], tolerance=0)
 
 
+LEVELS: dict[str, list[list[int]]] = {
+    "ROW_SPLITS": [[0, 2, 2, 5], [0, 3, 3, 4, 8, 8], [0, 0, 1, 1, 4, 4, 4, 5, 8]],
+    "VALUE_ROWIDS": [[0, 0, 2, 2, 2], [0, 0, 0, 2, 3, 3, 3, 3], [1, 3, 3, 3, 6, 7, 7, 7]],
+}
+
+
+def nest_rows(values: Array, default: Any, sizes: list[int], levels: list[list[int]]) -> Array:
+    """Return the rows of several ragged axes, filled or cut to the sizes."""
+    lengths = [max(b - a for a, b in pairwise(level)) for level in levels]
+    found = [len(levels[0]) - 1, *lengths]
+    shape = [n if size < 0 else size for n, size in zip(found, sizes, strict=True)]
+    made = np.empty((*shape, *values.shape[1:]), values.dtype)
+    made[:] = default
+    for place in np.ndindex(*shape):
+        row: int | None = place[0] if place[0] < found[0] else None
+        for level, i in zip(levels, place[1:], strict=True):
+            if row is not None:
+                row = level[row] + i if level[row] + i < level[row + 1] else None
+        if row is not None:
+            made[place] = values[row]
+    return made
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("sizes", [[-1, -1, -1], [4, -1, 2], [2, 4, -1]])
+@pytest.mark.parametrize("ways", ["SS", "FNN", "FNS", "SN", "SSS", "FNNN", "SNS"])
+def test_several_ragged_axes_equal_reference(
+    ways: str, sizes: list[int], *, constant: bool
+) -> None:
+    names = {"S": "ROW_SPLITS", "N": "VALUE_ROWIDS", "F": "FIRST_DIM_SIZE"}
+    kinds = [names[way] for way in ways]
+    levels = [LEVELS[kind][i] for i, kind in enumerate(k for k in kinds if k[0] != "F")]
+    parts: list[Any] = [3, *levels] if ways[0] == "F" else levels
+    whole = sizes + [-1] * (len(levels) - 2)
+    values, default = random_numbers("float32", 8, 2), np.float32(-9)
+    want = nest_rows(values, default, whole, LEVELS["ROW_SPLITS"][: len(levels)])
+    m = Build()
+    operands = [m.constant(np.array([*whole, -1])), m.input(values.shape), m.constant(default)]
+    arrays = [np.array(part, np.int64) for part in parts]
+    lists = [m.constant(p) if constant else m.input(p.shape, dtype="int64") for p in arrays]
+    options = flex_options("RaggedTensorToTensor", row_partition_types=kinds)
+    outputs = [m.tensor(want.shape)]
+    m.output(*m.custom("FlexRaggedTensorToTensor", [*operands, *lists], outputs, options))
+    check_reference(m, [values, *([] if constant else arrays)], [want], tolerance=0)
+
+
 @pytest.mark.parametrize(
     ("shape", "ways", "parts", "reason"),
     [
-        ([-1, -1], ["ROW_SPLITS", "ROW_SPLITS"], [[0, 3], [0, 1, 2, 3]], "types must be"),
+        ([-1, -1], ["VALUE_ROWIDS"], [[0, 0, 0]], "types must be"),
+        ([-1, -1], ["FIRST_DIM_SIZE"], [[1]], "types must be"),
+        ([-1, -1], ["ROW_SPLITS", "ROW_SPLITS"], [[0, 1], [0, 3]], "with a size for each axis"),
         ([-1, -1, 2], ["ROW_SPLITS"], [[0, 3]], "with a size for each axis"),
         ([-1, -1], ["ROW_SPLITS"], [[[0, 3]]], "must be a list"),
     ],

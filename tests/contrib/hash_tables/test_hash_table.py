@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tests.op.ports import add_input, check_outputs
+from tests.references import check_reference
 from tests.support import Build, Subgraph, Tensor
+from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -212,3 +214,39 @@ def test_refuses_tables_of_numbers_and_empty_defaults() -> None:
         m, add_find(m, add_filled_table(m, 7, NUMBERS, WORDS), [3], "string", default)
     )
     assert "must have at least one element" in said
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(
+    ("keys", "values", "default"),
+    [
+        (np.array([10, 20, -3]), np.array([2, 3, 4]), np.array(-1)),
+        (np.array([10, 20, -3]), np.array([2.5, 3, 4], np.float32), np.array(-1, np.float32)),
+        (["a", "b"], ["x", "y"], ["?"]),
+        (["a", "b"], np.array([True, True]), np.array(False)),
+    ],
+    ids=str,
+)
+def test_tensorflow_has_more_tables(
+    keys: Any, values: Any, default: Any, *, constant: bool
+) -> None:
+    """Keras's IntegerLookup has a table of int64 to int64."""
+    m = Build()
+    (handle,) = m.custom(
+        "FlexHashTableV2", [], [m.tensor([], dtype="resource")],
+        flex_options("HashTableV2", shared_name="table"),
+    )  # fmt: skip
+    lists = [m.constant(each) for each in (keys, values)]
+    m.custom("FlexLookupTableImportV2", [handle, *lists], [], flex_options("Import"))
+    x = [keys[1], "other" if isinstance(keys, list) else 7, keys[0]]
+    wanted = np.array(x, np.object_ if isinstance(keys, list) else np.int64)
+    inputs = [m.input([3], dtype=lists[0].dtype)]
+    other = m.constant(default) if constant else m.input(np.shape(default), dtype=lists[1].dtype)
+    made = [m.tensor([3], dtype=lists[1].dtype)]
+    options = flex_options("LookupTableFindV2")
+    m.output(*m.custom("FlexLookupTableFindV2", [handle, *inputs, other], made, options))
+    first = default[0] if isinstance(default, list) else default
+    kind = np.object_ if isinstance(values, list) else values.dtype
+    want = np.array([values[1], first, values[0]], kind)
+    array = np.array(default, np.object_) if isinstance(default, list) else default
+    check_reference(m, [wanted, *([] if constant else [array])], [want], tolerance=0)

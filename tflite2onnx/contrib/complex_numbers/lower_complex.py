@@ -10,7 +10,8 @@ replaces each operator with a complex input or output:
 3. RESHAPE, SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get lists with one more element,
    which may be computed.
 4. SHAPE and RANK read the real part.
-5. Products, CAST, FlexComplex, FlexConj, FlexAngle and SELECT_V2 become several operators.
+5. Products, also of matrices, exponentials, logarithms, roots, CAST, FlexComplex, FlexConj,
+   FlexAngle and SELECT_V2 become several operators.
 
 Other operators on complex tensors are errors. The pass runs between two inferences of shapes: it
 reads ranks, but no sizes of computed tensors, which may be dynamic.
@@ -36,6 +37,7 @@ PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
 _END = np.iinfo(np.int32).max  # a slice to the end of an axis
 _SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
+_WIDE = {"ADD": "FlexAddV2", "MUL": "FlexMul", "SUB": "FlexSub"}
 _LIMIT = SizeLimit(times=4, more=1 << 26)  # limits the bytes of complex constants
 
 
@@ -154,6 +156,11 @@ class _PairRewriter(Rewriter):
         """Add REAL or IMAG of a tensor of pairs."""
         return self.op(code, pair, output=_make_part(pair, name or code))
 
+    def add_parts(self, pair: Tensor, prefix: str = "") -> tuple[Tensor, Tensor]:
+        """Add REAL and IMAG of a tensor of pairs."""
+        real, imaginary = (self.add_part(code, pair, prefix + code) for code in ("REAL", "IMAG"))
+        return real, imaginary
+
     def pack_parts(self, *parts: Tensor) -> None:
         """Add a PACK of real parts and imaginary parts, which are broadcast to one shape."""
         axis = max(t.rank for t in self.source.inputs if t)
@@ -166,20 +173,84 @@ def _make_part(pair: Tensor, name: str) -> Tensor:
     return Tensor(f"{pair.name}/{name}", pair.shape[:-1], pair.dtype, shape_signature=signature)
 
 
-def _multiply_pairs(rw: _PairRewriter) -> None:
-    """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
+def _multiply_pairs(
+    rw: _PairRewriter, code: str = "MUL", conjugates: tuple[bool, ...] = (), **options: bool
+) -> None:
+    """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i; each factor may be conjugated."""
     if rw.source.activation != "NONE":
         raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
     rw.expect_one_type(0, 1)
-    a, b = (rw.add_part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
-    c, d = (rw.add_part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
-    ac = rw.op("MUL", a, c, output=_make_part(y, "REAL_REAL"))
-    bd = rw.op("MUL", b, d, output=_make_part(y, "IMAG_IMAG"))
-    real_part = rw.op("SUB", ac, bd, output=_make_part(y, "REAL"))
-    ad = rw.op("MUL", a, d, output=_make_part(y, "REAL_IMAG"))
-    bc = rw.op("MUL", b, c, output=_make_part(y, "IMAG_REAL"))
-    rw.pack_parts(real_part, rw.op("ADD", ad, bc, output=_make_part(y, "IMAG")))
+    first, second = conjugates or (False, False)
+    # The operators that combine two products. Only TensorFlow's take float64.
+    sums = ("SUB", "ADD") if first is second else ("ADD", "SUB")
+    if y.dtype is DType.FLOAT64:
+        code, *sums = (_WIDE.get(name, name) for name in (code, *sums))
+    real_sum, imaginary_sum = sums
+    a, b = rw.add_parts(left, "left_")
+    c, d = rw.add_parts(right, "right_")
+    ac = rw.op(code, a, c, output=_make_part(y, "REAL_REAL"), **options)
+    bd = rw.op(code, b, d, output=_make_part(y, "IMAG_IMAG"), **options)
+    real_part = rw.op(real_sum, ac, bd, output=_make_part(y, "REAL"))
+    ad = rw.op(code, a, d, output=_make_part(y, "REAL_IMAG"), **options)
+    bc = rw.op(code, b, c, output=_make_part(y, "IMAG_REAL"), **options)
+    terms = (bc, ad) if second else (ad, bc)
+    imaginary = rw.op(imaginary_sum, *terms, output=_make_part(y, "IMAG"))
+    if first and second:
+        imaginary = rw.op("FlexNeg", imaginary, output=_make_part(y, "NEGATED"))
+    rw.pack_parts(real_part, imaginary)
+
+
+def _multiply_matrices(rw: _PairRewriter) -> None:
+    """Multiply matrices: BatchMatMul conjugates what it transposes, MatMul does not."""
+    o = rw.source.options
+    turns = {name: bool(o.get(name, False)) for name in ("adj_x", "adj_y")}
+    conjugates = (False, False) if rw.source.code == "FlexMatMul" else tuple(turns.values())
+    _multiply_pairs(rw, rw.source.code, conjugates, **turns)
+
+
+def _compute_exponential(rw: _PairRewriter) -> None:
+    """Compute exp(a + bi) = exp(a) (cos b + i sin b)."""
+    a, b = rw.add_parts(rw.inputs[0])
+    size = rw.op("FlexExp", a, like=a)
+    directions = (rw.op(code, b, like=b) for code in ("FlexCos", "FlexSin"))
+    rw.pack_parts(*(rw.op("FlexMul", size, each, like=each) for each in directions))
+
+
+def _compute_logarithm(rw: _PairRewriter) -> None:
+    """Compute log(a + bi) = log |a + bi| + i atan2(b, a)."""
+    a, b = rw.add_parts(rw.inputs[0])
+    size = rw.add_part("COMPLEX_ABS", rw.inputs[0])
+    rw.pack_parts(rw.op("FlexLog", size, like=a), rw.op("ATAN2", b, a, like=b))
+
+
+def _compute_root(rw: _PairRewriter) -> None:
+    """Compute the root whose real part is not negative.
+
+    The larger of its parts is t = sqrt((|a + bi| + |a|) / 2), without a difference, which would
+    cancel digits. The smaller is b / 2t.
+    """
+    a, b = rw.add_parts(rw.inputs[0])
+    half, zero = (
+        make_constant(f"{a.name}/{name}", np.array(number, a.dtype.numpy), a)
+        for name, number in (("half", 0.5), ("zero", 0))
+    )
+    size = rw.op("FlexAddV2", rw.add_part("COMPLEX_ABS", rw.inputs[0]), rw.op("FlexAbs", a, like=a),
+                 like=a, name="sum")  # fmt: skip
+    large = rw.op("FlexSqrt", rw.op("FlexMul", size, half, like=a, name="mean"), like=a)
+    ratio = rw.op("FlexDivNoNan", b, large, like=a)
+    small = rw.op("FlexMul", ratio, half, like=a, name="small")
+
+    def select(test: Tensor, yes: Tensor, no: Tensor, name: str) -> Tensor:
+        condition = replace(make_like(a, f"{name}/condition"), dtype=DType.BOOL)
+        is_negative = rw.op("FlexLess", test, zero, output=condition)
+        return rw.op("SELECT_V2", is_negative, yes, no, like=a, name=name)
+
+    turned = select(b, rw.op("FlexNeg", large, like=a), large, "turned")
+    rw.pack_parts(
+        select(a, rw.op("FlexAbs", small, like=a, name="size"), large, "real"),
+        select(a, turned, small, "imaginary"),
+    )
 
 
 def _cast_pairs(rw: _PairRewriter) -> None:
@@ -295,8 +366,15 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
         _PairRewriter.keep_operator,
     ),
     "FlexAngle": _compute_angle,
+    **dict.fromkeys(
+        ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul"),
+        _multiply_matrices,
+    ),
     "FlexComplex": lambda rw: rw.pack_parts(*rw.inputs),
     "FlexConj": _conjugate_pairs,
+    "FlexExp": _compute_exponential,
+    "FlexLog": _compute_logarithm,
+    "FlexSqrt": _compute_root,
     "FlexMul": _multiply_pairs,
 }
 

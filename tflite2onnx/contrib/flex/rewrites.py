@@ -345,16 +345,12 @@ def rewrite_table_size(op: Op) -> Sequence[Op]:
     return [as_builtin(replace(op, outputs=(size,)), "HASHTABLE_SIZE"), *rw.ops]
 
 
-def drop_axis(code: str, *, custom: bool) -> Rule:
-    """Return a rule for operators on a list whose second input is the axis, absent or 0."""
-
-    def rewrite_op(op: Op) -> Sequence[Op] | None:
-        x, axis = op.present
-        if x.rank != 1 or any(axis.values.reshape(-1).tolist()):
-            return None
-        return [replace(op, code=code, custom=custom, inputs=(x,))]
-
-    return rewrite_op
+def rewrite_unique(op: Op) -> Sequence[Op] | None:
+    """UniqueV2 of the elements of a list, whose axis is absent or 0."""
+    x, axis = op.present
+    if x.rank != 1 or any(axis.values.reshape(-1).tolist()):
+        return None
+    return [replace(op, code="UNIQUE", custom=False, inputs=(x,))]
 
 
 def rewrite_sparse_segments(op: Op) -> Sequence[Op]:

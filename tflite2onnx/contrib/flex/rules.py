@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from tflite2onnx.contrib.flex.rewrites import (
     Rule,
     Same,
-    drop_axis,
     move_axis_to_option,
     repeat_block_size,
     rewrite_batch_norm,
@@ -27,6 +26,7 @@ from tflite2onnx.contrib.flex.rewrites import (
     rewrite_stateless,
     rewrite_table,
     rewrite_table_size,
+    rewrite_unique,
 )
 from tflite2onnx.tensor import DType
 
@@ -54,7 +54,10 @@ _NARROWER = {**_UNSIGNED, **_ROUNDS, DType.INT8: DType.INT32, DType.INT16: DType
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
 )
-_PRODUCTS = (DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
+_PRODUCTS = (
+    *(DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64),
+    *(DType.COMPLEX64, DType.COMPLEX128),
+)
 _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: DType.FLOAT32}
 # Operators that TFLite lacks, and the wider types that hold their elements.
 _CARRIED = {
@@ -111,8 +114,7 @@ RULES: Mapping[str, Rule] = {
     "IdentityN": rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
-    "UniqueV2": drop_axis("UNIQUE", custom=False),
-    "UniqueWithCountsV2": drop_axis("FlexUniqueWithCounts", custom=True),
+    "UniqueV2": rewrite_unique,
     **{
         f"SparseSegment{name}": rewrite_sparse_segments
         for name in ("Mean", "SqrtN", "SqrtNWithNumSegments", "Sum", "SumWithNumSegments")
@@ -180,7 +182,7 @@ RULES: Mapping[str, Rule] = {
     "ReadVariableOp": Same("READ_VARIABLE"),
     "AssignVariableOp": Same("ASSIGN_VARIABLE"),
     "HashTableV2": rewrite_table,
-    "LookupTableFindV2": Same("HASHTABLE_FIND"),
+    "LookupTableFindV2": Same("HASHTABLE_FIND", wide=True),
     "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
     "LookupTableSizeV2": rewrite_table_size,
     # Images and windows

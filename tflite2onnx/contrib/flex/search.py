@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.op.base import Builder, DataDependentSize, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import axis_of, expect_rank, ints
 from tflite2onnx.op.traits import AnySizes, DynamicShape, Movement
 from tflite2onnx.tensor import DType
 
 _TYPES = "float32|float64|int32|int64"
 
 
-class FlexUniqueWithCounts(Movement):
-    """FlexUniqueWithCounts: UNIQUE, and how often each of the different elements occurs."""
+class FlexUnique(Movement):
+    """FlexUniqueV2 and FlexUniqueWithCounts: different elements or rows, and their numbers.
 
-    codes = ("FlexUniqueWithCounts",)
-    operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index, index"
+    Outputs are the different elements, or parts along an axis, the index of each one of the input,
+    and how often each of the different ones occurs.
+    """
+
+    codes = ("FlexUniqueV2", "FlexUniqueWithCounts", "FlexUniqueWithCountsV2")
+    operands = "T:float32|int8|uint8|int16|int32|int64, index? -> T, index, index?"
+
+    @cached_property
+    def _axis(self) -> int:
+        axes = ints(self, 1) if len(self.op.inputs) > 1 else []
+        if not axes:
+            expect_rank(self.input(0), 1)
+        return axis_of(int((axes or [0])[0]), self.input(0).rank)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        size = DataDependentSize()
-        return [(size,), self.input(0).shape, (size,)]
+        shape, size = list(self.input(0).shape), DataDependentSize()
+        number = shape[self._axis]
+        shape[self._axis] = size
+        return [tuple(shape), (number,), (size,)][: len(self.op.outputs)]
 
-    def emit(self, g: Builder, ys: tuple[View, ...], x: View) -> tuple[Value, ...]:
+    def check(self) -> None:
+        _ = self._axis  # the property raises OperatorError
+
+    def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
         dtype = g.compute_type("Unique", x.dtype)
         operand = g.recast(x, x.dtype, dtype)
-        values, _, indices, counts = g.node_outputs("Unique", 4, operand, sorted=0)
+        values, _, indices, counts = g.node_outputs(
+            "Unique", 4, operand, sorted=0, axis=self._axis if x.rank > 1 else None
+        )
+        numbers = zip((indices, counts), ys[1:], strict=False)
         return (
             g.recast(values, dtype, x.dtype),
-            g.recast(indices, DType.INT64, ys[1].dtype),
-            g.recast(counts, DType.INT64, ys[2].dtype),
+            *(g.recast(number, DType.INT64, y.dtype) for number, y in numbers),
         )
 
 

@@ -20,53 +20,64 @@ from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _I64 = DType.INT64
-_WAYS = (["ROW_SPLITS"], ["FIRST_DIM_SIZE", "VALUE_ROWIDS"])
 
 
 class FlexRaggedTensorToTensor(AnySizes):
     """FlexRaggedTensorToTensor: the rows of a ragged tensor, filled or cut to one length.
 
-    The rows are given by the position where each begins, or by the number of the row of each value.
+    Each ragged axis has a partition: a list of the positions where the rows begin and the last one
+    ends, or of the number of the row of each value (of the first axis after the number of rows).
     """
 
     codes = ("FlexRaggedTensorToTensor",)
     operands = "index~, T, T, index* -> T"
     shape_inputs = (0,)
 
-    @property
+    @cached_property
     def _ways(self) -> list[str]:
         return [str(way) for way in self.options.get("row_partition_types", [])]
 
+    @property
+    def _axes(self) -> int:
+        """The number of ragged axes."""
+        return len(self._ways) - (self._ways[:1] == ["FIRST_DIM_SIZE"])
+
     @cached_property
     def _sizes(self) -> list[Any]:
-        """The two sizes that the file gives, None where there is none."""
-        if self.has_data_dependent_shape:
-            return [None, None]
-        sizes = ints(self, 0) if self.input(0).rank else []
-        return [None if n < 0 else n for n in sizes[:2]] or [None, None]
+        """The number of rows and the lengths that the file gives, None where there is none."""
+        count = 1 + self._axes
+        if self.has_data_dependent_shape or not self.input(0).rank:
+            return [None] * count
+        return [None if n < 0 else n for n in ints(self, 0)[:count]]
 
     @property
     def _count(self) -> Any:  # noqa: ANN401 - a size or an unknown size
         """The number of rows."""
         if self._sizes[0] is not None:
             return self._sizes[0]
-        if self._ways == _WAYS[0]:
+        if self._ways[0] == "ROW_SPLITS":
             return self.input(3).shape[0] - 1
         first = self.input(3).data
         return DataDependentSize() if first is None else first.item()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        width = self._sizes[1]
-        longest = DataDependentSize() if width is None else width
-        return [(self._count, longest, *self.input(1).shape[1:])]
+        lengths = (DataDependentSize() if n is None else n for n in self._sizes[1:])
+        return [(self._count, *lengths, *self.input(1).shape[1:])]
 
     def check(self) -> None:
         shape, values = self.input(0), self.input(1)
-        if self._ways not in _WAYS:
+        first, *others = self._ways or [""]
+        if first == "FIRST_DIM_SIZE" and others:
+            first, *others = others
+        elif first != "ROW_SPLITS":
+            first = ""
+        if {first, *others} - {"ROW_SPLITS", "VALUE_ROWIDS"}:
             raise OperatorError(
-                f"its row_partition_types must be {' or '.join(map(str, _WAYS))}, got {self._ways}"
+                "its row_partition_types must be ROW_SPLITS, or FIRST_DIM_SIZE and VALUE_ROWIDS,"
+                f" then one of ROW_SPLITS and VALUE_ROWIDS for each further axis, got {self._ways}"
             )
-        if self.has_data_dependent_shape or (shape.rank and shape.elements != values.rank + 1):
+        axes = values.rank + self._axes
+        if self.has_data_dependent_shape or (shape.rank and shape.elements != axes):
             raise OperatorError(
                 f"{shape.name} must be a constant with a size for each axis, or the scalar -1"
             )
@@ -78,41 +89,41 @@ class FlexRaggedTensorToTensor(AnySizes):
     def emit(
         self, g: Builder, y: View, _: View, values: View, default: View, *parts: View
     ) -> Value:
-        zero, one = (g.scalar(n, _I64) for n in range(2))
+        zero, one, last = (g.scalar(n, _I64) for n in (0, 1, -1))
         lists = [g.recast(part, part.dtype, _I64) for part in parts]
-        if self._ways == _WAYS[0]:
-            (splits,) = lists
-            count = g.Sub(g.Gather(g.Shape(splits), zero), one)
+        if self._ways[0] == "ROW_SPLITS":
+            count = g.Sub(g.Gather(g.Shape(lists[0]), zero), one)
         else:
-            count = g.reshape(lists[0], [])
-            edges = g.Unsqueeze(g.Range(zero, g.Add(count, one), one), g.ints([1]))
-            before = g.cast(g.Less(g.Unsqueeze(lists[1], g.ints([0])), edges), _I64)
-            splits = g.reduce("ReduceSum", before, [1], keepdims=False)
-        begins = g.Slice(splits, g.ints([0]), g.ints([-1]))
-        ends = g.Slice(splits, g.ints([1]), g.Shape(splits))
-        rows, width = self._sizes
-        # Rows behind the last row are empty.
-        last = g.Slice(splits, g.ints([-1]), g.Shape(splits))
-        longest = g.scalar(width, _I64) if width is not None else None
-        if longest is None:
-            # A list of no rows has no largest element.
-            lengths = g.Concat(g.Sub(ends, begins), g.ints([0]), axis=0)
-            longest = g.reduce("ReduceMax", lengths, [0], keepdims=False)
+            count = g.reshape(lists.pop(0), [])
+        rows, *lengths = self._sizes
+        # The position of a row, the number of rows if there is none: a row without values.
+        place = g.Range(zero, count if rows is None else g.scalar(rows, _I64), one)
         if rows is not None:
-            more = g.Max(g.Sub(g.scalar(rows, _I64), count), zero)
-            fill = g.Expand(last, g.reshape(more, [1]))
-            begins, ends = (
-                g.Slice(g.Concat(v, fill, axis=0), g.ints([0]), g.ints([rows]))
-                for v in (begins, ends)
+            place = g.Min(place, count)
+        for way, part, length in zip(self._ways[-self._axes :], lists, lengths, strict=True):
+            splits = part if way == "ROW_SPLITS" else _count_before(g, part, count)
+            count = g.Gather(splits, last)
+            ends = g.Concat(
+                g.Slice(splits, g.ints([1]), g.Shape(splits)), g.reshape(count, [1]), axis=0
             )
-        columns = g.Unsqueeze(g.Range(zero, longest, one), g.ints([0]))
-        place = g.Add(g.Unsqueeze(begins, g.ints([1])), columns)
-        present = g.Less(place, g.Unsqueeze(ends, g.ints([1])))
-        # The default is one more value, behind the last.
-        number = g.Gather(g.Shape(values), zero)
-        place = g.Where(present, place, number)
+            if length is None:
+                longest = g.reduce("ReduceMax", g.Sub(ends, splits), [0], keepdims=False)
+            else:
+                longest = g.scalar(length, _I64)
+            begin, end = (g.Unsqueeze(g.Gather(v, place), g.ints([-1])) for v in (splits, ends))
+            value = g.Add(begin, g.Range(zero, longest, one))
+            place = g.Where(g.Less(value, end), value, count)
+        # The default is one more value, after the last.
         row = g.Concat(g.ints([1]), g.Slice(g.Shape(values), g.ints([1]), g.ints([9])), axis=0)
         return g.Gather(g.Concat(values, g.Expand(default, row), axis=0), place, axis=0)
+
+
+def _count_before(g: Builder, numbers: Value, count: Value) -> Value:
+    """Return for each row, and for the end, how many values are in earlier rows."""
+    zero, one = (g.scalar(n, _I64) for n in range(2))
+    edges = g.Unsqueeze(g.Range(zero, g.Add(count, one), one), g.ints([1]))
+    before = g.cast(g.Less(g.Unsqueeze(numbers, g.ints([0])), edges), _I64)
+    return g.reduce("ReduceSum", before, [1], keepdims=False)
 
 
 class FlexSparseTensorDenseMatMul(AnySizes):

@@ -105,7 +105,10 @@ class HashtableFind(_Reader):
     def check(self) -> None:
         keys = self._find_keys(2)
         values, sought, default = (self.input(i) for i in (1, 2, 3))
-        if {keys.dtype, values.dtype} != {DType.INT64, DType.STRING}:
+        types = {keys.dtype, values.dtype}
+        # TensorFlow has more tables than LiteRT.
+        wide = self.options.get("wide_types", False) and keys.dtype in _LISTS
+        if not wide and types != {*_LISTS}:
             raise OperatorError(
                 f"its table must map int64 to string or string to int64, "
                 f"got keys of {keys.dtype.label} and values of {values.dtype.label}"
@@ -122,14 +125,14 @@ class HashtableFind(_Reader):
         other = g.Gather(default.reshape((default.tensor.elements,)), g.scalar(0, DType.INT64))
         if not keys.tensor.elements:
             return g.Expand(other, g.Shape(wanted))
-        if default.tensor.data is not None:
+        if default.tensor.data is not None and {keys.dtype, y.dtype} <= {*_LISTS}:
             first = default.constant.reshape(-1)[0]
             return self._encode_labels(g, wanted, keys, values.constant, first, y.dtype)
         indices = np.arange(keys.tensor.elements)
         index = self._encode_labels(g, wanted, keys, indices, -1, DType.INT64)
         zero = g.scalar(0, DType.INT64)
         gathered = g.Gather(values, g.Max(index, zero))
-        return g.Where(g.Less(index, zero), other, gathered)
+        return g.where(g.Less(index, zero), other, gathered, y.dtype)
 
     def _encode_labels(
         self, g: Builder, sought: View, keys: View, values: Array, default: object, dtype: DType
