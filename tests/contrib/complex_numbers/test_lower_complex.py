@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -42,7 +42,8 @@ FUNCTIONS = {"Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt}
 
 def draw(dtype: str, *shape: int, seed: int = 0) -> Array:
     parts = np.random.default_rng(seed).standard_normal((2, *shape))
-    return (parts[0] + 1j * parts[1]).astype(dtype)
+    numbers: Array = (parts[0] + 1j * parts[1]).astype(dtype)
+    return numbers
 
 
 def to_pairs(x: Array) -> Array:
@@ -87,8 +88,5 @@ def test_matrix_products_equal_numpy(name: str, dtype: str, *, first: bool, seco
 
     want = np.matmul(turn(a, first), turn(b, second))
     keys = ("adj_x", "adj_y") if batch else ("transpose_a", "transpose_b")
-    compare(
-        build_flex(name, [a, b], [want], **dict(zip(keys, (first, second), strict=True))),
-        [a, b],
-        want,
-    )
+    turns: dict[str, Any] = dict(zip(keys, (first, second), strict=True))
+    compare(build_flex(name, [a, b], [want], **turns), [a, b], want)

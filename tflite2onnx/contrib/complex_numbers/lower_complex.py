@@ -174,7 +174,10 @@ def _make_part(pair: Tensor, name: str) -> Tensor:
 
 
 def _multiply_pairs(
-    rw: _PairRewriter, code: str = "MUL", conjugates: tuple[bool, ...] = (), **options: bool
+    rw: _PairRewriter,
+    code: str = "MUL",
+    conjugates: Sequence[bool] = (),
+    **options: Any,  # noqa: ANN401 - as in the options table
 ) -> None:
     """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i; each factor may be conjugated."""
     if rw.source.activation != "NONE":
@@ -204,8 +207,8 @@ def _multiply_pairs(
 def _multiply_matrices(rw: _PairRewriter) -> None:
     """Multiply matrices: BatchMatMul conjugates what it transposes, MatMul does not."""
     o = rw.source.options
-    turns = {name: bool(o.get(name, False)) for name in ("adj_x", "adj_y")}
-    conjugates = (False, False) if rw.source.code == "FlexMatMul" else tuple(turns.values())
+    turns: dict[str, Any] = {name: bool(o.get(name, False)) for name in ("adj_x", "adj_y")}
+    conjugates = (False, False) if rw.source.code == "FlexMatMul" else [*turns.values()]
     _multiply_pairs(rw, rw.source.code, conjugates, **turns)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from tflite2onnx.contrib.stablehlo.lower_products import lower_convolution, lower_dot_general
 from tflite2onnx.contrib.stablehlo.resolve_computations import DIRECTIONS, TOTAL_ORDER
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Model, Op, Options
+from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -50,6 +51,17 @@ _REDUCTIONS: Mapping[str, tuple[str, str]] = {
     "OR": ("REDUCE_ANY", "LOGICAL_OR"),
     "LOGICAL_OR": ("REDUCE_ANY", "LOGICAL_OR"),
 }
+_SEVERAL = ("WHILE", "REDUCE", "SORT")  # operators that may have several outputs
+# The operators of a function that a reduction may apply to many elements at once.
+_ELEMENTWISE = frozenset(
+    {
+        *SAME,
+        *("ADD", "AND", "CBRT", "CLAMP", "COMPARE", "MAXIMUM", "MINIMUM", "MULTIPLY", "OR"),
+        # The names of TFLite's operators.
+        *("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_AND", "LOGICAL_NOT"),
+        *("LOGICAL_OR", "MUL", "NEG", "NOT_EQUAL", "SELECT", "SELECT_V2", "SUB"),
+    }
+)
 # The same for bools, whose sum is their disjunction.
 _OF_BOOLS = {
     "SUM": _REDUCTIONS["OR"], "REDUCE_MAX": _REDUCTIONS["OR"],
@@ -59,26 +71,33 @@ _OF_BOOLS = {
 
 def lower_stablehlo(model: Model) -> Model:
     """Return the model with other operators in place of those of the tables."""
-    return model._replace(graphs=tuple(graph.rewrite(_lower_op) for graph in model.graphs))
+
+    def lower_op(op: Op) -> Sequence[Op]:
+        return _lower_op(op, model.graphs)
+
+    return model._replace(graphs=tuple(graph.rewrite(lower_op) for graph in model.graphs))
 
 
-def _lower_op(op: Op) -> Sequence[Op]:
+class _Lowering(Rewriter):
+    """Collects the operators that replace an operator, which may have a sub-graph of `graphs`."""
+
+    def __init__(self, source: Op, graphs: Sequence[Graph]) -> None:
+        super().__init__(source)
+        self.graphs = graphs
+
+
+def _lower_op(op: Op, graphs: Sequence[Graph]) -> Sequence[Op]:
     name = op.code.removeprefix(_PREFIX)
-    if op.custom or name == op.code or len(op.outputs) != 1:
-        # Only WHILE and the refused forms have several outputs.
-        return _lower_forms(op, name) if name in ("WHILE", "REDUCE", "SORT") else [op]
-    if name in SAME:
+    if op.custom or name == op.code:
+        return [op]
+    if name in SAME and len(op.outputs) == 1:
         code = SAME[name]
         return [replace(op, code=code, custom=code.startswith("Flex"), options=Options())]
-    return _lower_forms(op, name)
-
-
-def _lower_forms(op: Op, name: str) -> Sequence[Op]:
-    if op.custom or name == op.code or name not in LOWERINGS:
+    if name not in LOWERINGS or (len(op.outputs) != 1 and name not in _SEVERAL):
         return [op]
     try:
         with as_operator_error():
-            rw = Rewriter(op)
+            rw = _Lowering(op, graphs)
             LOWERINGS[name](rw, op, *op.inputs)
             return rw.ops
     except OperatorError as error:
@@ -236,17 +255,16 @@ def _lower_update(rw: Rewriter, op: Op, x: Tensor, update: Tensor, *starts: Tens
     rw.op("DYNAMIC_UPDATE_SLICE", x, update, _pack_starts(rw, x, starts), output=op.outputs[0])
 
 
-def _lower_reduce(rw: Rewriter, op: Op, *operands: Tensor) -> None:
-    """Make a sum, product, maximum, minimum, or a reduction of bools, of one tensor."""
-    if len(operands) != 2 or len(op.outputs) != 1:
-        raise OperatorError(
-            "it must reduce one tensor: write a reduction of several (argmax) as ARG_MAX or ARG_MIN"
-        )
-    (x, first), (y,), axes = operands, op.outputs, tuple(op.options.dimensions or ())
+def _lower_reduce(rw: _Lowering, op: Op, *operands: Tensor) -> None:
+    """Make a sum, product, maximum, minimum, or a reduction of bools, of one tensor.
+
+    Other functions, also of several tensors, combine halves until one element is left.
+    """
     function = str(op.options.get("computation", "")).removeprefix(_PREFIX)
-    if function not in _REDUCTIONS:
-        known = ", ".join(_REDUCTIONS)
-        raise OperatorError(f"its function must be one of {known}, got {function or 'none'}")
+    if len(operands) != 2 or function not in _REDUCTIONS:
+        _reduce_halves(rw, op, operands)
+        return
+    (x, first), (y,), axes = operands, op.outputs, tuple(op.options.dimensions or ())
     code, combine = _REDUCTIONS[function]
     if x.dtype is DType.BOOL:
         code, combine = _OF_BOOLS.get(code, (code, combine))
@@ -256,36 +274,124 @@ def _lower_reduce(rw: Rewriter, op: Op, *operands: Tensor) -> None:
     rw.op(combine, reduced, first, output=y)
 
 
-def _lower_sort(rw: Rewriter, op: Op, *operands: Tensor) -> None:
-    """Make TOPK_V2 of all elements, for one tensor and one comparison."""
-    if len(operands) != 1 or len(op.outputs) != 1:
+def _reduce_halves(rw: _Lowering, op: Op, operands: Sequence[Tensor]) -> None:
+    """Apply the sub-graph to the first and the second half of the elements, again and again.
+
+    StableHLO does not define the sequence in which elements are combined.
+    """
+    index, count = op.options.get("body_subgraph_index", -1), len(op.outputs)
+    if not isinstance(index, int) or not 0 <= index < len(rw.graphs) or len(operands) != 2 * count:
+        raise OperatorError("it must have a function, and an initial value for each tensor")
+    region, axes = rw.graphs[index], tuple(op.options.dimensions or ())
+    codes = [inner.code for inner in region.ops]
+    unknown = [code for code in codes if code.removeprefix(_PREFIX) not in _ELEMENTWISE]
+    if unknown or len(region.inputs) != 2 * count or len(region.outputs) != count:
         raise OperatorError(
-            f"it must sort one tensor, got {len(operands)}: sort the keys of several by TOPK_V2,"
-            " and take the others by its indices"
+            f"its function must compute each element on its own, got {' '.join(codes) or 'none'}"
         )
-    (x,), (y,) = operands, op.outputs
-    direction = str(op.options.get("comparator", ""))
+    dynamic = [x.name for x in operands if x.dynamic_axes]
+    if dynamic:
+        raise OperatorError(f"{dynamic[0]} must have a fixed shape, or its function be a sum,"
+                            " product, maximum or minimum")  # fmt: skip
+    rows: list[Tensor] = []
+    for x, y in zip(operands, op.outputs, strict=False):
+        order = (*axes, *(axis for axis in range(x.rank) if axis not in axes))
+        moved = rw.transpose(x, order, like=x)
+        shape = (prod(x.shape[axis] for axis in axes), *y.shape)
+        rows.append(rw.op("RESHAPE", moved, like=x, name="rows", shape=shape, new_shape=shape))
+    for i, first in enumerate(operands[count:]):
+        shape = (1, *rows[i].shape[1:])
+        target = make_int32(f"{first.name}/shape", shape)
+        spread = rw.op("BROADCAST_TO", first, target, like=first, name="first", shape=shape)
+        rows[i] = _join(rw, spread, rows[i], "all")
+    step = 0
+    while (size := rows[0].shape[0]) > 1:
+        step, half = step + 1, size // 2
+        halves = [
+            _take_rows(rw, x, part * half, half, f"{step}_{part}")
+            for part in range(2)
+            for x in rows
+        ]
+        combined = _apply(rw, region, halves, str(step))
+        if size % 2:
+            last = (_take_rows(rw, x, size - 1, 1, f"{step}_last") for x in rows)
+            combined = [
+                _join(rw, x, rest, str(step)) for x, rest in zip(combined, last, strict=True)
+            ]
+        rows = combined
+    for x, y in zip(rows, op.outputs, strict=True):
+        rw.op("RESHAPE", x, output=y, new_shape=y.shape)
+
+
+def _join(rw: Rewriter, a: Tensor, b: Tensor, name: str) -> Tensor:
+    shape = (a.shape[0] + b.shape[0], *a.shape[1:])
+    options = {"axis": 0, "fused_activation_function": "NONE"}
+    return rw.op("CONCATENATION", a, b, like=b, name=f"joined_{name}", shape=shape, **options)
+
+
+def _take_rows(rw: Rewriter, x: Tensor, first: int, count: int, name: str) -> Tensor:
+    shape = (count, *x.shape[1:])
+    begin = make_int32(f"{x.name}/begin_{name}", [first] + [0] * (x.rank - 1))
+    size = make_int32(f"{x.name}/size_{name}", shape)
+    return rw.op("SLICE", x, begin, size, like=x, name=f"part_{name}", shape=shape)
+
+
+def _apply(rw: _Lowering, region: Graph, operands: Sequence[Tensor], name: str) -> list[Tensor]:
+    """Add the operators of a function of scalars, for tensors of one shape."""
+    known = dict(zip(region.inputs, operands, strict=True))
+    for inner in region.ops:
+        outputs = [
+            replace(y, name=f"{operands[0].name}/{name}/{y.name}", shape=operands[0].shape,
+                    shape_signature=())
+            for y in inner.outputs
+        ]  # fmt: skip
+        cloned = replace(inner.with_inputs(known), index=rw.source.index, outputs=tuple(outputs))
+        rw.ops += _lower_op(cloned, rw.graphs)
+        known |= dict(zip(inner.outputs, outputs, strict=True))
+    return [known[y] for y in region.outputs]
+
+
+def _lower_sort(rw: Rewriter, op: Op, *operands: Tensor) -> None:
+    """Make TOPK_V2 of all elements of the keys, for one comparison of keys."""
+    direction, _, number = str(op.options.get("comparator", "")).partition(" ")
     if direction not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
         raise OperatorError(
             "its comparator must be one comparison of its two arguments, LT, LE, GT or GE, without"
             " a total order of floats"
         )
+    x = operands[int(number)]
     axis = op.options.dimension % x.rank
     if axis in x.dynamic_axes:
         raise OperatorError(f"axis {axis}, which it sorts, must have a fixed size")
     order = [i for i in range(x.rank) if i != axis] + [axis]
-    moved = order != list(range(x.rank))
-    rows = rw.transpose(x, order, like=x) if moved else x
-    indices = replace(make_like(rows, "indices"), dtype=DType.INT32)
-    ordered = make_like(rows, "ordered")
-    count = make_int32(f"{y.name}/count", x.shape[axis])
+    back = [order.index(i) for i in range(x.rank)]
+    rows = [
+        rw.transpose(each, order, like=each) if axis != x.rank - 1 else each for each in operands
+    ]
+    keys, last = rows[int(number)], make_int32(f"{x.name}/axis", [x.rank - 1])
+    is_ascending, several = direction.startswith("Less"), len(operands) > 1
+    # TOPK_V2 takes the first of equal keys first. Keys in reverse keep this in an ascending sort.
+    if is_ascending and several:
+        keys = rw.op("REVERSE_V2", keys, last, like=keys, name="reversed")
+    indices = replace(make_like(keys, "indices"), dtype=DType.INT32)
+    ordered, count = make_like(keys, "ordered"), make_int32(f"{x.name}/count", x.shape[axis])
     rw.ops.append(
-        Op("TOPK_V2", op.index, (rows, count), (ordered, indices), Options({}), custom=False)
+        Op("TOPK_V2", op.index, (keys, count), (ordered, indices), Options({}), custom=False)
     )
-    if direction.startswith("Less"):
-        last = make_int32(f"{y.name}/axis", [x.rank - 1])
-        ordered = rw.op("REVERSE_V2", ordered, last, like=rows, name="ascending")
-    rw.transpose(ordered, [order.index(i) for i in range(x.rank)], output=y)
+    if not several:
+        if is_ascending:
+            ordered = rw.op("REVERSE_V2", ordered, last, like=keys, name="ascending")
+        rw.transpose(ordered, back, output=op.outputs[0])
+        return
+    if is_ascending:
+        most = make_int32(f"{x.name}/most", x.shape[axis] - 1)
+        turned = rw.op("REVERSE_V2", indices, last, like=indices, name="reversed")
+        indices = rw.op("SUB", most, turned, like=indices, fused_activation_function="NONE")
+    for each, y in zip(rows, op.outputs, strict=True):
+        place = {"axis": x.rank - 1, "batch_dims": x.rank - 1}
+        rw.transpose(
+            rw.op("GATHER", each, indices, like=each, name="sorted", **place), back, output=y
+        )
 
 
 def _lower_while(rw: Rewriter, op: Op, *_: Tensor | None) -> None:

@@ -4,7 +4,8 @@ STABLEHLO_SCATTER, STABLEHLO_REDUCE and STABLEHLO_REDUCE_WINDOW have a sub-graph
 run the sub-graph: it computes with the operator in the sub-graph. Without operators in the
 sub-graph, the result is the second element.
 
-STABLEHLO_SORT has a sub-graph that compares two elements. It becomes the name of the comparison.
+STABLEHLO_SORT has a sub-graph that compares two elements. It becomes the name of the comparison and
+the number of the tensor that is compared.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _add_computation(op: Op, model: Model) -> Op:
 
 
 def _name_comparison(op: Op, model: Model) -> str:
-    """Return the comparison of a sort, such as Less, "" for another function."""
+    """Return the comparison of a sort and the number of its key, such as "Less 0"; else ""."""
     index = op.options.get("comparator_subgraph_index", -1)
     if not isinstance(index, int) or not 0 <= index < len(model.graphs):
         return ""
@@ -57,8 +58,11 @@ def _name_comparison(op: Op, model: Model) -> str:
         name = DIRECTIONS[inner.options.comparison_direction] if plain else ""
     else:
         name = inner.code.title().replace("_", "")
-    if inner.inputs == graph.inputs:
-        return name
     swapped = {"Less": "Greater", "LessEqual": "GreaterEqual"}
     swapped |= {value: key for key, value in swapped.items()}
-    return swapped.get(name, "") if inner.inputs == graph.inputs[::-1] else ""
+    for key in range(len(graph.inputs) // 2):
+        pair = graph.inputs[2 * key : 2 * key + 2]
+        if inner.inputs in (pair, pair[::-1]):
+            name = name if inner.inputs == pair else swapped.get(name, "")
+            return f"{name} {key}" if name else ""
+    return ""
