@@ -101,6 +101,41 @@ def test_convolutions_equal_numpy(count: int, form: dict[str, Any], order: str) 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_transposed_convolution_as_litert_torch_exports_it(
+    padding: int, more: int, *, mirrored: bool
+) -> None:
+    """ConvTranspose3d: filters of [input, output, ...], mirrored by the window or before."""
+    stride, size = (2, 1, 2), (3, 2, 3)
+    x, w = random_numbers("float32", 2, 4, 3, 5, 2), random_numbers("float32", 4, 6, *size, seed=1)
+    shape = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], stride, size, strict=True)]
+    whole = np.zeros((2, 6, *(n + more for n in shape)))
+    for place in np.ndindex(*size):
+        box = tuple(
+            slice(k, k + (n - 1) * s + 1, s)
+            for k, n, s in zip(place, x.shape[2:], stride, strict=True)
+        )
+        part = np.einsum("nidhw,io->nodhw", x, w[(slice(None), slice(None), *place)])
+        whole[(slice(None), slice(None), *box)] += part
+    # PyTorch's padding crops both ends; output_padding keeps more of the last one.
+    box = tuple(slice(min(padding, k - 1), n + more - min(padding, k - 1))
+                for n, k in zip(shape, size, strict=True))  # fmt: skip
+    want = whole[(slice(None), slice(None), *box)].astype(np.float32)
+    edges = [k - 1 - min(padding, k - 1) for k in size]
+    check_operator(
+        "CONVOLUTION", [x, w if mirrored else np.flip(w, (2, 3, 4)).copy()], want, constants=(1,),
+        window_strides=[1] * 3, padding=[n + end for n in edges for end in (0, more)],
+        lhs_dilation=[*stride], rhs_dilation=[1] * 3, window_reversal=[mirrored] * 3,
+        feature_group_count=1, batch_group_count=1, input_batch_dimension=0,
+        input_feature_dimension=1, input_spatial_dimensions=[2, 3, 4], output_batch_dimension=0,
+        output_feature_dimension=1, output_spatial_dimensions=[2, 3, 4],
+        kernel_input_feature_dimension=0, kernel_output_feature_dimension=1,
+        kernel_spatial_dimensions=[2, 3, 4],
+    )  # fmt: skip
+
+
 def test_batch_of_convolutions_may_be_dynamic() -> None:
     for base in (1, 2):
         x, w = (random_numbers("float32", *s, seed=1) for s in ((3, 4, 5, 6), (2, 4, 3, 2)))

@@ -186,10 +186,10 @@ def _multiply_pairs(
     rw.expect_one_type(0, 1)
     first, second = conjugates or (False, False)
     # The operators that combine two products. Only TensorFlow's take float64.
-    sums = ("SUB", "ADD") if first is second else ("ADD", "SUB")
+    real_sum, imaginary_sum = ("SUB", "ADD") if first is second else ("ADD", "SUB")
     if y.dtype is DType.FLOAT64:
-        code, *sums = (_WIDE.get(name, name) for name in (code, *sums))
-    real_sum, imaginary_sum = sums
+        names = (code, real_sum, imaginary_sum)
+        code, real_sum, imaginary_sum = (_WIDE.get(name, name) for name in names)
     a, b = rw.add_parts(left, "left_")
     c, d = rw.add_parts(right, "right_")
     ac = rw.op(code, a, c, output=_make_part(y, "REAL_REAL"), **options)

@@ -32,10 +32,9 @@ class FlexUnique(Movement):
         return axis_of(int((axes or [0])[0]), self.input(0).rank)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        shape, size = list(self.input(0).shape), DataDependentSize()
-        number = shape[self._axis]
-        shape[self._axis] = size
-        return [tuple(shape), (number,), (size,)][: len(self.op.outputs)]
+        shape, axis, size = self.input(0).shape, self._axis, DataDependentSize()
+        parts = (*shape[:axis], size, *shape[axis + 1 :])
+        return [parts, (shape[axis],), (size,)][: len(self.op.outputs)]
 
     def check(self) -> None:
         _ = self._axis  # the property raises OperatorError
@@ -43,7 +42,7 @@ class FlexUnique(Movement):
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
         dtype = g.compute_type("Unique", x.dtype)
         operand = g.recast(x, x.dtype, dtype)
-        values, _, indices, counts = g.node_outputs(
+        values, __, indices, counts = g.node_outputs(
             "Unique", 4, operand, sorted=0, axis=self._axis if x.rank > 1 else None
         )
         numbers = zip((indices, counts), ys[1:], strict=False)

@@ -325,8 +325,10 @@ def _reduce_halves(rw: _Lowering, op: Op, operands: Sequence[Tensor]) -> None:
 
 def _join(rw: Rewriter, a: Tensor, b: Tensor, name: str) -> Tensor:
     shape = (a.shape[0] + b.shape[0], *a.shape[1:])
-    options = {"axis": 0, "fused_activation_function": "NONE"}
-    return rw.op("CONCATENATION", a, b, like=b, name=f"joined_{name}", shape=shape, **options)
+    return rw.op(
+        "CONCATENATION", a, b, like=b, name=f"joined_{name}", shape=shape, axis=0,
+        fused_activation_function="NONE",
+    )  # fmt: skip
 
 
 def _take_rows(rw: Rewriter, x: Tensor, first: int, count: int, name: str) -> Tensor:
@@ -388,10 +390,11 @@ def _lower_sort(rw: Rewriter, op: Op, *operands: Tensor) -> None:
         turned = rw.op("REVERSE_V2", indices, last, like=indices, name="reversed")
         indices = rw.op("SUB", most, turned, like=indices, fused_activation_function="NONE")
     for each, y in zip(rows, op.outputs, strict=True):
-        place = {"axis": x.rank - 1, "batch_dims": x.rank - 1}
-        rw.transpose(
-            rw.op("GATHER", each, indices, like=each, name="sorted", **place), back, output=y
-        )
+        moved = rw.op(
+            "GATHER", each, indices, like=each, name="sorted", axis=x.rank - 1,
+            batch_dims=x.rank - 1,
+        )  # fmt: skip
+        rw.transpose(moved, back, output=y)
 
 
 def _lower_while(rw: Rewriter, op: Op, *_: Tensor | None) -> None:
