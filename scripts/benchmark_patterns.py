@@ -20,16 +20,14 @@ from inference import bind_onnx_runtime, measure_inferences
 import tflite2onnx
 from tests.contrib.signal import test_rfft as rfft
 from tests.passes.patterns import (
-    test_fuse_rearrangements as rearrangements,
-    test_fuse_repeats as repeats,
-)
-from tests.passes.patterns.convolutions import test_compute_images as sequences
-from tests.passes.patterns.normalizations import (
     test_fuse_group_normalizations as groups,
     test_fuse_normalizations as layers,
+    test_fuse_rearrangements as rearrangements,
+    test_fuse_repeats as repeats,
     test_fuse_rms_normalizations as rms,
     test_fuse_softmax as softmax,
 )
+from tests.passes.patterns.convolutions import test_compute_images as sequences
 from tests.support import Build, keras
 from tests.support.fusions import count_optimized_nodes
 from tests.targets.onnxruntime.forms.attention import test_fuse_attention as attention
@@ -130,7 +128,7 @@ def unroll_layer(cell: str, times: int, units: int) -> bytes:
     return m.bytes()
 
 
-NORMALIZATIONS = "patterns.normalizations"
+NORMALIZATIONS = "patterns"
 ATTENTIONS = [(16, 1, 64), (16, 4, 32), (64, 4, 32), (196, 12, 64), (512, 8, 64), (1500, 4, 64)]
 STEPS = "recurrent.raise_recurrent_steps"
 REARRANGEMENTS = "patterns.fuse_rearrangements"

@@ -271,7 +271,7 @@ def test_debug_log_has_stages_on_stderr(model: Path) -> None:
     assert done.stdout == ""
     stages = [
         "read 3 operators",
-        "normalised to 3",
+        "canonical: 3",
         "chose forms",
         "planned 0 bytes",
         "emitted 3 nodes",

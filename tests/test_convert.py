@@ -1,4 +1,4 @@
-"""conversion.py and emit.py: whole conversions."""
+"""stages.py and emit.py: whole conversions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pytest
 from tests.support import Build, check
 from tests.support.small import build_flattening, chain, convolve, network
 from tflite2onnx import convert
-from tflite2onnx.conversion import convert_model
 from tflite2onnx.errors import ModelFileError, OperatorError, OptionError, UnsupportedOperators
 from tflite2onnx.layout import Plan, plan
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.op.base import Operator
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.stages import convert_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

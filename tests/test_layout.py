@@ -28,7 +28,6 @@ from tests.support.sites import (
 )
 from tests.support.small import convolve
 from tflite2onnx import convert
-from tflite2onnx.conversion import convert_model
 from tflite2onnx.layout import (
     Choice,
     Frame,
@@ -48,6 +47,7 @@ from tflite2onnx.layout import (
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.stages import convert_model
 from tflite2onnx.tensor import Tensor
 
 if TYPE_CHECKING:

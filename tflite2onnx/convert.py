@@ -9,7 +9,6 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
-from tflite2onnx.conversion import convert_read_model, prepare_process
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Model
 from tflite2onnx.options import (
@@ -33,6 +32,7 @@ from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_m
 from tflite2onnx.reader.source import AnySource, ModelSource
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import warn_unconverted
+from tflite2onnx.stages import convert_read_model, prepare_process
 from tflite2onnx.targets.table import Target
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import handle_records

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tflite2onnx.conversion import convert_model, prepare_process
+from tflite2onnx.canonical import Converters, check_sizes, open_graph
 from tflite2onnx.errors import ConversionError, FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.normalisation import Converters, check_sizes, open_graph
 from tflite2onnx.op import find_operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
@@ -21,6 +20,7 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
+from tflite2onnx.stages import convert_model, prepare_process
 from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address

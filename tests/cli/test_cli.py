@@ -136,7 +136,7 @@ def test_verbose_logs_stages_on_stderr(model: str, capsys: Captured) -> None:
     assert out == summary
     stages = [
         "read 2 operators",
-        "normalised to 2",
+        "canonical: 2",
         "chose forms",
         "planned 3080 bytes",
         "emitted 3",

@@ -17,9 +17,9 @@ from tests.support.needs import missing_feature
 from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert
 from tflite2onnx.builder.opsets import MIN_OPSET
-from tflite2onnx.conversion import convert_model
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.stages import convert_model
 from tflite2onnx.stateful import Stateful
 
 RUN, REFUSED, UNCONVERTED, FAULTY = "run", "refused", "unconverted", "faulty"

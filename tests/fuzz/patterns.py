@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.passes.patterns import (
+    test_fuse_group_normalizations as groups,
+    test_fuse_normalizations as layers,
     test_fuse_rearrangements as rearrangements,
     test_fuse_repeats as repeats,
+    test_fuse_rms_normalizations as rms,
+    test_fuse_softmax as softmax,
     test_join_parts as parts,
 )
 from tests.passes.patterns.convolutions import (
     test_compute_images as sequences,
     test_fuse_convolutions as convolutions,
-)
-from tests.passes.patterns.normalizations import (
-    test_fuse_group_normalizations as groups,
-    test_fuse_normalizations as layers,
-    test_fuse_rms_normalizations as rms,
-    test_fuse_softmax as softmax,
 )
 from tests.support import Build
 from tests.targets.onnxruntime.forms.attention import test_fuse_attention as attention

@@ -16,12 +16,12 @@ from tflite2onnx.passes import fold_constants
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.normalise import absorb_flatten, align_axes, keep_axes, remove_copies
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
     fuse_dilated_convolutions,
     fuse_pads_into_convolutions,
 )
 from tflite2onnx.passes.patterns.fuse_list_assignment import fuse_list_assignment
+from tflite2onnx.passes.simplify import absorb_flatten, align_axes, keep_axes, remove_copies
 from tflite2onnx.tensor import DType
 
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given, strategies as st
 from tests.support import Build, check, random_inputs, run_onnx, sparsify
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.passes.normalise import densify_constants
+from tflite2onnx.passes.simplify import densify_constants
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.sparsity import count_memory, densify_all
 from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor

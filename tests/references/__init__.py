@@ -13,10 +13,10 @@ from tests.support import difference
 from tests.support.layouts import random_planner
 from tests.support.runtimes import session
 from tflite2onnx import Stateful
-from tflite2onnx.conversion import convert_model
 from tflite2onnx.layout import plan
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.stages import convert_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -216,7 +216,7 @@ def _with_random_layout(data: bytes, seed: int, options: Mapping[str, Any]) -> C
     model = import_module("tflite2onnx.reader.model").read_model(data)
     planner = import_module("tests.support.layouts").random_planner(seed)
     chosen = import_module("tflite2onnx.options").ConversionOptions(**options)
-    convert: Callable[..., Converted] = import_module("tflite2onnx.conversion").convert_model
+    convert: Callable[..., Converted] = import_module("tflite2onnx.stages").convert_model
     return convert(model, chosen, planner=planner)
 
 

@@ -38,7 +38,7 @@ from tflite2onnx.graph_text import write_graph
 from tflite2onnx.layout import plan
 from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.op import find_operator
-from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph, Planning, plan_graph
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import (
     BundleError,
     ConversionError,
@@ -33,6 +32,7 @@ from tflite2onnx.replaced_files import (
     warn_of_replacement,
 )
 from tflite2onnx.result import Result
+from tflite2onnx.stages import convert_read_model
 from tflite2onnx.targets.table import find_options, has_part, import_part
 from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
 from tflite2onnx.utils.mapped_files import release_memory, write_pieces

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tflite2onnx.canonical import Converters, check_sizes, open_graph
 from tflite2onnx.errors import ConversionError, OperatorError
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature
-from tflite2onnx.normalisation import Converters, check_sizes, open_graph
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.tensor import Tensor

@@ -19,7 +19,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.common.leading_axis import Wider
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
+from tflite2onnx.op.operand_syntax import has_several_outputs, infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import (
     Declaration,
     Moves,
@@ -83,7 +83,7 @@ class Operator:
         codes: the TFLite operators that the class converts; custom operators if TFLite's schema
             lacks them.
         rows: a table with a row for each of several operators, by its code; `codes` follow from it.
-        operands: the types and axes of the operands, in the language of `operands.py`.
+        operands: the types and axes of the operands, in the language of `operand_syntax.py`.
         category: how the operator uses its axes; it follows from `onnx`, `tflite` and `frames`,
             except for Transparent.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in

@@ -17,8 +17,8 @@ elementwise.arithmetic: ABS ADD ADD_N BITWISE_XOR CEIL COS DIV EXP FLOOR FLOOR_D
     SQUARED_DIFFERENCE SUB ZEROS_LIKE
 elementwise.cast: CAST DENSIFY DEQUANTIZE
 elementwise.comparison: BUCKETIZE EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL
+elementwise.fake_quant: FAKE_QUANT QUANTIZE
 elementwise.hard_swish: HARD_SWISH
-elementwise.quantize: FAKE_QUANT QUANTIZE
 elementwise.select: SELECT SELECT_V2
 indexing.embedding: EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup
 indexing.gather: GATHER GATHER_ND

@@ -20,16 +20,16 @@ from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
-from tflite2onnx.passes.normalise import (
+from tflite2onnx.passes.shape_walk import OperatorOf
+from tflite2onnx.passes.simplify import (
     align_axes,
     densify_constants,
     eliminate_dead_operators,
     remove_copies,
 )
-from tflite2onnx.passes.quantization.flip_negative_scales import flip_negative_scales
-from tflite2onnx.passes.quantization.widen_half import widen_half
-from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
+from tflite2onnx.passes.stored_numbers.flip_negative_scales import flip_negative_scales
+from tflite2onnx.passes.stored_numbers.widen_half import widen_half
 
 T = TypeVar("T", Model, Graph)
 ModelPass: TypeAlias = Callable[[Model], Model]
@@ -38,7 +38,7 @@ GraphPass: TypeAlias = Callable[[Graph], Graph]
 _CONVOLUTIONS = "patterns.convolutions"
 # Where passes, and the forms of targets, stand.
 _FOLDERS = (f"{__name__}.", "tflite2onnx.targets.")
-_NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
+_NORMALIZATIONS = "patterns.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
 
 
@@ -182,13 +182,13 @@ def _infer_shapes_around(
     return lowered if lowered is inferred else infer_shapes(lowered, operator_of)
 
 
-def list_normalising_passes(operator_of: OperatorOf = find_operator) -> tuple[GraphPass, ...]:
+def list_canonical_passes(operator_of: OperatorOf = find_operator) -> tuple[GraphPass, ...]:
     """Return the passes for the graph of the entry point, after dynamic axes have names."""
     return (
         fold_operators,  # fewer operators for the passes below
         remove_copies,  # fewer operators for the passes below
         partial(verify_operators, operator_of),  # the passes below receive valid operators
-        *NORMALISING_PASSES,
+        *CANONICAL_PASSES,
     )
 
 
@@ -205,7 +205,7 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
     return graph
 
 
-NORMALISING_PASSES: tuple[GraphPass, ...] = (
+CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for these activations. Recurrent layers apply some of them.
     apply_pattern("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
@@ -238,13 +238,13 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     align_axes,  # The layout planner requires operands of equal rank.
     # A RESHAPE between images would need Transposes around it.
-    apply_if_present("RESHAPE", "normalise:keep_axes"),
+    apply_if_present("RESHAPE", "simplify:keep_axes"),
     # A RESHAPE between an image and a dense layer would need a Transpose.
-    apply_if_present("FULLY_CONNECTED", "normalise:absorb_flatten"),
+    apply_if_present("FULLY_CONNECTED", "simplify:absorb_flatten"),
     # Runtimes fuse no Pad into a quantized convolution.
     apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
     # A CAST that saturates takes three nodes.
-    apply_if_present("CAST", "normalise:trust_indices"),
+    apply_if_present("CAST", "simplify:trust_indices"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs no operator reads
 )
 

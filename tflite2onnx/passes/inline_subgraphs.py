@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tflite2onnx.errors import OperatorError, as_unsupported
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op.control_flow.lowered import CALLS
-from tflite2onnx.passes.patterns.attention.repair_attention import ATTENTION, repair_attention
+from tflite2onnx.passes.patterns.repair_attention import ATTENTION, repair_attention
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor

@@ -23,7 +23,7 @@ from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
-from tflite2onnx.passes.patterns.attention.repair_attention import has_wrong_attention
+from tflite2onnx.passes.patterns.repair_attention import has_wrong_attention
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import onnx
 
 from tflite2onnx.bundle.lengths import join_lengths
-from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint
@@ -36,6 +35,7 @@ from tflite2onnx.pictures.network import find_network
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
+from tflite2onnx.stages import convert_read_model
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, make_session

@@ -231,8 +231,8 @@ def test_shape_is_in_tflite_order_for_any_layout(
     layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SHAPE returns sizes in TFLite's order, whatever the stored order is."""
-    module = import_module("tflite2onnx.normalisation")
-    monkeypatch.setattr(module, "list_normalising_passes", lambda _: ())
+    module = import_module("tflite2onnx.canonical")
+    monkeypatch.setattr(module, "list_canonical_passes", lambda _: ())
     m = Build()
     x = m.input([2, 3, 5, 7], name="x")
     m.output(*m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32"))

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.layouts import random_planner
-from tflite2onnx.conversion import convert_model
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.layout import plan
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.stages import convert_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

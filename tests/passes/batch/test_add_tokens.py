@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.graph_text import parse_graph
+from tflite2onnx.canonical import Converters
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.normalisation import Converters
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError

@@ -53,7 +53,7 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
 
     The weights are [out, features]. The features of x are its last axes: the fewest axes whose
     sizes multiply to `features`. If the features are several axes and the weights are constant,
-    `normalise` has given the weights the same axes. The axes may then have any order, and the
+    `make_canonical` has given the weights the same axes. The axes may then have any order, and the
     weights follow it.
 
     The output is [batch, out], or has the axes of x with the last axis replaced (`keep_num_dims`).

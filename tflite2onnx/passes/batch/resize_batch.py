@@ -17,8 +17,8 @@ from tflite2onnx.passes.batch.loop_samples import loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import has_samples
 from tflite2onnx.passes.dynamic_shapes import find_equal_sizes, infer_shapes, report_fixed_axes
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.shape_walk import OperatorOf
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import DType, Tensor, name_axis
 from tflite2onnx.utils.dimension import Dim, Dimension
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Pattern, list_codes, list_ends
 from tflite2onnx.passes.rewriter import as_builtin
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import Tensor
 
 _logger = logging.getLogger(__name__)

@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells, find_first_item
 from tflite2onnx.passes.recurrent.formulas import (
@@ -45,6 +44,7 @@ from tflite2onnx.passes.recurrent.formulas import (
     Sum,
 )
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes

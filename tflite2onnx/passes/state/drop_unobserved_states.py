@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import find_live_ops
+from tflite2onnx.passes.simplify import find_live_ops
 
 
 def drop_unobserved_states(graph: Graph, kept: Collection[int] = ()) -> Graph:

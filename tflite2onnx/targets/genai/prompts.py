@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tflite2onnx.errors import BundleError, ConversionError
-from tflite2onnx.graph import Graph
-from tflite2onnx.layout import plan
-from tflite2onnx.normalisation import (
+from tflite2onnx.canonical import (
     Converters,
     check_sizes,
     keep_file_sizes,
-    normalise,
+    make_canonical,
     open_graph,
 )
+from tflite2onnx.errors import BundleError, ConversionError
+from tflite2onnx.graph import Graph
+from tflite2onnx.layout import plan
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.resize_inputs import resize_inputs
@@ -43,7 +43,7 @@ def take_prompts(decoder: Decoder) -> Decoder:
     try:
         graph = open_graph(model, index, operator_of)
         sized = keep_file_sizes(graph, operator_of).graph
-        canonical, orders, _ = normalise(sized, options, operator_of)
+        canonical, orders, _ = make_canonical(sized, options, operator_of)
         planning = Planning(operator_of, plan, orders, options.io_layout)
         normal = apply_forms(plan_graph(canonical, planning), options).without_plan()
         ends = _pair(old, normal)

@@ -24,7 +24,7 @@ from tflite2onnx.language_steps import (
     list_step,
     make_bundle_signature,
 )
-from tflite2onnx.passes.patterns.attention.repair_attention import has_wrong_attention
+from tflite2onnx.passes.patterns.repair_attention import has_wrong_attention
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Array

@@ -30,10 +30,10 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import CONVOLUTIONS, RESHAPES, find_producer, has
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import may_be_dilated
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
 

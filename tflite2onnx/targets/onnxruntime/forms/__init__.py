@@ -11,7 +11,7 @@ from functools import partial
 from tflite2onnx.graph import Graph
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import GraphPass, apply_if_present, apply_pattern
-from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
 
 _apply = partial(apply_pattern, package=__name__)

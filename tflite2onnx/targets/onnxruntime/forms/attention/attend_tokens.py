@@ -29,8 +29,8 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
 from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (
     CacheAttention,

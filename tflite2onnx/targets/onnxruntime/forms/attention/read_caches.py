@@ -38,7 +38,6 @@ import numpy as np
 from tflite2onnx.graph import NO_OP, Graph, Op, Options
 from tflite2onnx.layout import Order
 from tflite2onnx.made_options import AttentionOptions
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import (
     are_fixed_floats,
     find_producer,
@@ -54,6 +53,7 @@ from tflite2onnx.passes.patterns.matching import (
     through,
 )
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
 from tflite2onnx.targets.onnxruntime.operators.attention import CacheReading

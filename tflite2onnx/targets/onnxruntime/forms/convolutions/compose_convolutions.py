@@ -21,10 +21,10 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, GraphMatcher, Pattern
 from tflite2onnx.passes.rewriter import make_constant
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.costs import keep_faster
 
 _MOST = 1 << 18  # elements of the filters

@@ -23,8 +23,8 @@ from functools import cached_property
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.operands import find_positive
-from tflite2onnx.passes.quantization.round_data import find_rounding_convolutions, round_data
 from tflite2onnx.passes.rewriter import make_like
+from tflite2onnx.passes.stored_numbers.round_data import find_rounding_convolutions, round_data
 from tflite2onnx.targets.onnxruntime.costs import explain_floats
 from tflite2onnx.targets.onnxruntime.forms.dynamic_range.convolve_transposed import (
     convolve_transposed,

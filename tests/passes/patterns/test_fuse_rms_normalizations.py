@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.passes.patterns.normalizations.test_fuse_normalizations import EPSILON, Spelled
+from tests.passes.patterns.test_fuse_normalizations import EPSILON, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import (
+from tflite2onnx.passes.patterns.fuse_normalizations import (
     fuse_rms_normalizations,
 )
 from tflite2onnx.reader.model import read_model

@@ -1,4 +1,4 @@
-"""op/operands.py: declared operands are verified, and give the shapes of outputs."""
+"""op/operand_syntax.py: declared operands are verified, and give the shapes of outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.op.operands import infer_shapes, verify_operands
+from tflite2onnx.op.operand_syntax import infer_shapes, verify_operands
 from tflite2onnx.tensor import DType, Tensor
 
 

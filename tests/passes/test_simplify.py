@@ -18,9 +18,9 @@ from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, ReshapesInputs
-from tflite2onnx.passes import apply_passes, list_normalising_passes
+from tflite2onnx.passes import apply_passes, list_canonical_passes
 from tflite2onnx.passes.fold_constants import fold_operators
-from tflite2onnx.passes.normalise import (
+from tflite2onnx.passes.simplify import (
     absorb_flatten,
     align_axes,
     densify_constants,
@@ -65,7 +65,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
         return None if cls is None else cls(op)
 
     monkeypatch.setattr(passes.fold_constants, "find_supported_operator", find_stub)
-    for module in (passes.fold_constants, passes.normalise):
+    for module in (passes.fold_constants, passes.simplify):
         monkeypatch.setattr(module, "find_operator", lambda op: find_stub(op) or find_operator(op))
     return table
 
@@ -92,10 +92,10 @@ def codes(of: Graph) -> list[str]:
     return [each.code for each in of.ops]
 
 
-def normalise(m: Build) -> Graph:
+def make_canonical(m: Build) -> Graph:
     """Return the primary sub-graph of a model after the passes."""
     (graph,) = densify_constants(read_model(m.bytes())).graphs
-    return apply_passes(list_normalising_passes(), graph)
+    return apply_passes(list_canonical_passes(), graph)
 
 
 def quantization(*scales: float, axis: int = 0, block_size: int = 0) -> Quantization:
@@ -118,7 +118,7 @@ def test_sparse_float16_weights_become_dense_constants() -> None:
     (w,) = m.op("DENSIFY", [m.constant(values, shape=[4, 8], sparsity=sparsity)], [[4, 8]])
     (w,) = m.op("DEQUANTIZE", [w], [[4, 8]], dtype="float32")
     m.output(*m.op("FULLY_CONNECTED", [m.input([3, 8]), w, None], [[3, 4]]))
-    (connected,) = normalise(m).ops
+    (connected,) = make_canonical(m).ops
     weights = connected.inputs[1]
     assert weights is not None
     assert weights.dtype is DType.FLOAT32
@@ -308,7 +308,7 @@ def test_operands_of_differing_ranks_are_reshaped_once() -> None:
     x, y = m.input([2, 5, 7, 3]), m.input([7, 1])
     (z,) = m.op("ADD", [y, m.constant(np.arange(3, dtype=np.float32))], [[7, 3]])
     m.output(*m.op("MUL", [x, z], [[2, 5, 7, 3]]), *m.op("SUB", [z, x], [[2, 5, 7, 3]]))
-    assert codes(normalise(m)).count("RESHAPE") == 1
+    assert codes(make_canonical(m)).count("RESHAPE") == 1
     check(m.bytes())
 
 
@@ -329,7 +329,7 @@ def dense(m: Build, **fields: Any) -> support.Tensor:
 def test_axes_of_an_image_are_kept() -> None:
     m = Build()
     m.output(image(m, dense(m)))
-    (op,) = normalise(m).ops
+    (op,) = make_canonical(m).ops
     assert op.outputs[0].shape == (2, 5, 7, 11)
     assert op.options.keep_num_dims
     check(m.bytes(), seeds=[0])
@@ -340,23 +340,23 @@ def test_axes_that_another_reader_needs_stay_merged() -> None:
     y = dense(m)
     m.output(image(m, y))
     m.output(*m.op("ABS", [y], [[70, 11]]))
-    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE", "ABS"]
+    assert codes(make_canonical(m)) == ["FULLY_CONNECTED", "RESHAPE", "ABS"]
     m = Build()
     y = dense(m)
     m.output(image(m, y))
     m.output(y)
-    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    assert codes(make_canonical(m)) == ["FULLY_CONNECTED", "RESHAPE"]
 
 
 def test_reshape_to_other_axes_stays() -> None:
     m = Build()
     m.output(*m.op("RESHAPE", [dense(m)], [[2, 7, 5, 11]], new_shape=[2, 7, 5, 11]))
-    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    assert codes(make_canonical(m)) == ["FULLY_CONNECTED", "RESHAPE"]
     m = Build()
     weights = m.constant(np.ones((11, 1), np.float32))
     y = m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[210, 11]])[0]
     m.output(*m.op("RESHAPE", [y], [[2, 5, 7, 33]], new_shape=[2, 5, 7, 33]))
-    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    assert codes(make_canonical(m)) == ["FULLY_CONNECTED", "RESHAPE"]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_flattened_input_is_absorbed_by_weights(
     x = m.input(source)
     y = m.op("RESHAPE", [x], [flat], new_shape=flat)[0] if reshapes else x
     add_fully_connected(m, y, flat[1])
-    made = normalise(m)
+    made = make_canonical(m)
     assert codes(made) == ["RESHAPE"] * (reshapes and weights is None) + ["FULLY_CONNECTED"]
     shaped = made.ops[-1].inputs[1]
     assert shaped is not None
@@ -427,7 +427,7 @@ def test_flattened_tensor_with_another_reader_stays() -> None:
     (y,) = m.op("RESHAPE", [m.input([2, 5, 7, 3])], [[2, 105]], new_shape=[2, 105])
     add_fully_connected(m, y, 105)
     m.output(*m.op("ABS", [y], [[2, 105]]))
-    made = normalise(m)
+    made = make_canonical(m)
     assert codes(made) == ["RESHAPE", "FULLY_CONNECTED", "ABS"]
     assert made.ops[1].inputs[0] is made.inputs[0]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
-from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import fuse_softmax
+from tflite2onnx.passes.patterns.fuse_normalizations import fuse_softmax
 from tflite2onnx.reader.model import read_model
 
 fuse = eliminate_dead_after(fuse_softmax)

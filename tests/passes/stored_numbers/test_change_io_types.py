@@ -1,4 +1,4 @@
-"""passes/quantization/change_io_types.py: the types of inputs and outputs, and what users see."""
+"""passes/stored_numbers/change_io_types.py: the types of inputs and outputs, and what users see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.graph_text import assert_rewritten, make_model, parse_graph
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.cli import main
-from tflite2onnx.passes.quantization.change_io_types import change_io_types
+from tflite2onnx.passes.stored_numbers.change_io_types import change_io_types
 from tflite2onnx.verification import verify
 
 FLOAT_ENDS = """

@@ -5,8 +5,8 @@
    graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
    of an entry point, `resize_inputs` and `change_io_types` change the graph's inputs and outputs as
    the user wants, and `list_entry_point_passes` run over it.
-3. `name_dynamic_axes` names the dynamic sizes; `normalise` verifies the operators, and chooses the
-   forms that are emitted (`normalisation.py`).
+3. `name_dynamic_axes` names the dynamic sizes; `make_canonical` verifies the operators, and makes
+   them canonical (`canonical.py`).
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -31,6 +31,11 @@ from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
+from tflite2onnx.canonical import (
+    Converters,
+    keep_file_sizes,
+    make_canonical,
+)
 from tflite2onnx.emit import Emitted, emit
 from tflite2onnx.errors import (
     ConversionError,
@@ -43,11 +48,6 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.interface import order_ends, pin_orders
 from tflite2onnx.layout import Plan, plan
-from tflite2onnx.normalisation import (
-    Converters,
-    keep_file_sizes,
-    normalise,
-)
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import (
@@ -214,7 +214,7 @@ def _open_model(
     converters = Converters(options)
     graph = apply_passes(list_entry_point_passes(model, index, converters), graph)
     if options.quantization == "symmetric":
-        graph = find_pass("quantization.make_symmetric")(graph)
+        graph = find_pass("stored_numbers.make_symmetric")(graph)
     if options.batch is not None:
         from tflite2onnx.passes.batch.resize_batch import resize_batch  # noqa: PLC0415 - rare
 
@@ -310,7 +310,7 @@ def _resize_inputs(graph: Graph, options: ConversionOptions) -> tuple[Graph, dic
         shapes = list_sample_sizes(graph, shapes, options.batch)
     graph, words = resize_inputs(graph, shapes)
     if options.io_type is not None:
-        from tflite2onnx.passes.quantization.change_io_types import (  # noqa: PLC0415 - rare
+        from tflite2onnx.passes.stored_numbers.change_io_types import (  # noqa: PLC0415 - rare
             change_io_types,
         )
 
@@ -328,7 +328,7 @@ def _emit_opened(opened: _Opened, planner: Planner) -> Emitted:
         return _convert_with_dynamic_axes(graph, words, options, converters, planner)
     sized = [keep_file_sizes(graph, converters)]
     del graph
-    return _normalise_plan_emit(sized.pop(), options, converters, planner)
+    return _emit_canonical(sized.pop(), options, converters, planner)
 
 
 def _convert_with_dynamic_axes(
@@ -348,7 +348,7 @@ def _convert_with_dynamic_axes(
     while True:
         try:
             opened = name_dynamic_axes(graph, operator_of, reasons, words)
-            emitted = _normalise_plan_emit(opened, options, operator_of, planner)
+            emitted = _emit_canonical(opened, options, operator_of, planner)
         except (FixedSizeError, UnsupportedOperators) as error:
             axes = getattr(error, "axes", frozenset()) - reasons.keys()
             # An error has references to all intermediate results, and would keep them in memory.
@@ -366,20 +366,20 @@ def _convert_with_dynamic_axes(
         reasons |= dict.fromkeys(sorted(axes), reason)
     # If the error does not depend on sizes, it is raised again here.
     opened = keep_file_sizes(graph, operator_of)
-    emitted = _normalise_plan_emit(opened, options, operator_of, planner)
+    emitted = _emit_canonical(opened, options, operator_of, planner)
     _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
 
 
-def _normalise_plan_emit(
+def _emit_canonical(
     opened: OpenGraph, options: ConversionOptions, operator_of: Converters, planner: Planner
 ) -> Emitted:
-    """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
+    """Make a graph canonical, plan and emit it, some of whose sizes may be dynamic."""
     graph, axes = opened
     del opened  # each stage releases the operators of the stage before
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    graph, user_orders, letters = normalise(graph, options, operator_of)
-    _logger.debug("normalised to %d operators", len(graph.ops))
+    graph, user_orders, letters = make_canonical(graph, options, operator_of)
+    _logger.debug("canonical: %d operators", len(graph.ops))
     planning = Planning(operator_of, planner, user_orders, options.io_layout)
     planned = apply_forms(plan_graph(pin_orders(graph, user_orders), planning), options)
     graph = planned.without_plan()

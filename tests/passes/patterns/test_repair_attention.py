@@ -11,7 +11,7 @@ from flatbuffers import flexbuffers
 from tests.support import Build, run_onnx
 from tests.support.graph_text import assert_rewritten, check_unchanged, parse_graph
 from tflite2onnx import convert, verify
-from tflite2onnx.passes.patterns.attention.repair_attention import ATTENTION, repair_attention
+from tflite2onnx.passes.patterns.repair_attention import ATTENTION, repair_attention
 from tflite2onnx.verification.runtimes import FASTEST_KERNELS, PLAIN_KERNELS
 
 HEADS, TOKENS, DEPTH = 2, 5, 4

@@ -32,8 +32,8 @@ from tflite2onnx.layout import make_identity
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.quantization.move_zero_points import MovedZeroPoints, sum_weights
 from tflite2onnx.passes.rewriter import Rewriter, make_float_like
+from tflite2onnx.passes.stored_numbers.move_zero_points import MovedZeroPoints, sum_weights
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.storage import (
     broadcast_parameters,

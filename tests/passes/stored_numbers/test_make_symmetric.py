@@ -1,4 +1,4 @@
-"""passes/quantization/make_symmetric.py: zero points of 0, and what they cost."""
+"""passes/stored_numbers/make_symmetric.py: zero points of 0, and what they cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.runtimes import session
 from tflite2onnx import ConversionError, Stateful, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
-from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
+from tflite2onnx.passes.stored_numbers.make_symmetric import make_symmetric
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Quantization
 from tflite2onnx.verification import verify

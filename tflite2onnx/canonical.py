@@ -1,6 +1,6 @@
 """The third stage of a conversion: from the operators of the file to canonical ones.
 
-`name_dynamic_axes` has named the dynamic sizes. `list_normalising_passes` verify the operators, and
+`name_dynamic_axes` has named the dynamic sizes. `list_canonical_passes` verify the operators, and
 make them canonical.
 """
 
@@ -20,8 +20,8 @@ from tflite2onnx.passes import (
     apply_if_present,
     apply_passes,
     explain_unchanged,
+    list_canonical_passes,
     list_entry_point_passes,
-    list_normalising_passes,
 )
 from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
@@ -41,7 +41,7 @@ def open_graph(model: Model, index: int, operator_of: OperatorOf) -> Graph:
 def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf) -> None:
     """Raise ConversionError if sizes of a graph cannot be dynamic; `words` are their names."""
     named = name_dynamic_axes(graph, operator_of, (), words)
-    normal = apply_passes(list_normalising_passes(operator_of), named.graph)
+    normal = apply_passes(list_canonical_passes(operator_of), named.graph)
     operators = [*map(operator_of, normal.walk_ops())]
     make_sites(operators)
     check_dynamic_axes(operators, named.axes)
@@ -83,12 +83,12 @@ class Converters(dict[Op, Operator]):
         self.update(kept)
 
 
-def normalise(
+def make_canonical(
     graph: Graph, options: ConversionOptions, operator_of: OperatorOf
 ) -> tuple[Graph, dict[Tensor, Order], dict[Tensor, str]]:
     """Return the canonical graph, and the requested orders and letters of its tensors."""
     requested = read_layouts(options.layouts, graph)
-    normal = apply_passes(list_normalising_passes(operator_of), graph)
+    normal = apply_passes(list_canonical_passes(operator_of), graph)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     user_orders = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
@@ -99,5 +99,5 @@ def normalise(
 
 
 _round_data = apply_if_present(
-    "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "quantization.round_data"
+    "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "stored_numbers.round_data"
 )

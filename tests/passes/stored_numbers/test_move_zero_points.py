@@ -1,4 +1,4 @@
-"""passes/quantization/move_zero_points.py: integers that stay, without their zero points."""
+"""passes/stored_numbers/move_zero_points.py: integers that stay, without their zero points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from tests.support import Build
 from tests.support.graph_text import make_model, parse_graph
 from tflite2onnx import ConversionError, convert
-from tflite2onnx.passes.quantization.move_zero_points import MovedZeroPoints
+from tflite2onnx.passes.stored_numbers.move_zero_points import MovedZeroPoints
 from tflite2onnx.verification import verify
 
 STEP = "stride_h=1, stride_w=1"

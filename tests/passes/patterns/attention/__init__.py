@@ -1,1 +1,0 @@
-"""Tests of tflite2onnx/passes/patterns/attention."""

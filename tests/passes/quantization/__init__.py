@@ -1,1 +1,0 @@
-"""The tests of `tflite2onnx/passes/quantization`."""

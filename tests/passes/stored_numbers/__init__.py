@@ -1,0 +1,1 @@
+"""The tests of `tflite2onnx/passes/stored_numbers`."""

@@ -1,1 +1,0 @@
-"""Normalizations along the axes of a tensor."""
