@@ -94,7 +94,7 @@ def test_model_is_converted_without_a_pattern_that_has_a_bug(
     monkeypatch.setattr(join_parts, "join_parts", fail)
     m = Build()
     parts = m.op("UNPACK", [m.input([2, 3])], [[3], [3]], axis=0, num=2)
-    m.output(*m.op("ADD", parts, [[3]]))
+    m.output(*m.op("PACK", parts, [[2, 3]], axis=0, values_count=2))
     with pytest.warns(InternalWarning, match="IndexError: no such input"):
         check(m.bytes())
 

@@ -2,6 +2,7 @@
 
 A pass takes a model or a graph in TFLite's operators and returns an equivalent one. Most passes
 look for operators that few models have: `apply_if_present` imports and runs them for these models.
+scripts/make_gates.py writes the codes of these operators for passes that are rules.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def list_entry_point_passes(
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
         # ONNX's BitCast is of opset 26, which few runtimes load.
-        apply_pattern("BITCAST", "patterns.fuse_bits"),
+        apply_pattern("BITCAST IS_NEGATIVE", "patterns.fuse_bits"),
     )
 
 
@@ -207,13 +208,13 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
 
 CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for these activations. Recurrent layers apply some of them.
-    apply_pattern("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
+    apply_pattern("FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
     apply_pattern("HARD_SIGMOID RELU TANH", "recurrent.raise_recurrent_steps"),
     # Recurrent layers without a loop unpack sequences and pack them again.
-    apply_pattern("UNPACK SPLIT", "patterns.join_parts"),
+    apply_pattern("PACK SPLIT SPLIT_V", "patterns.join_parts"),
     # Images whose axes are split and merged again would need Transposes. Keras repeats rows and
     # columns of images, for which ONNX has Resize.
     apply_pattern("BROADCAST_TO TILE TRANSPOSE", "patterns.fuse_rearrangements"),
@@ -221,11 +222,11 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
-    apply_pattern("REDUCE_MAX", f"{_NORMALIZATIONS}:fuse_softmax"),
+    apply_pattern("EXP", f"{_NORMALIZATIONS}:fuse_softmax"),
     # Before the pass of other normalizations, which matches the part between two RESHAPE.
     apply_pattern("RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
     apply_pattern("MEAN", _NORMALIZATIONS),
-    apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
+    apply_pattern("POW RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences may consist of RESHAPE, TRANSPOSE and a convolution.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of sequences and rows become convolutions of images before they are fused.
@@ -235,14 +236,14 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # Sigmoid is inaccurate for small scores in runtimes.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     # After the patterns above, which contain products by constants.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
+    apply_pattern("ADD DIV MUL SUB", "patterns.fold_into_products"),
     align_axes,  # The layout planner requires operands of equal rank.
     # A RESHAPE between images would need Transposes around it.
     apply_if_present("RESHAPE", "simplify:keep_axes"),
     # A RESHAPE between an image and a dense layer would need a Transpose.
     apply_if_present("FULLY_CONNECTED", "simplify:absorb_flatten"),
     # Runtimes fuse no Pad into a quantized convolution.
-    apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
+    apply_if_present("PAD PADV2", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
     # A CAST that saturates takes three nodes.
     apply_if_present("CAST", "simplify:trust_indices"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs no operator reads

@@ -110,6 +110,7 @@ fuse_bits = Rules(
         _keep_zeros,
         lambda found: found.x.sizes == found.output.sizes,
         floats=False,
+        needs=("IS_NEGATIVE",),
     ),
     Rule(
         "bits of a float, read as the same float",

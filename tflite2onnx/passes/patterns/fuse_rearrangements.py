@@ -212,13 +212,14 @@ fuse_rearrangements = Rules(
         _move_elements,
         lambda found: found.graph.codes.issuperset(_ENDS),
         floats=False,
+        needs=("TRANSPOSE",),
     ),
     Rule(
         "upsampling as Keras 3 has it, by TILE of rows and columns, between convolutions",
         "RESIZE_NEAREST_NEIGHBOR",
         any_of(RESHAPES, ...),
         _repeat_pixels,
-        lambda found: not found.graph.codes.isdisjoint(_REPEATS),
         floats=False,
+        needs=_REPEATS,
     ),
 )

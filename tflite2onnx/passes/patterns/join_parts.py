@@ -73,5 +73,6 @@ join_parts = Rules(
         any_of(_INVERSES, ...),
         _copy_parts,
         floats=False,
+        needs=("PACK", "SPLIT", "SPLIT_V"),
     ),
 )

@@ -29,7 +29,8 @@ class Rule:
     that nobody asks for. Nothing is built either if a `condition` does not hold. The operators may
     compute outputs of other operators too, which are removed then.
 
-    All operators compute float32, unless `floats` is unset.
+    All operators compute float32, unless `floats` is unset. Graphs that change have one of the
+    operators that the rule `needs`, which its pattern need not have.
     """
 
     name: str
@@ -38,11 +39,16 @@ class Rule:
     build: Callable[[Match], Built]
     condition: Callable[[Match], bool] = lambda _: True
     floats: bool = True
+    needs: tuple[str, ...] = ()
 
     @cached_property
     def codes(self) -> frozenset[str]:
         """The codes of the operators, or of the activations, that all matches have."""
         return frozenset(list_codes(self.pattern))
+
+    def may_match(self, codes: frozenset[str]) -> bool:
+        """Return whether a graph with these codes may have a match."""
+        return codes.issuperset(self.codes) and not (self.needs and codes.isdisjoint(self.needs))
 
     @cached_property
     def ends(self) -> frozenset[tuple[str, bool]]:
@@ -70,7 +76,7 @@ class Rules:
         built: set[Op] = set()
         while True:
             # Most graphs have the operators of few patterns.
-            present = [rule for rule in self.rules if graph.codes.issuperset(rule.codes)]
+            present = [rule for rule in self.rules if rule.may_match(graph.codes)]
             changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
             if changed is graph:
                 return graph

@@ -61,7 +61,7 @@ FORMS: tuple[GraphPass, ...] = (
     # BROADCAST_TO copies the long caches of language models for each token.
     _apply("BROADCAST_TO", "attention.share_heads"),
     # Gemm adds its third input without a further node.
-    _apply("FULLY_CONNECTED", "products.chain_products"),
+    _apply("ADD", "products.chain_products"),
     eliminate_dead_operators,  # Removes the layers that were chained.
     # ONNX has no PACK and UNPACK.
     _apply("PACK UNPACK", "movement.flatten_packs"),
@@ -72,7 +72,7 @@ FORMS: tuple[GraphPass, ...] = (
     # Functions after pooling have fewer elements. This pass is before the pass that replaces ELU.
     _apply("MAX_POOL_2D", "functions.pool_before_functions"),
     # ONNX Runtime has slow kernels for these operators.
-    _apply("DIV ELU LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
+    _apply("ELU EXP LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
     # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
     _apply("RESIZE_BILINEAR", "products.multiply_resizes"),
     # A Pad of channels leaves the blocked layout of convolutions.

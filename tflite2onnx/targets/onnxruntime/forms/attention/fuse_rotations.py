@@ -95,6 +95,7 @@ fuse_rotations = Rules(
             ("ADD", ("MUL", _SECOND, "cosines"), ("MUL", _FIRST, "sines")),
         ),
         _rotate_halves,
+        needs=("COS",),
     ),
     Rule(
         "rotary embedding of both halves at once",

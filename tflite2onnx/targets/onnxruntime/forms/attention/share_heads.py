@@ -92,5 +92,6 @@ share_heads = Rules(
         "BATCH_MATMUL, RESHAPE",
         ("BATCH_MATMUL", "x", "y"),
         _multiply_once,
+        needs=("BROADCAST_TO",),
     ),
 )

@@ -39,7 +39,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import CONVOLUTIONS, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
@@ -135,5 +135,6 @@ repeat_factors = Rules(
         "RESIZE_NEAREST_NEIGHBOR, MUL or ADD",
         Activated(OneOf(("MUL", "x", "pixel"), ("ADD", "x", "pixel"))),
         _repeat_factors,
+        needs=CONVOLUTIONS,
     ),
 )

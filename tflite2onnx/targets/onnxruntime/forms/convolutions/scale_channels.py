@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Op
+from tflite2onnx.passes.operands import CONVOLUTIONS
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -71,5 +72,6 @@ scale_channels = Rules(
         "DEPTHWISE_CONV_2D",
         Activated(OneOf(*_SUMS, _PRODUCT)),
         _make_convolution,
+        needs=CONVOLUTIONS,
     ),
 )

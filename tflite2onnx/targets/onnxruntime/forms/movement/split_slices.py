@@ -145,5 +145,6 @@ slice_before_transpose = Rules(
         any_of((*SLICES, "UNPACK"), Named("whole", Shared(("TRANSPOSE", "x", ...))), ...),
         _slice,
         lambda found: "SOFTMAX" in found.graph.codes,
+        needs=("BATCH_MATMUL",),
     ),
 )

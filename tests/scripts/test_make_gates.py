@@ -1,0 +1,44 @@
+"""scripts/make_gates.py: gates follow from patterns."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tflite2onnx.passes.patterns.matching import Activated, OneOf, Shared
+from tflite2onnx.passes.patterns.rules import Rule
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+    return import_module("make_gates")
+
+
+def test_gates_of_rules_follow_from_the_patterns(script: Any) -> None:
+    """Repair: python scripts/make_gates.py."""
+    gates = [pair for module in script.MODULES for pair in script.list_gates(module)]
+    assert len(gates) > 20
+    assert [old.value for old, _ in gates] == [gate for _, gate in gates]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needs", "gate"),
+    [
+        (("ADD", ("ELU", "x"), "y"), (), {"ELU"}),
+        (Activated(OneOf(("MUL", "x", 2), Shared(("ADD", "x", "x")))), (), {"ADD", "MUL"}),
+        (OneOf(("SQRT", ("ADD", "x", 1)), ("ADD", ("ELU", "x"), 1)), (), {"ELU", "SQRT"}),
+        (("ADD", "x", "y"), ("COS",), {"COS"}),
+    ],
+)
+def test_gate_has_a_rare_code_of_each_alternative(
+    pattern: Any, needs: tuple[str, ...], gate: set[str], script: Any
+) -> None:
+    rule = Rule("name", "result", pattern, lambda _: None, needs=needs)
+    assert script.find_gate(rule) == gate
