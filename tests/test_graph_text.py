@@ -16,7 +16,7 @@ from tflite2onnx.tensor import Quantization
 
 EVERYTHING = """
     inputs %0: float32[batch,3], %1: int8(0.5, 3)[2]
-    %2: float32[batch,3] = FULLY_CONNECTED(%0, float32[3,3], none, pads=(1,-2), padding=SAME)
+    %2: float32[batch,3] = FULLY_CONNECTED(%0, float32[3,3], none, padding=SAME, pads=(1,-2))
     %3: float32[] = SUM(%2, [-1], int64([[3], [5]]), 0.5, int8(0.5, 3)[2], keep_dims=True)
     %4: float32[] = IF(True, %3)
         inputs

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tflite2onnx.made_options import MadeOptions
+from tflite2onnx.made_options import MadeOptions, ReshapeOptions
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 T = TypeVar("T")
@@ -292,10 +292,9 @@ def copy_op(origin: Op, source: Tensor, target: Tensor, *, resizes: bool = True)
     If `resizes` is set and both tensors have the same rank, the target has the source's shape at
     run time, whatever sizes the file declares. Messages name the operator `origin`.
     """
-    shape: dict[str, object] = {"new_shape": target.shape}
-    if resizes and source.rank == target.rank:
-        shape["keeps_shape"] = True
-    return Op("RESHAPE", origin.index, (source,), (target,), Options(shape))
+    made = ReshapeOptions(keeps_shape=True) if resizes and source.rank == target.rank else None
+    shape = Options({"new_shape": target.shape})
+    return Op("RESHAPE", origin.index, (source,), (target,), shape, made=made)
 
 
 def explain_order(graph: Graph) -> str:

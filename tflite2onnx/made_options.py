@@ -17,11 +17,12 @@ class MadeOptions:
 
     Attributes:
         codes: the operators that may have the options; all if there are none.
-        wide_types: TensorFlow's kernel computes the operator, which accepts more element types.
+        of_tensorflow: TensorFlow's kernel computes the operator. It accepts more element types, and
+            shapes that broadcast.
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
-    wide_types: bool = False
+    of_tensorflow: bool = False
 
     def suits(self, code: str) -> bool:
         """Return whether an operator may have the options."""
@@ -114,3 +115,56 @@ class QuantizeOptions(MadeOptions):
 
     codes = ("QUANTIZE",)
     divides: bool = False
+
+
+@dataclass(frozen=True)
+class WindowOptions(MadeOptions):
+    """The options of convolutions and pooling.
+
+    Attributes:
+        pads: (top, left, bottom, right), if `padding` is EXPLICIT.
+        rounds_data: a convolution of float data and integer weights rounds the data at run time, to
+            the real numbers to which an image is quantized.
+        excess: by how many pixels a transposed convolution exceeds its output along each axis.
+    """
+
+    pads: tuple[int, ...] = ()
+    rounds_data: bool = False
+    excess: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class DenseOptions(MadeOptions):
+    """With `data_are_positive`, the data that are quantized at run time are not negative."""
+
+    codes = ("FULLY_CONNECTED",)
+    data_are_positive: bool = False
+
+
+@dataclass(frozen=True)
+class BlockOptions(MadeOptions):
+    """The mode of ONNX's DepthToSpace: DCR, or CRD for float32 elements."""
+
+    codes: ClassVar[tuple[str, ...]] = ("DEPTH_TO_SPACE",)
+    mode: str = "DCR"
+
+
+@dataclass(frozen=True)
+class ReshapeOptions(MadeOptions):
+    """The options of RESHAPE and SQUEEZE.
+
+    Attributes:
+        keeps_shape: the output has the shape of the input, whatever `new_shape` is.
+        squeezes_at_run_time: the sizes of the input decide which axes are removed.
+    """
+
+    codes = ("RESHAPE", "SQUEEZE")
+    keeps_shape: bool = False
+    squeezes_at_run_time: bool = False
+
+
+@dataclass(frozen=True)
+class RefusalOptions(MadeOptions):
+    """The reason why a pass could not replace an operator that has no converter."""
+
+    reason: str = ""

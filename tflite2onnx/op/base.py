@@ -205,9 +205,8 @@ class Operator:
         if "..." in self.tflite:
             operands = _operands(self.op)
             names = axis_names(max((t.rank for t in operands.values()), default=0))
-            label = names if self.options.get("channels_last") else None
             slots = {o: names for o, t in operands.items() if t.rank == len(names)}
-            return [Frame(slots, names, label)]
+            return [Frame(slots, names)]
         return []
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:

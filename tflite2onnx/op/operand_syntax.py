@@ -7,8 +7,8 @@ in brackets:
 
     float32|quantized   one of these types. `any` is every type, `index` is int32|int64, and
                         `integers` are all signed and unsigned integers of whole bytes
-    float32+float64     types behind + are types of TensorFlow's kernel only: they need the option
-                        `wide_types`
+    float32+float64     types behind + are types of TensorFlow's kernel only: they need
+                        `MadeOptions.of_tensorflow`
     T, T:index          the type of all operands with this letter; the first may limit it
     ?                   the operand may be absent
     #                   the operand is constant
@@ -167,7 +167,7 @@ def has_several_outputs(declared: str) -> bool:
 
 def verify_operands(declared: str, op: Op) -> None:
     """Raise OperatorError unless an operator has the operands that its class declares."""
-    known = _Known(wide=bool(op.options.get("wide_types")))
+    known = _Known(wide=bool(op.made and op.made.of_tensorflow))
     sides = _parse_declaration(declared)
     for side, tensors in zip(sides, (op.inputs, op.outputs), strict=True):
         side.expect_count(len(tensors))

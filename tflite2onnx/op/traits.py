@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.op.base import Category, Operator
 from tflite2onnx.op.common.leading_axis import Wider
 from tflite2onnx.quantization.declarations import Moves, list_operands
@@ -52,12 +53,12 @@ class DynamicShape(Operator):
         """Return the input whose elements are the sizes of the output, None if there is none."""
         return self.sizes_input
 
-    def compute_dimension_options(self) -> Mapping[str, object]:
-        """Return options for `emit` that follow from the dimensions of the operands.
+    def compute_dimension_options(self) -> MadeOptions | None:
+        """Return options for `emit` that follow from the dimensions of the operands, if any do.
 
         It is called once, while sizes are dimensions. In `emit` sizes are numbers and names.
         """
-        return {}
+        return None
 
 
 class AnySizes(DynamicShape):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import RefusalOptions
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.quantization.declarations import Integers
@@ -143,7 +144,7 @@ class Unsupported(Operator):
 
     def check(self) -> None:
         # A pass that replaces builtin operators leaves the reason why it did not.
-        text = self.op.options.get("reason", "this operator is not supported")
+        text = self.op.read_made(RefusalOptions).reason or "this operator is not supported"
         raise OperatorError(self.why or (explain_unsupported(self.op) if self.op.custom else text))
 
 

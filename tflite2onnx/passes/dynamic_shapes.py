@@ -25,7 +25,7 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
     as_operator_error,
 )
-from tflite2onnx.graph import Graph, Options
+from tflite2onnx.graph import Graph
 from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
@@ -287,7 +287,7 @@ class _Naming:
 
     def __init__(self, graph: Graph, walk: ShapeWalk, names: Mapping[Place, str]) -> None:
         self._graph, self._shapes, self._known = graph, walk.shapes, walk.known
-        self._facts = walk.facts
+        self._made = walk.made
         self._axes: dict[str, set[str]] = {}
         for place, name in names.items():
             self._axes.setdefault(name, set()).add(name_axis(*place))
@@ -317,8 +317,8 @@ class _Naming:
                 graphs = tuple(self._name_graph(inner, replaced) for inner in op.graphs)
                 outputs = tuple(replaced[t] for t in op.outputs)
                 renamed = replace(op.with_inputs(replaced), outputs=outputs, graphs=graphs)
-                options = Options({**op.options, **self._facts.get(op, {})})
-                ops.append(replace(renamed, options=options) if op in self._facts else renamed)
+                made = self._made.get(op)
+                ops.append(replace(renamed, made=made) if made else renamed)
         return replace(
             graph,
             ops=tuple(ops),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.made_options import MadeOptions
+from tflite2onnx.made_options import MadeOptions, ReshapeOptions
 from tflite2onnx.tensor import Array, Assembly, DType, Quantization, Shape, Tensor
 
 
@@ -122,7 +122,8 @@ class Rewriter:
 
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
         """Add an operator that copies elements and their shape; return the target."""
-        return self.op("RESHAPE", source, output=target, new_shape=source.shape, keeps_shape=True)
+        made = ReshapeOptions(keeps_shape=True)
+        return self.op("RESHAPE", source, output=target, new_shape=source.shape, made=made)
 
 
 def make_like(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.facts import Fact
@@ -93,7 +94,7 @@ class ShapeWalk:
         self._folder = Folder(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
-        self.facts: dict[Op, Mapping[str, object]] = {}
+        self.made: dict[Op, MadeOptions | None] = {}
         # The elements of lists of sizes; None for elements that are not known.
         self._elements: dict[Tensor, Sequence[Dim | None]] = {}
 
@@ -131,7 +132,7 @@ class ShapeWalk:
             if self._is_open and isinstance(operator, DynamicShape):
                 # The conversion raises the error again.
                 with suppress(OperatorError), as_operator_error():
-                    self.facts[op] = operator.compute_dimension_options()
+                    self.made[op] = operator.compute_dimension_options()
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
             constants = self._evaluate_op(known_op, operator)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op, Options
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -37,7 +38,7 @@ class Same:
         through: dtypes that TFLite lacks, and the wider dtypes in which the operator computes
             between CASTs.
         stays: input dtypes for which the operator keeps its TensorFlow name, with TFLite's options.
-        wide: whether TensorFlow's kernel supports more dtypes; the option `wide_types` says so.
+        wide: whether the operator keeps the wider support of TensorFlow's kernel.
     """
 
     code: str
@@ -64,10 +65,11 @@ class Same:
         options |= {name: bool(options[name]) for name in flags if type(options.get(name)) is int}
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
-        table = Options({**fixed, **options, **({"wide_types": True} if self.wide else {})})
+        table, made = Options({**fixed, **options}), MadeOptions(of_tensorflow=True)
         if any(t.dtype in self.stays for t in op.present):
-            return [replace(op, options=table)]
-        renamed = replace(op, code=self.code, custom=self.custom, options=table)
+            return [replace(op, options=table, made=made if self.wide else None)]
+        renamed = as_builtin(op, self.code, made=made if self.wide else None)
+        renamed = replace(renamed, custom=self.custom, options=table)
         return _cast_through(renamed, self.through or {})
 
 

@@ -149,7 +149,7 @@ RULES: Mapping[str, Rule] = {
     "ArgMin": Same("ARG_MIN", through=_NARROW, wide=True),
     "Cumsum": Same("CUMSUM", " ".join(_SCANNED), _SCANNED, through=_WRAPS, wide=True),
     "AddN": Same("ADD_N", wide=True),
-    "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
+    "Atan2": Same("ATAN2", wide=True),
     "Bucketize": Same("BUCKETIZE", "boundaries", {"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
     "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, wide=True),

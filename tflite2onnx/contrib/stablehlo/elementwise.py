@@ -92,8 +92,10 @@ class Bits(Elementwise):
         for tensor in (*self.op.inputs, self.output):
             if tensor is not None and is_quantized(tensor):
                 raise OperatorError(f"{tensor.name} must not be quantized")
+        made = self.op.made
         left, other = (self.input(i).shape for i in range(2))
-        if self.op.code in _OF_ONE_SHAPE and not self.options.get("broadcasts") and left != other:
+        broadcasts = self.op.code not in _OF_ONE_SHAPE or (made and made.of_tensorflow)
+        if left != other and not broadcasts:
             raise OperatorError(
                 f"its inputs must have one shape, got {list(left)} and {list(other)}:"
                 " the kernel does not broadcast"

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape, Operand
+from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect_rank
 from tflite2onnx.op.movement.pad import pad_axes
@@ -255,7 +256,7 @@ class StablehloScatter(_Indexed):
 
     @property
     def _reduction(self) -> str | None:
-        computation = self.options.get("computation")
+        computation = self.op.read_made(ComputationOptions).computation
         if computation not in _REDUCTIONS:
             raise OperatorError(
                 f"its update computation must be one of {', '.join(filter(None, _REDUCTIONS))}, or "

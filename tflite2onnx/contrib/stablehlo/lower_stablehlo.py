@@ -14,9 +14,14 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.contrib.stablehlo.lower_products import lower_convolution, lower_dot_general
-from tflite2onnx.contrib.stablehlo.resolve_computations import DIRECTIONS, TOTAL_ORDER
+from tflite2onnx.contrib.stablehlo.resolve_computations import (
+    DIRECTIONS,
+    TOTAL_ORDER,
+    ComputationOptions,
+)
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options
+from tflite2onnx.made_options import RefusalOptions
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -101,7 +106,7 @@ def _lower_op(op: Op, graphs: Sequence[Graph]) -> Sequence[Op]:
             LOWERINGS[name](rw, op, *op.inputs)
             return rw.ops
     except OperatorError as error:
-        return [op.with_options(reason=str(error))]
+        return [replace(op, made=RefusalOptions(reason=str(error)))]
 
 
 def _lower_concatenate(rw: Rewriter, op: Op, *_: Tensor | None) -> None:
@@ -260,7 +265,7 @@ def _lower_reduce(rw: _Lowering, op: Op, *operands: Tensor) -> None:
 
     Other functions, also of several tensors, combine halves until one element is left.
     """
-    function = str(op.options.get("computation", "")).removeprefix(_PREFIX)
+    function = (op.read_made(ComputationOptions).computation or "").removeprefix(_PREFIX)
     if len(operands) != 2 or function not in _REDUCTIONS:
         _reduce_halves(rw, op, operands)
         return
@@ -355,7 +360,8 @@ def _apply(rw: _Lowering, region: Graph, operands: Sequence[Tensor], name: str) 
 
 def _lower_sort(rw: Rewriter, op: Op, *operands: Tensor) -> None:
     """Make TOPK_V2 of all elements of the keys, for one comparison of keys."""
-    direction, _, number = str(op.options.get("comparator", "")).partition(" ")
+    comparison = op.read_made(ComputationOptions).computation or ""
+    direction, _, number = comparison.partition(" ")
     if direction not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
         raise OperatorError(
             "its comparator must be one comparison of its two arguments, LT, LE, GT or GE, without"

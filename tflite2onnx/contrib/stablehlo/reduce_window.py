@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
@@ -195,7 +196,7 @@ class StablehloReduceWindow(_Windows):
 
     @property
     def _function(self) -> str:
-        return str(self.options.get("computation", ""))
+        return self.op.read_made(ComputationOptions).computation or ""
 
 
 class ReduceWindow(_Windows):

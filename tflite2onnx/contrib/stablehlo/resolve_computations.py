@@ -10,7 +10,10 @@ the number of the tensor that is compared.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from tflite2onnx.graph import Model, Op
+from tflite2onnx.made_options import MadeOptions
 
 # The operators of comparison_direction, and the value of compare_type for IEEE 754's total order.
 DIRECTIONS = ("Equal", "NotEqual", "GreaterEqual", "Greater", "LessEqual", "Less")
@@ -24,24 +27,30 @@ _REGIONS = {
 }
 
 
-def resolve_computations(model: Model) -> Model:
-    """Return the model with an option `computation` in the operators that have a sub-graph.
+@dataclass(frozen=True)
+class ComputationOptions(MadeOptions):
+    """The codes of a sub-graph's operators, separated by spaces, or a comparison such as "Less 0".
 
-    The option has the codes of the sub-graph's operators, separated by spaces. It is absent if the
-    file has no such sub-graph.
+    None: the file has no such sub-graph.
     """
+
+    computation: str | None = None
+
+
+def resolve_computations(model: Model) -> Model:
+    """Return the model with `ComputationOptions` in the operators that have a sub-graph."""
     graphs = (graph.rewrite(lambda op: [_add_computation(op, model)]) for graph in model.graphs)
     return model._replace(graphs=tuple(graphs))
 
 
 def _add_computation(op: Op, model: Model) -> Op:
     if op.code == "STABLEHLO_SORT" and not op.custom:
-        return op.with_options(comparator=_name_comparison(op, model))
+        return replace(op, made=ComputationOptions(computation=_name_comparison(op, model)))
     index = op.options.get(_REGIONS.get(op.code, ""), -1)
     if op.custom or not isinstance(index, int) or not 0 <= index < len(model.graphs):
         return op
     codes = " ".join(inner.code for inner in model.graphs[index].ops)
-    return op.with_options(computation=codes)
+    return replace(op, made=ComputationOptions(computation=codes))
 
 
 def _name_comparison(op: Op, model: Model) -> str:

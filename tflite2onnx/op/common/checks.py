@@ -165,8 +165,9 @@ def expect_symmetric(tensor: Tensor) -> None:
 
 
 def list_types(operator: Operator, types: str, wide: str) -> list[str]:
-    """Return the types of LiteRT's kernel, and with `wide_types` of TensorFlow's, too."""
-    listed = f"{types} {wide}" if operator.options.get("wide_types") else types
+    """Return the types of LiteRT's kernel, and for its operators of TensorFlow's, too."""
+    made = operator.op.made
+    listed = f"{types} {wide}" if (made and made.of_tensorflow) else types
     return list(dict.fromkeys(listed.split()))
 
 

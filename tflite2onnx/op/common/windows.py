@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from tflite2onnx.builder.builder import Builder, Operand, View
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Frame
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
@@ -51,7 +52,7 @@ class ImageOperator(DynamicShape):
             return False
         tensors = (self.input(0), self.output)
         floats = all(t.dtype is DType.FLOAT32 and t.symbols.keys() <= {0} for t in tensors)
-        return floats and "quantizes_data" not in self.options
+        return floats and not self.op.read_made(WindowOptions).rounds_data
 
     def _turn_column(self, frame: Frame) -> Frame:
         """Return a frame with the width before the height, unless an image has one pixel."""
@@ -216,15 +217,15 @@ def _turn_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: [value[i ^ 1] for i in range(len(value))] for key, value in sizes.items()}
 
 
-def make_window(options: Options, *kernel: int) -> Window:
+def make_window(op: Op, *kernel: int) -> Window:
     """Return the window with this kernel size and an operator's strides, dilations and padding."""
-    axes = "dhw"[-len(kernel) :]
+    axes, options = "dhw"[-len(kernel) :], op.options
     return build_window(
         kernel,
         tuple(getattr(options, f"stride_{axis}") for axis in axes),
         tuple(options.get(f"dilation_{axis}_factor", 1) for axis in axes),
         options.padding,
-        options.get("pads", ()),
+        op.read_made(WindowOptions).pads,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
+from tflite2onnx.made_options import DenseOptions
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import (
     expect_real,
@@ -235,7 +236,7 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
         matrix = x.shape if keeps_axes else (count, features)
         rows = g.annotate(x.reshape(matrix), DType.FLOAT32, matrix)
         if self._has_zero_points:
-            positive = bool(self.options.get("data_are_positive"))
+            positive = self.op.read_made(DenseOptions).data_are_positive
             quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1, positive=positive)
         else:
             quantized = quantize_symmetric(g, rows, (x.tensor.elements // features, features))

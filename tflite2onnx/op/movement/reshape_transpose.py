@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import takewhile
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names, make_identity
-from tflite2onnx.made_options import OrderOptions
+from tflite2onnx.made_options import MadeOptions, OrderOptions, ReshapeOptions
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     axis_of,
@@ -119,24 +120,10 @@ def _count_common(a: Sizes, b: Sizes) -> int:
     return len(list(pairs))
 
 
-_IMAGE, _CHANNELS_FIRST = ("N", "H", "W", "C"), ("N", "C", "H", "W")
-
-
-def _is_image(label: Axes) -> bool:
-    """Return whether images have channels last or first."""
-    return label in (_IMAGE, _CHANNELS_FIRST)
-
-
 class Reshape(Movement, Foldable):
-    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes.
+    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes."""
 
-    The option `joins_columns` is set by a pass: columns of an image become channels, or channels
-    columns. The data have channels first or last, in the order of the operator that makes them. The
-    output has channels first, the order of convolutions. Runtimes remove the Transposes around
-    Reshape.
-    """
-
-    codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+    codes: ClassVar[tuple[str, ...]] = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     facts = (Fact.KEEPS_SEQUENCE, Fact.TAKES)
     joins_elements = True
     evaluates_dimensions = True
@@ -204,30 +191,14 @@ class Reshape(Movement, Foldable):
         return axis in x.symbols or (size == 1 and axis in x.dynamic_axes)
 
     def frames(self) -> Sequence[Frame]:
-        if self.options.get("squeezes_at_run_time"):
+        if self.op.read_made(ReshapeOptions).squeezes_at_run_time:
             return []
-        if self.options.get("joins_columns"):
-            return [
-                Frame({0: _IMAGE}, _IMAGE, None, _is_image, semantic=True, meaning=_CHANNELS_FIRST),
-                Frame({~0: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True),
-            ]
         source, target = match_dynamic_reshape_axes(self.input(0).sizes, self.output.sizes)
         names = tuple(dict.fromkeys(_merge_names(source, target)))
-
-        def is_legal(label: Axes) -> bool:
-            return not self.options.get("keeps_last") or label[-1] == names[-1]
-
-        return [Frame({0: source, ~0: target}, names, legal=is_legal)]
+        return [Frame({0: source, ~0: target}, names)]
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
-        if self.options.get("joins_columns"):
-            image = (
-                x.value if x.order == make_identity(x.rank) else g.Transpose(x, perm=[0, 2, 3, 1])
-            )
-            g.annotate(image, x.dtype, x.tensor.sizes)
-            image = g.annotate(g.reshape(image, y.tensor.sizes), x.dtype, y.tensor.sizes)
-            return g.Transpose(image, perm=[0, 3, 1, 2])
-        if self.options.get("squeezes_at_run_time"):
+        if self.op.read_made(ReshapeOptions).squeezes_at_run_time:
             return g.move("Squeeze", x.dtype, x)
         if x.sizes == y.sizes:
             return x.value
@@ -245,9 +216,9 @@ class Reshape(Movement, Foldable):
             shape if y.order == make_identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
         )
 
-    def compute_dimension_options(self) -> Mapping[str, object]:
+    def compute_dimension_options(self) -> MadeOptions | None:
         may_be_1 = self.op.code == "SQUEEZE" and self._squeezed_axes[2]
-        return {"squeezes_at_run_time": True} if may_be_1 else {}
+        return ReshapeOptions(squeezes_at_run_time=True) if may_be_1 else None
 
     @property
     def has_data_dependent_shape(self) -> bool:
@@ -315,7 +286,9 @@ class Reshape(Movement, Foldable):
         if self._adds_axis:
             axis = axis_of(integer(self, 1), x.rank + 1)
             return (*x.shape[:axis], 1, *x.shape[axis:])
-        if self.options.get("keeps_shape"):  # this package has inserted the copy
+        if (
+            self.op.code == "RESHAPE" and self.op.read_made(ReshapeOptions).keeps_shape
+        ):  # this package has inserted the copy
             return x.shape
         if self.op.code == "SQUEEZE":
             dropped, *_ = self._squeezed_axes

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.layout import Order, make_identity
+from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     MOST_COMPUTED,
@@ -303,7 +304,7 @@ class Blocks(ImageOperator, Foldable):
 class DepthToSpace(Blocks):
     """DEPTH_TO_SPACE: channels become the pixels of blocks.
 
-    Passes may set for float32 elements `mode` to CRD, ONNX's other sequence of channels.
+    For float32 elements passes may set `BlockOptions.mode`.
     """
 
     codes = ("DEPTH_TO_SPACE",)
@@ -319,7 +320,7 @@ class DepthToSpace(Blocks):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.read_block()
-        mode = self.options.get("mode", "DCR")
+        mode = self.op.read_made(BlockOptions).mode
         if x.dtype is DType.FLOAT32:
             return g.DepthToSpace(x, blocksize=size, mode=mode)
         return self.move_rows(g, y, x)
@@ -332,7 +333,7 @@ class DepthToSpace(Blocks):
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         (n, h, w, _), (*_, c) = inputs[0].shape, self.output.shape
         size = self.read_block()
-        if self.options.get("mode") == "CRD":
+        if self.op.read_made(BlockOptions).mode == "CRD":
             pixels = inputs[0].reshape(n, h, w, c, size, size).transpose(0, 1, 4, 2, 5, 3)
         else:
             pixels = inputs[0].reshape(n, h, w, size, size, c).swapaxes(2, 3)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, make_channels_first, make_identity
+from tflite2onnx.made_options import MadeOptions, WindowOptions
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     expect,
@@ -60,7 +61,7 @@ class Convolution(ImageOperator):
     @property
     def _quantized(self) -> str:
         """How the operator rounds its data at run time: "images" or ""."""
-        return str(self.options.get("quantizes_data", ""))
+        return "images" if self.op.read_made(WindowOptions).rounds_data else ""
 
     def _find_filters(self) -> int:
         """Return the axis of the weights that counts the filters."""
@@ -77,7 +78,7 @@ class Convolution(ImageOperator):
 
     def read_window(self) -> Window:
         """Return the window, which has the size of a filter."""
-        return make_window(self.options, *self.find_image_sizes(1))
+        return make_window(self.op, *self.find_image_sizes(1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         batch = self.sizes(0)["N"]
@@ -205,7 +206,7 @@ class Conv2D(Convolution):
         filters, x = self.sizes(1), self.sizes(0)
         window = (filters["H"], filters["W"], self.options.stride_h, self.options.stride_w)
         is_matrix = set(window) == {1} and x["C"] == filters["I"]
-        is_padded = any(self.options.get("pads", ()))
+        is_padded = any(self.op.read_made(WindowOptions).pads)
         return self._is_delegated and is_matrix and not is_padded
 
     @property
@@ -297,26 +298,24 @@ class TransposedConvolution(Convolution):
                 f"pixel of its input; check the output shape, the strides and the padding"
             )
 
-    def compute_dimension_options(self) -> Mapping[str, object]:
+    def compute_dimension_options(self) -> MadeOptions | None:
         image, old = (tensor.shape[1:-1] for tensor in (self.output, self.input(2)))
         if len(image) != len(old):
-            return {}
-        excess = [
-            full - size
-            for full, size in zip(self.read_window().compute_full_size(old), image, strict=True)
-        ]
-        return {"excess": excess} if all(map(is_known, excess)) else {}
+            return None
+        pairs = zip(self.read_window().compute_full_size(old), image, strict=True)
+        excess = tuple(full - size for full, size in pairs)
+        known = all(map(is_known, excess))
+        return replace(self.op.read_made(WindowOptions), excess=excess) if known else None
 
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
     ) -> Value:
         window, image = self.read_window(), tuple(y.shape[2:])
+        excess = self.op.read_made(WindowOptions).excess
         if not y.tensor.symbols.keys() - {0}:
             whole = window.compute_full_size(x.tensor.shape[1:-1])
-            excess = [full - n for full, n in zip(whole, image, strict=True)]
-        elif "excess" in self.options:
-            excess = self.options["excess"]
-        else:
+            excess = tuple(full - n for full, n in zip(whole, image, strict=True))
+        if excess is None:
             return self._crop_to_shape(g, shape, x, w, b)
         cropping = window.list_cropping_attributes(excess)
         rest = [max(-n, 0) for n in excess]

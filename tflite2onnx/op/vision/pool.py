@@ -23,7 +23,7 @@ class Pool(ImageOperator):
 
     def read_window(self) -> Window:
         """Return the window, whose size is given by options."""
-        return make_window(self.options, self.options.filter_height, self.options.filter_width)
+        return make_window(self.op, self.options.filter_height, self.options.filter_width)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)

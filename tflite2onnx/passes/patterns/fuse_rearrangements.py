@@ -38,6 +38,7 @@ import numpy as np
 from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.layout import Site
+from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op import find_convolved, find_operator, is_valid
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import RESHAPES, find_data, find_producer, has, is_float
@@ -51,7 +52,11 @@ from tflite2onnx.tensor import Array, DType, Shape, Tensor
 _SEQUENCE, _IMAGE = 3, 4  # axes
 _MOST = 1 << 20  # elements of an image
 _ENDS = ("RESHAPE", "TRANSPOSE")  # each of them is in every spelling
-_BLOCKS = (("DEPTH_TO_SPACE", "DCR"), ("DEPTH_TO_SPACE", "CRD"), ("SPACE_TO_DEPTH", "DCR"))
+_BLOCKS = (
+    ("DEPTH_TO_SPACE", None),
+    ("DEPTH_TO_SPACE", BlockOptions(mode="CRD")),
+    ("SPACE_TO_DEPTH", None),
+)
 _REPEATS = ("BROADCAST_TO", "TILE")
 _TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)  # of tensors that are repeated
 # What networks have between the repeats and a convolution; others were not measured.
@@ -124,8 +129,8 @@ def _list_moves(op: Op, x: Tensor, places: Array) -> Iterator[Op]:
     order = make_int32(f"{y.name}/channels", places[0, 0, 0] % channels)
     yield as_builtin(op, "GATHER", x, order, axis=_IMAGE - 1, batch_dims=0)
     size = max(y.shape[1] // height, height // y.shape[1])
-    for code, mode in _BLOCKS if is_float(x) else ():
-        yield as_builtin(op, code, x, block_size=size, mode=mode)
+    for code, made in _BLOCKS if is_float(x) else ():
+        yield as_builtin(op, code, x, made=made, block_size=size)
 
 
 def _moves_elements(op: Op, x: Tensor, places: Array) -> bool:

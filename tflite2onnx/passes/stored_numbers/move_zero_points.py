@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.graph import ABSENT, Graph, Op, Options
-from tflite2onnx.made_options import QuantizeOptions
+from tflite2onnx.graph import ABSENT, Graph, Op
+from tflite2onnx.made_options import QuantizeOptions, WindowOptions
 from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.vision.conv import Convolution
@@ -177,9 +177,9 @@ class MovedZeroPoints:
         output = make_like(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
         paddings = make_int32(f"{op.outputs[0].name}/paddings", np.array(table))
         image = rw.op("PADV2", x, paddings, zero, output=output)
-        options = {**op.options, "padding": "VALID"}
-        options.pop("pads", None)
-        return [*rw.ops, replace(op.with_inputs({x: image}), options=Options(options))]
+        made = op.made and replace(op.read_made(WindowOptions), pads=())
+        padded = op.with_options(padding="VALID").with_inputs({x: image})
+        return [*rw.ops, replace(padded, made=made)]
 
 
 class _Groups:

@@ -1,19 +1,20 @@
 """Convolutions with float data and integer weights round the data as LiteRT's kernels do.
 
-They get the option `quantizes_data` "images": they multiply the real numbers to which an image is
-quantized. A network in which each pixel of a convolution has a scale of its own
+They get `WindowOptions.rounds_data`: they multiply the real numbers to which an image is quantized.
+A network in which each pixel of a convolution has a scale of its own
 (`Conv2D.quantizes_pixels`) is not rounded, because the nodes that round pixels take longer than the
 convolution, and it differs from LiteRT's network by the rounding of these data anyway.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.vision.conv import Conv2D, Convolution
 from tflite2onnx.quantization.storage import is_quantized
-
-IMAGES = "images"  # the value of the option
 
 
 def round_data(graph: Graph) -> Graph:
@@ -21,9 +22,11 @@ def round_data(graph: Graph) -> Graph:
     converters = find_rounding_convolutions(graph)
     if any(isinstance(conv, Conv2D) and conv.quantizes_pixels for conv in converters.values()):
         return graph
-    return graph.rewrite(
-        lambda op: [op.with_options(quantizes_data=IMAGES) if op in converters else op]
-    )
+    return graph.rewrite(lambda op: [_round(op) if op in converters else op])
+
+
+def _round(op: Op) -> Op:
+    return replace(op, made=replace(op.read_made(WindowOptions), rounds_data=True))
 
 
 def find_rounding_convolutions(graph: Graph) -> dict[Op, Convolution]:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, copy_op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import CONVOLUTIONS, RESHAPES, find_producer, has
@@ -110,7 +111,7 @@ class _Mover:
             alike = all(t.rank <= 1 if t.has_data else t.sizes == y.sizes for t in op.present)
             return image if alike else ()
         if op.is_builtin(*CONVOLUTIONS):
-            top, _, bottom, _ = op.options.get("pads", (0, 0, 0, 0))
+            top, _, bottom, _ = op.read_made(WindowOptions).pads or (0, 0, 0, 0)
             rows = (weights.shape[1], op.options.get("stride_h"), top, bottom) == (1, 1, 0, 0)
             alone = rows and weights.has_data and not is_hybrid(x, weights)
             return (*image[:2], *y.shape[2:]) if alone else ()

@@ -27,6 +27,7 @@ from dataclasses import replace
 from itertools import chain
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.passes.operands import CONVOLUTIONS, find_positive, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared, any_of
@@ -52,13 +53,11 @@ def _dilate_convolution(found: Match) -> Op | None:
     if min(top, bottom, left, right) < 0:
         return None
     height, width = found.list_integers("blocks#")
-    whole = replace(middle, inputs=(x, *middle.inputs[1:]), outputs=last.outputs)
-    return whole.with_options(
-        padding="EXPLICIT",
-        pads=(top, left, bottom, right),
-        dilation_h_factor=height,
-        dilation_w_factor=width,
+    dilated = middle.with_options(
+        padding="EXPLICIT", dilation_h_factor=height, dilation_w_factor=width
     )
+    made = replace(middle.read_made(WindowOptions), pads=(top, left, bottom, right))
+    return replace(dilated, inputs=(x, *middle.inputs[1:]), outputs=last.outputs, made=made)
 
 
 def may_be_dilated(op: Op) -> bool:
@@ -82,9 +81,9 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
         return ()
     if op.is_builtin(_POOL) and not _keeps_maxima(found, max(rows), max(columns)):
         return ()
-    own, more = op.options.get("pads", (0, 0, 0, 0)), chain(*zip(rows, columns, strict=True))
-    pads = tuple(a + b for a, b in zip(own, more, strict=True))
-    padded = op.with_options(padding="EXPLICIT", pads=pads)
+    made, more = op.read_made(WindowOptions), chain(*zip(rows, columns, strict=True))
+    pads = tuple(a + b for a, b in zip(made.pads or (0, 0, 0, 0), more, strict=True))
+    padded = replace(op.with_options(padding="EXPLICIT"), made=replace(made, pads=pads))
     if not order:
         return (padded.with_inputs({wide: x}),)
     symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}

@@ -12,9 +12,10 @@ OPERATORS = OperatorTable(
         __name__,
         {
             "attention": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
-            "blocks": "DEPTH_TO_SPACE SPACE_TO_DEPTH",
+            "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
             "convolution": "INTEGER_CONV_2D",
             "dense": "FULLY_CONNECTED",
+            "reshape": "RESHAPE",
             "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
             "softmax": "LOG_SOFTMAX SOFTMAX",
         },

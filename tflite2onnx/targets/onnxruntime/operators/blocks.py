@@ -7,13 +7,17 @@ pieces of rows: Transpose of 4 axes takes twice as long, and of 6 axes of NCHW t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Frame
+from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op.common.checks import check_element_count
+from tflite2onnx.op.elementwise.arithmetic import Binary, Row
 from tflite2onnx.op.movement import space_to_batch
 
 # DEPTH_TO_SPACE of float32 uses Gather, too, if its output has this many channels: 64 to 16
@@ -32,19 +36,43 @@ class _Blocks(space_to_batch.Blocks):
         return g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
 
 
-class DepthToSpace(_Blocks, space_to_batch.DepthToSpace):
-    """DEPTH_TO_SPACE, with the option `channels_last` behind an operator that keeps them last."""
+@dataclass(frozen=True)
+class ImageOptions(BlockOptions):
+    """With `channels_last`, images keep their channels last, as products of integers do."""
+
+    codes = ("DEPTH_TO_SPACE", "MUL")
+    channels_last: bool = False
+
+
+LAST = ImageOptions(channels_last=True)
+
+
+class Mul(Binary):
+    """MUL, which may scale the channels of an image that has them last."""
+
+    rows: ClassVar[Mapping[str, Row]] = {"MUL": Binary.rows["MUL"]}
 
     def frames(self) -> Sequence[Frame]:
-        if not self.options.get("channels_last"):
+        frames = super().frames()
+        if not self.op.read_made(ImageOptions).channels_last:
+            return frames
+        return [replace(frame, label=frame.names) for frame in frames]
+
+
+class DepthToSpace(_Blocks, space_to_batch.DepthToSpace):
+    """DEPTH_TO_SPACE, which may follow an operator that keeps the channels last."""
+
+    def frames(self) -> Sequence[Frame]:
+        if not self.op.read_made(ImageOptions).channels_last:
             return super().frames()
         names = tuple(self.read_letters(0))
         return [Frame({0: names, ~0: names}, names, names)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         static = all(isinstance(length, int) for length in y.sizes)
-        is_wide = static and y.size("C") >= _WIDE and self.options.get("mode", "DCR") == "DCR"
-        if is_wide or self.options.get("channels_last"):
+        made = self.op.read_made(ImageOptions)
+        is_wide = static and y.size("C") >= _WIDE and made.mode == "DCR"
+        if is_wide or made.channels_last:
             return self.move_rows(g, y, x)
         return super().emit(g, y, x)
 

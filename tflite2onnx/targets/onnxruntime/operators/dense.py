@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
+from tflite2onnx.made_options import DenseOptions
 from tflite2onnx.op.linear import matmul
 
 
+@dataclass(frozen=True)
+class MatrixOptions(DenseOptions):
+    """With `as_matrix`, the columns of the data are pixels of an image with channels first."""
+
+    as_matrix: bool = False
+
+
 class FullyConnected(matmul.FullyConnected):
-    """FULLY_CONNECTED, with the option `as_matrix` that `multiply_pixels` sets.
+    """FULLY_CONNECTED.
 
     ONNX Runtime fuses a bias and an activation with Gemm only.
     """
@@ -26,7 +35,10 @@ class FullyConnected(matmul.FullyConnected):
     def emit_conv(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
-        if self.options.get("as_matrix") and prod(y.shape[: y.order.index(y.rank - 1)]) == 1:
+        if (
+            self.op.read_made(MatrixOptions).as_matrix
+            and prod(y.shape[: y.order.index(y.rank - 1)]) == 1
+        ):
             return self._emit_columns(g, y, x, w, b)
         return super().emit_conv(g, y, x, w, b)
 

@@ -8,8 +8,8 @@ from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
-from tflite2onnx.op import find_operator
 from tflite2onnx.targets.onnxruntime.forms.attention.share_heads import share_heads
+from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions, Reshape
 
 # A step of one token, with keys and values [batch, tokens, heads, depth], as litert-torch has it.
 STEP = """
@@ -95,10 +95,10 @@ def test_keys_may_be_scaled_before_they_are_repeated() -> None:
 def test_reshape_may_move_heads_but_not_last_axis() -> None:
     """The RESHAPE of a cache may move its heads; the TRANSPOSE behind it moves its last axis."""
     graph = share_heads(parse_graph(STEP))
-    kept = [op for op in graph.ops if op.options.get("keeps_last")]
+    kept = [op for op in graph.ops if op.made == MovedOptions(keeps_last=True)]
     assert len(kept) == 2
     for op in kept:
-        (frame,) = find_operator(op).frames()
+        (frame,) = Reshape(op).frames()
         tokens, heads, depth = frame.names[-3:]
         rest = frame.names[:-3]
         assert frame.allows((*rest, heads, tokens, depth))

@@ -37,6 +37,7 @@ from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import (
     scale_matrices,
     trace_matrices,
 )
+from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
 from tflite2onnx.tensor import Tensor
 
 _MATRIX = 2  # axes
@@ -82,7 +83,8 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
     sizes = squeeze_shape(x.shape)
     if x.symbols or tuple(sizes[axis] for axis in order) != shape:
         return rw.reshape(heads, shape, like=heads, name="heads")
-    flat = rw.op("RESHAPE", x, like=x, name="heads", shape=sizes, new_shape=sizes, keeps_last=True)
+    made = MovedOptions(keeps_last=True)
+    flat = rw.op("RESHAPE", x, like=x, name="heads", shape=sizes, made=made, new_shape=sizes)
     return rw.transpose(flat, order, like=heads, name="moved")
 
 

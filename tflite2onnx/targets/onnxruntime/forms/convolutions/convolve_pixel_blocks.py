@@ -28,6 +28,7 @@ from __future__ import annotations
 from itertools import product
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match
@@ -69,12 +70,12 @@ def _convolve_blocks(found: Match) -> list[Op] | str:
     if isinstance(best, str):
         return best
     rw = Rewriter(op)
-    pads = make_window(op.options, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
-    options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}
-    options |= {"stride_h": best, "stride_w": best}
+    pads = make_window(op, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
+    options = {**op.options, "padding": "EXPLICIT", "stride_h": best, "stride_w": best}
+    made = WindowOptions(pads=tuple(pads))
     biases = repeat_biases(found.tensors.get("bias#"), "blocks", best**2)
     blocks = _make_blocks(y, best)
-    rw.op("CONV_2D", x, _repeat_filters(w, best), biases, output=blocks, **options)
+    rw.op("CONV_2D", x, _repeat_filters(w, best), biases, output=blocks, made=made, **options)
     rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=best)
     return rw.ops
 

@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -57,6 +58,7 @@ from tflite2onnx.passes.rewriter import (
 )
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, choose_form, estimate_nodes
+from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
 from tflite2onnx.tensor import DType, Tensor
 
 _IMAGE = 4  # axes
@@ -106,7 +108,7 @@ def _read_pieces(match: Match) -> list[Op] | str:
     y = op.outputs[0]
     if w.shape[-1] != x.shape[-1]:
         return "the convolution has groups"
-    window = make_window(op.options, *w.shape[1:3])
+    window = make_window(op, *w.shape[1:3])
     pads = window.make_attributes(x.shape[1:3])["pads"]
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
     several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
@@ -132,13 +134,14 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
     data = _join_columns(rw, x, make_like(x, "pieces", shape))
     n, height, width, outputs = y.shape
     options = {**op.options, "padding": "EXPLICIT", "stride_w": 1}
-    options["pads"] = (pads[0], pieces.pads[0], pads[2], pieces.pads[1])
+    made = WindowOptions(pads=(pads[0], pieces.pads[0], pads[2], pieces.pads[1]))
     blocks = rw.op(
         "CONV_2D",
         data,
         _arrange_filters(w, pieces, stride),
         repeat_biases(bias, "pieces", pieces.made),
         output=make_like(y, "blocks", (n, height, pieces.blocks, outputs * pieces.made)),
+        made=made,
         **options,
     )
     whole = (n, height, pieces.blocks * pieces.made, outputs)
@@ -153,7 +156,8 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
 def _join_columns(rw: Rewriter, x: Tensor, y: Tensor) -> Tensor:
     """Return an image with columns joined to channels, or with channels split into columns."""
     sizes = (-1, *y.shape[1:])  # the size of the batch may be dynamic
-    return rw.op("RESHAPE", x, output=y, new_shape=sizes, joins_columns=True)
+    made = MovedOptions(joins_columns=True)
+    return rw.op("RESHAPE", x, output=y, made=made, new_shape=sizes)
 
 
 def _place_pieces(block: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:

@@ -30,9 +30,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.vision.conv import TransposeConv
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like, repeat_channels
 from tflite2onnx.targets.onnxruntime.costs import explain_floats
+from tflite2onnx.targets.onnxruntime.operators.blocks import LAST
 from tflite2onnx.targets.onnxruntime.operators.convolution import IntegerConvolution
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -92,6 +94,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
     bias = op.operand(3)
     values = bias.values.reshape(-1) if bias.has_data else np.zeros(outputs, np.float32)
     size = [axis.blocks for axis in axes]
+    pads = (*(axis.before for axis in axes), *(axis.after for axis in axes))
     blocks = rw.op(
         "INTEGER_CONV_2D",
         x,
@@ -99,10 +102,10 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         make_constant(f"{y.name}/bias", np.tile(values, stride**2), x),
         output=make_like(y, "blocks", (batch, *size, outputs * stride**2)),
         padding="EXPLICIT",
-        pads=(*(axis.before for axis in axes), *(axis.after for axis in axes)),
         stride_h=1,
         stride_w=1,
         fused_activation_function=op.activation,
+        made=WindowOptions(pads=pads),
     )
     product = IntegerConvolution(rw.ops[0])
     if loss := explain_floats(product, "transposed"):
@@ -110,10 +113,10 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         return []
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:
-        rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=stride, channels_last=True)
+        rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=stride, made=LAST)
         return rw.ops
     pixels = make_like(y, "pixels", whole)
-    rw.op("DEPTH_TO_SPACE", blocks, output=pixels, block_size=stride, channels_last=True)
+    rw.op("DEPTH_TO_SPACE", blocks, output=pixels, block_size=stride, made=LAST)
     rw.crop(pixels, [axis.skipped for axis in axes], y)
     return rw.ops
 

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op import find_supported_operator
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.common.windows import Window
@@ -154,29 +155,34 @@ def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
     rw, (x, w, bias), y = Rewriter(op), op.present, op.outputs[0]
     window, filters = converter.read_window(), _arrange_filters(w, form, converter.read_window())
     pads = tuple(window.make_attributes(converter.find_image_sizes(0))["pads"])
-    options = {**op.options, "padding": "EXPLICIT", "pads": pads}
-    options |= {"stride_w": window.strides[1] * form.pixels}
+    stride = window.strides[1] * form.pixels
+    options = {**op.options, "padding": "EXPLICIT", "stride_w": stride}
+    made = WindowOptions(pads=pads)
     n, height, width, outputs = y.shape
     blocks = make_like(y, "blocks", (n, height, width // form.pixels, outputs * form.pixels))
     if form.splits_rows:
-        _sum_rows(rw, (x, filters, bias), blocks, options)
+        _sum_rows(rw, (x, filters, bias), blocks, made, options)
     else:
         biases = repeat_biases(bias, "blocks", form.pixels)
-        rw.op("INTEGER_CONV_2D", x, filters, biases, output=blocks, **options)
+        rw.op("INTEGER_CONV_2D", x, filters, biases, output=blocks, made=made, **options)
     rw.reshape(blocks, output=y)
     return rw.ops
 
 
 def _sum_rows(
-    rw: Rewriter, inputs: tuple[Tensor, Tensor, Tensor], y: Tensor, options: dict[str, Any]
+    rw: Rewriter,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    y: Tensor,
+    made: WindowOptions,
+    options: dict[str, Any],
 ) -> None:
     """Add the convolution of windows of one row, and the sums of its outputs and of the bias."""
     (x, filters, bias), (n, _, width, outputs) = inputs, y.shape
-    rows, count = x.shape[1] + sum(options["pads"][::2]), len(filters.values) // outputs
+    rows, count = x.shape[1] + sum(made.pads[::2]), len(filters.values) // outputs
     zeros = make_constant(f"{bias.name}/rows", np.zeros(len(filters.values), np.float32), bias)
     product = make_like(y, "rows", (n, rows, width, len(filters.values)))
     settings = {**options, "fused_activation_function": "NONE"}
-    rw.op("INTEGER_CONV_2D", x, filters, zeros, output=product, **settings)
+    rw.op("INTEGER_CONV_2D", x, filters, zeros, output=product, made=made, **settings)
     total = None
     for row in range(count):
         begin = make_int32(f"{product.name}/begin{row}", [0, row, 0, row * outputs])

@@ -20,7 +20,8 @@ import logging
 from dataclasses import replace
 from functools import cached_property
 
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.made_options import DenseOptions
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.operands import find_positive
 from tflite2onnx.passes.rewriter import make_like
@@ -30,6 +31,7 @@ from tflite2onnx.targets.onnxruntime.forms.dynamic_range.convolve_transposed imp
     convolve_transposed,
 )
 from tflite2onnx.targets.onnxruntime.forms.products.multiply_pixels import make_pixel_product
+from tflite2onnx.targets.onnxruntime.operators.blocks import ImageOptions
 from tflite2onnx.tensor import Tensor
 
 _logger = logging.getLogger(__name__)
@@ -106,7 +108,7 @@ class _Quantizer:
         if not self._redundant_relus.isdisjoint(op.outputs):
             op = op.with_activation("NONE")
         if self._keeps_channels_last(op):
-            return [op.with_options(channels_last=True)]
+            return [replace(op, made=replace(op.read_made(ImageOptions), channels_last=True))]
         if isinstance(converter, TransposeConv):
             return convolve_transposed(op, converter) or [op]
         if multiplies_pixels:
@@ -122,9 +124,5 @@ class _Quantizer:
         return graph.replace_tensors(names) if names else graph
 
     def _multiply_pixels(self, op: Op) -> Op:
-        product = make_pixel_product(op)
-        x = op.inputs[0]
-        if x in self._positive:
-            options = Options({**product.options, "data_are_positive": True})
-            return replace(product, options=options)
-        return product
+        made = DenseOptions(data_are_positive=op.inputs[0] in self._positive)
+        return replace(make_pixel_product(op), made=made)

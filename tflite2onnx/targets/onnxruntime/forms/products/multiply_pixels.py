@@ -11,8 +11,8 @@ replaced if
 3. operators other than convolutions connect its input or output with a TRANSPOSE of an image.
    Elsewhere no Transpose can be saved, and MatMul is slower than Conv between convolutions.
 
-If no other convolution is left, the products have the option `as_matrix`: images in channels-first
-order are multiplied by Gemm, not by Conv. ONNX Runtime computes Conv in blocks of channels, but not
+If no other convolution is left, the products get `MatrixOptions.as_matrix`: images with channels
+first are multiplied by Gemm, not by Conv. ONNX Runtime computes Conv in blocks of channels, but not
 the rest of a mixer. Without the moves into blocks and out of them the network of face blendshapes
 takes 0.94 of the time.
 
@@ -21,10 +21,14 @@ This is no rule (`rules.py`): what a convolution becomes depends on all other co
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tflite2onnx.graph import ABSENT, Graph, Op
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op import find_convolved
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.rewriter import as_builtin
+from tflite2onnx.targets.onnxruntime.operators.dense import MatrixOptions
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -40,7 +44,8 @@ def multiply_pixels(graph: Graph) -> Graph:
         if not near.isdisjoint((op.operand(0), *op.outputs)) and _has_one_pixel(op)
     }
     if all(find_convolved(op) is ABSENT for op in ops if op not in found):
-        found = {op: new.with_options(as_matrix=True) for op, new in found.items()}
+        made = MatrixOptions(as_matrix=True)
+        found = {op: replace(new, made=made) for op, new in found.items()}
     return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
 
 
@@ -64,7 +69,7 @@ def _has_one_pixel(op: Op) -> bool:
     """Return whether an operator is a convolution for which conditions 1 and 2 hold."""
     x, filters = op.operand(0), op.operand(1)
     floats = op.is_builtin("CONV_2D") and is_float(x) and is_float(filters) and filters.has_data
-    pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))
+    pads = op.options.get("padding") == "EXPLICIT" and any(op.read_made(WindowOptions).pads)
     return floats and filters.shape[1:] == (1, 1, x.shape[-1]) and has_unit_steps(op) and not pads
 
 
