@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, estimate_convolution, find_kernel
+from tflite2onnx.targets.onnxruntime.costs import (
+    FACTORS,
+    Gain,
+    Times,
+    choose_form,
+    estimate_convolution,
+    explain_planes,
+    find_kernel,
+)
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -65,3 +73,20 @@ def test_faster_forms_take_at_most_3_percent_longer_with_avx2() -> None:
     loss = "70.0 us with AVX-512 and 110.0 us with AVX2 are expected in place of 100.0 us"
     assert Times(70, 110).explain_loss(first).startswith(loss)
     assert Times(100, 101).explain_loss(first)
+
+
+def test_best_form_must_gain_enough() -> None:
+    times = {"plain": Times(100, 100), "other": Times(92, 96)}
+    assert choose_form(times, "plain") == "other"
+    assert "are expected in place of 100.0 us" in choose_form(times, "plain", Gain(part=0.1))
+    assert "less than 92.0 us" in choose_form(times, "other")
+
+
+def test_processors_have_weights_in_the_mean() -> None:
+    assert Times(8, 1).mean == pytest.approx(8**0.5)
+    assert Times(8, 1, weight=2).mean == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("channels", "gains"), [(27, True), (33, False), (50, True)])
+def test_channels_near_whole_blocks_are_padded(channels: int, *, gains: bool) -> None:
+    assert (not explain_planes(image(1, 28, 28, channels))) == gains

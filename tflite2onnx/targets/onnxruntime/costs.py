@@ -13,6 +13,7 @@ depend on the kernel:
     depthwise   in blocks
     direct      reads fewer channels than a block has, so channels-first: from a ReorderOutput, if
                 the image comes from another convolution
+    planar      outside of the blocks: channels that are no multiple of 4
     transposed  ConvTranspose
     reorder     ReorderOutput
     pixels      DepthToSpace
@@ -159,6 +160,7 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "direct": Factors(3.154, 5.563, 89.22, 26.45, 97.44, 20.81),
         "reorder": Factors(1.888, 0, 0, 9.529, 0, 0),
         "pixels": Factors(2.874, 0, 0, 143.6, 0, 0),
+        "planar": Factors(2.834, 11.77, 0, 0),
         "transposed": Factors(2.834, 12.66, 0, 0),
         "int8": Factors(0, 1.736, 800, 20, rows=2000),
         "int8 rows": Factors(0, 2.5, 600, 150, rows=3500),
@@ -179,6 +181,7 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "direct": Factors(3.526, 9.265, 173.5, 16.51, 100.1, 18.98),
         "reorder": Factors(2.103, 0, 0, 13.05, 0, 0),
         "pixels": Factors(3.055, 0, 0, 145.5, 0, 0),
+        "planar": Factors(2.746, 17.63, 0, 0),
         "transposed": Factors(2.746, 16.81, 0, 0),
         # Without VNNI the filters are uint8, for which there is no kernel without rows.
         "int8": Factors(0, 11.76, 600, 150, rows=3500),
@@ -234,6 +237,22 @@ def estimate_nodes(*nodes: tuple[str, Terms], weight: float = 1) -> Times:
     """Return the expected time of nodes: the kernel and the terms of each."""
     first, second = (sum(each[k].estimate(t) for k, t in nodes) for each in FACTORS.values())
     return Times(first, second, weight)
+
+
+def explain_planes(image: Tensor) -> str:
+    """Return why filters that pad the channels of an image to blocks are no gain, "" if they are.
+
+    The times are those of the multiplications of 1x1 filters for as many channels.
+    """
+    pixels, channels = image.elements / image.shape[-1], image.shape[-1]
+    in_blocks = Times(
+        *(
+            factors["pointwise"].estimate(Terms(products=pixels * _round_up(channels, block) ** 2))
+            for block, factors in FACTORS.items()
+        )
+    )
+    planar = estimate_nodes(("planar", Terms(products=pixels * channels**2)))
+    return in_blocks.explain_loss(planar, ANY_GAIN)
 
 
 def explain_floats(conv: Conv2D, kernel: str = "pointwise") -> str:

@@ -39,11 +39,11 @@ This is no rule (`rules.py`): the channels of all images that correspond change 
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from math import prod
 
 import numpy as np
 
@@ -51,10 +51,11 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has, has_unit_steps, is_float, normalize_axes
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.targets.onnxruntime.costs import keep_faster
+from tflite2onnx.targets.onnxruntime.costs import explain_planes, keep_faster
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
+_logger = logging.getLogger(__name__)
 _ALIGNMENT = 4
 _BLOCK = 8
 _LARGEST_BLOCK = 16
@@ -68,9 +69,6 @@ _BY_CHANNEL = (
     *("MINIMUM", "MUL", "NEG", "SUB", *_SIZED),
 )
 _ENOUGH = 3  # operators
-# The product of the multiplications with both blocks, relative to those without padding, up to
-# which padding is faster in the geometric mean.
-_MORE = 2.7
 
 
 def leave_out_copies(graph: Graph) -> Graph:
@@ -184,16 +182,16 @@ def _may_be_padded(tensor: Tensor) -> bool:
 def _gains(image: Tensor, ops: Sequence[Op]) -> bool:
     """Return whether conditions 3 and 4 hold for the operators around an image.
 
-    The multiplications grow with the square of the channels, in blocks of 8 and of 16. Fewer
-    channels than a block are read outside of the blocks in any case.
+    Fewer channels than a block are read outside of the blocks in any case.
     """
     if any(op.is_builtin("DEPTHWISE_CONV_2D") for op in ops):
         return True
     channels = image.shape[-1]
-    products = prod((_round_up(channels, n) / channels) ** 2 for n in (_BLOCK, _LARGEST_BLOCK))
-    is_near = channels < _LARGEST_BLOCK or products <= _MORE
-    aligned = channels % _ALIGNMENT == 0
-    return is_float(image) and (aligned or (is_near and len(ops) >= _ENOUGH))
+    if not is_float(image) or channels % _ALIGNMENT == 0:
+        return is_float(image)
+    loss = "" if channels < _LARGEST_BLOCK else explain_planes(image)
+    _logger.debug("%s: padded channels: %s", image.name, loss or "faster")
+    return not loss and len(ops) >= _ENOUGH
 
 
 def _round_up(channels: int, block: int) -> int:
