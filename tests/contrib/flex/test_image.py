@@ -15,6 +15,8 @@ import pytest
 
 from tests.references import check_reference
 from tests.references.flex import build_flex, random_numbers
+from tests.support import Build, run_onnx
+from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -201,6 +203,36 @@ def test_bicubic_resizing_equals_reference(
         half_pixel_centers=half,
     )
     check_reference(model, [x], [want])
+
+
+@pytest.mark.parametrize("source", ["input", "image", "constant"])
+@pytest.mark.parametrize(("corners", "half"), CORNERS)
+def test_bicubic_resizing_to_sizes_of_the_run_equals_reference(
+    source: str, *, corners: bool, half: bool
+) -> None:
+    """The size is an input, twice the size of the image (as by tf.image.resize), or fixed."""
+    m = Build()
+    x = m.input([1, None, None, 3])
+    made: list[int | None] = [1, None, None, 3]
+    if source == "input":
+        size = m.input([2], dtype="int32")
+    elif source == "image":
+        (sizes,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
+        bounds = [m.constant([n]) for n in (1, 3, 1)]
+        (image,) = m.op("STRIDED_SLICE", [sizes, *bounds], [[2]], dtype="int32")
+        (size,) = m.op("MUL", [image, m.constant([2, 2])], [[2]], dtype="int32")
+    else:
+        size, made = m.constant([4, 9]), [1, 4, 9, 3]
+    options = flex_options("ResizeBicubic", align_corners=corners, half_pixel_centers=half)
+    m.output(*m.custom("FlexResizeBicubic", [x, size], [m.tensor(made)], options))
+    result = convert(m.bytes(), io_layout="tflite")
+    for old, new in (((5, 7), (8, 3)), ((1, 4), (1, 1)), ((3, 2), (3, 9))):
+        data = random_numbers("float32", 1, *old, 3, low=-100, high=100)
+        count = {"input": new, "image": (2 * old[0], 2 * old[1])}.get(source, (4, 9))
+        given = [data, np.array(count, np.int32)][: len(result.inputs)]
+        feeds = {end.name: value for end, value in zip(result.inputs, given, strict=True)}
+        want = bicubic(data, count, corners=corners, half=half)
+        np.testing.assert_allclose(run_onnx(result.model, feeds)[0], want, rtol=0, atol=1e-3)
 
 
 class Patches(NamedTuple):

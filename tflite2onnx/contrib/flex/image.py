@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, ints
+from tflite2onnx.op.base import (
+    Builder,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Unknown,
+    Value,
+    View,
+)
+from tflite2onnx.op.common.checks import check_element_count, expect_list, ints
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.movement.pad import pad_axes
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.utils.dimension import is_known
 
 _IMAGE = 4  # axes
 PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
@@ -33,7 +43,9 @@ def read_image_shape(operator: Operator, index: int = 0) -> Shape:
 def read_two_sizes(operator: Operator, index: int) -> Shape:
     """Return a positive height and width, which an input lists."""
     sizes = ints(operator, index)
-    if len(sizes) != 2 or min(sizes) < 1:  # the height and the width
+    if len(sizes) != 2 or any(
+        is_known(size) and size < 1 for size in sizes
+    ):  # the height and the width
         raise OperatorError(f"its size must be a positive height and width, got {sizes}")
     return tuple(sizes)
 
@@ -132,37 +144,49 @@ def interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
     return g.Add(a, g.Mul(g.Sub(b, a), part))
 
 
-class FlexResizeBicubic(DynamicShape):
-    """FlexResizeBicubic: cubic interpolation, by matrix products along both axes."""
+class FlexResizeBicubic(AnySizes):
+    """FlexResizeBicubic: cubic interpolation, by matrix products along both axes.
+
+    Sizes of the image and of the result may be known at run time only.
+    """
 
     codes = ("FlexResizeBicubic",)
-    dynamic_axes = (0, 3)
     operands = f"{PIXELS}, any -> float32"
-
-    @cached_property
-    def _sizes(self) -> Shape:
-        return read_two_sizes(self, 1)
+    shape_inputs = (1,)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
-        return [(x[0], *self._sizes, x[3])]
+        if self.has_data_dependent_shape:
+            expect_list(self, 1, 2)  # the height and the width
+            return [(x[0], Unknown(), Unknown(), x[3])]
+        return [(x[0], *read_two_sizes(self, 1), x[3])]
 
     def check(self) -> None:
-        _, height, width, _ = read_image_shape(self)
-        rows, columns = self._sizes
-        check_element_count(rows * height + columns * width)
+        x = read_image_shape(self)
+        known = [axis for axis in (1, 2) if self._is_known(axis)]
+        check_element_count(sum(x[axis] * self.output.shape[axis] for axis in known))
 
-    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        corners, half = (self.options.get(n) for n in ("align_corners", "half_pixel_centers"))
-        rows, columns = (
-            _make_weights(x.shape[axis], y.shape[axis], corners=bool(corners), half=bool(half))
-            for axis in (1, 2)
-        )
+    def _is_known(self, axis: int) -> bool:
+        symbols = {*self.input(0).symbols, *self.output.symbols}
+        return not self.has_data_dependent_shape and axis not in symbols
+
+    def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
+        rows, columns = (self._make_weights(g, y, x, size, axis) for axis in (1, 2))
         # The first product is [columns, width] by [batch, height, width, channels]; the rows follow
         # in the same way.
         image = g.recast(x, x.dtype, _F32)
-        across = g.Transpose(g.MatMul(g.constant(columns), image), perm=[0, 2, 1, 3])
-        return g.Transpose(g.MatMul(g.constant(rows), across), perm=[0, 2, 1, 3])
+        across = g.Transpose(g.MatMul(columns, image), perm=[0, 2, 1, 3])
+        return g.Transpose(g.MatMul(rows, across), perm=[0, 2, 1, 3])
+
+    def _make_weights(self, g: Builder, y: View, x: View, size: View, axis: int) -> Value:
+        """Return the weight of each pixel of x in each pixel of y along an axis."""
+        corners, half = (bool(self.options.get(n)) for n in ("align_corners", "half_pixel_centers"))
+        if self._is_known(axis):
+            weights = _make_weights(x.shape[axis], y.shape[axis], corners=corners, half=half)
+            return g.constant(weights)
+        old = take_entries(g, emit_sizes(g, x), [axis])
+        new = take_entries(g, g.as_int64_list(size), [axis - 1])
+        return _compute_weights(g, old, new, corners=corners, half=half)
 
 
 _STEPS = 1 << 10  # entries in the weight table of TensorFlow's kernel
@@ -193,9 +217,52 @@ def _make_weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
 
 def _evaluate_cubic(x: Array, steep: float) -> Array:
     """Return the convolution kernel of cubic interpolation at distances up to 2."""
-    near = ((steep + 2) * x - (steep + 3)) * x * x + 1
-    far = ((steep * x - 5 * steep) * x + 8 * steep) * x - 4 * steep
-    return np.where(x <= 1, near, far)
+    return np.where(x <= 1, *(np.polyval(part, x) for part in _list_cubics(steep)))
+
+
+def _list_cubics(steep: float) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the coefficients of the kernel at distances up to 1, and from 1 to 2."""
+    return (steep + 2, -steep - 3, 0, 1), (steep, -5 * steep, 8 * steep, -4 * steep)
+
+
+def _compute_weights(g: Builder, size: Value, count: Value, *, corners: bool, half: bool) -> Value:
+    """Return the numbers of `_make_weights` for sizes that are known at run time only."""
+
+    def make_real(number: float) -> Value:
+        return g.scalar(number, _F32)
+
+    one, last = g.scalar(1, DType.INT64), g.Sub(size, g.ints([1]))
+    sides = [size, count]
+    if corners:  # a single output pixel is the first one
+        is_long = g.Greater(count, one)
+        sides = [g.Where(is_long, g.Sub(side, one), side) for side in sides]
+    scale = g.Div(*(g.cast(side, _F32) for side in sides))
+    zero = g.scalar(0, DType.INT64)
+    position = g.cast(g.Range(zero, g.reshape(count, []), one), _F32)
+    if half:
+        position = g.Sub(g.Mul(g.Add(position, make_real(0.5)), scale), make_real(0.5))
+    else:
+        position = g.Mul(position, scale)
+    first = g.Floor(position)
+    offset = g.Div(g.Round(g.Mul(g.Sub(position, first), make_real(_STEPS))), make_real(_STEPS))
+    start = g.Unsqueeze(g.cast(first, DType.INT64), g.ints([1]))
+    pixels = g.Range(zero, g.reshape(size, []), one)
+    near, far = _list_cubics(-0.5 if half else -0.75)
+    terms = []
+    for i, cubic in zip(range(-1, 3), (far, near, near, far), strict=True):
+        distance = g.Abs(g.Sub(offset, make_real(i)))
+        weight = make_real(cubic[0])
+        for coefficient in cubic[1:]:
+            weight = g.Add(g.Mul(weight, distance), make_real(coefficient))
+        pixel = g.Add(start, g.scalar(i, DType.INT64))
+        if not half:
+            pixel = g.add_with_casts("Max", DType.INT64, pixel, zero)
+            pixel = g.add_with_casts("Min", DType.INT64, pixel, last)
+        terms.append(
+            g.Where(g.Equal(pixel, pixels), g.Unsqueeze(weight, g.ints([1])), make_real(0))
+        )
+    weights = reduce(g.Add, terms)
+    return g.Div(weights, g.reduce("ReduceSum", weights, [1], keepdims=True)) if half else weights
 
 
 class _Steps(NamedTuple):
