@@ -221,8 +221,9 @@ class _Planner:
         role = _find_role(declaration, operand)
         storage, reason = self._choose_storage(operand, role, tensor)
         # The bias of QLinearConv is int32.
-        canonical = (plan.canonical or plan.weights == "float") and not plan.qoperator
-        case = OperandCase(storage, role, is_real, plan.float_only, self.dynamic, canonical)
+        real_bias = (plan.canonical or plan.weights == "float") and not plan.qoperator
+        real_bias |= x is not None and x.dtype is DType.INT16
+        case = OperandCase(storage, role, is_real, plan.float_only, self.dynamic, real_bias)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
@@ -245,6 +246,8 @@ class _Planner:
                     results=self.op.outputs[0].shape,
                     units=declaration.units,
                 )
+                if x.dtype is DType.INT16 and not self.plan.canonical:
+                    storage = storage._replace(folds=storage.quantization is not None)
                 return storage, rule.why
             if x is not None and w is not None and role == "bias":
                 stored = find_bias_storage(x, w, tensor)

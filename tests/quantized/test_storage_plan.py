@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import onnx
 import pytest
 
 from tests.op.recurrent import cells
-from tests.support import Build
+from tests.support import Build, check
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
@@ -190,10 +191,10 @@ def fuses_to_matmul_nbits(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
     """
     producers, constants = node_inputs(graph)
     flags = {a.name: a.i for a in node.attribute}
-    source = producers.get(node.input[1])
-    if node.op_type not in ("MatMul", "Gemm") or flags.get("transB") or source is None:
+    if node.op_type not in ("MatMul", "Gemm") or flags.get("transB"):
         return False
-    if source.op_type != "DequantizeLinear" or source.input[0] not in constants:
+    source = producers.get(node.input[1])
+    if source is None or source.op_type != "DequantizeLinear" or source.input[0] not in constants:
         return False
     axis = {a.name: a.i for a in source.attribute}.get("axis", 1)
     scale = constants[source.input[1]]
@@ -215,7 +216,7 @@ def test_16_bit_products_are_not_rounded(
     w = m.constant(np.ones((5, 7), np.int8), scale=scales)
     y = m.op("FULLY_CONNECTED", [x, w], [[*rows, 5]], dtype="int16", scale=0.01, keep_num_dims=keep)
     m.output(*y)
-    graph = convert(m.bytes(), io_layout=io_layout).model.graph
+    graph = convert(m.bytes(), io_layout=io_layout, forms="canonical").model.graph
     products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm", "Conv")]
     assert products
     assert not any(fuses_to_matmul_nbits(graph, node) for node in products)
@@ -230,7 +231,7 @@ def test_16_bit_products_of_transposed_data_are_not_rounded(scales: Any) -> None
     (turned,) = m.op("TRANSPOSE", [x, axes], [[3, 7]], dtype="int16", scale=0.01)
     w = m.constant(np.ones((5, 7), np.int8), scale=scales)
     m.output(*m.op("FULLY_CONNECTED", [turned, w], [[3, 5]], dtype="int16", scale=0.01))
-    graph = convert(m.bytes()).model.graph
+    graph = convert(m.bytes(), forms="canonical").model.graph
     (product,) = [node for node in graph.node if node.op_type == "Gemm"]
     assert {a.name: a.i for a in product.attribute} == {"transA": 1, "transB": 1}
     assert not fuses_to_matmul_nbits(graph, product)
@@ -244,8 +245,25 @@ def test_16_bit_batch_products_are_not_rounded(rank: int, *, adjoint: bool) -> N
     w = m.constant(np.ones((5, 7) if adjoint else (7, 5), np.int8), scale=0.01)
     y = m.op("BATCH_MATMUL", [x, w], [[2, 3, 5][-rank:]], dtype="int16", scale=0.01, adj_y=adjoint)
     m.output(*y)
-    graph = convert(m.bytes()).model.graph
+    graph = convert(m.bytes(), forms="canonical").model.graph
     assert not any(fuses_to_matmul_nbits(graph, node) for node in graph.node)
+
+
+def test_16_bit_products_share_weights_that_are_dequantized_at_load() -> None:
+    """The steps of an unrolled recurrent layer have equal weights, and scales of their own."""
+    m = Build()
+    generator = np.random.default_rng(0)
+    x = m.input([1, 40], dtype="int16", scale=0.001)
+    w = m.constant(generator.integers(-127, 128, (40, 40)).astype(np.int8), scale=0.01)
+    for scale in (0.002, 0.003, 0.004):
+        bias = m.constant(generator.integers(-999, 999, 40).astype(np.int64))
+        (x,) = m.op("FULLY_CONNECTED", [x, w, bias], [[1, 40]], dtype="int16", scale=scale)
+    m.output(x)
+    graph = check(m.bytes(), steps=2).model.graph
+    stored = [tensor for tensor in graph.initializer if tensor.dims == [40, 40]]
+    assert [tensor.data_type for tensor in stored] == [onnx.TensorProto.INT8]
+    types = Counter(node.op_type for node in graph.node)
+    assert (types["Gemm"], types["Cast"], types["Mul"]) == (3, 1, 1)
 
 
 def test_16_bit_cells_are_not_rounded() -> None:

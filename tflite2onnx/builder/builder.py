@@ -324,12 +324,13 @@ class Builder(QdqNodes):
 
         ONNX Runtime repeats a DequantizeLinear of several readers with the same constants
         (EnsureUniqueDQForNodeUnit), and then rejects the model with session.x64quantprecision if
-        the zero point may be int8. Only constants of other types have one node for all readers.
+        the zero point may be int8. Constants of other types, and those that Cast and Mul read, have
+        one node for all readers.
         """
         quantization = storage.quantization
         if value.data is None or quantization is None:
             return self.dequantize(value, storage, order)
-        if storage.dtype is DType.INT8 and not storage.adapts:
+        if storage.dtype is DType.INT8 and not storage.adapts and not storage.folds:
             separate = self.make_separate_constant(value.data, storage.dtype, value.name)
             return self.dequantize(separate, storage, order)
         # One bias has different scales in different products.

@@ -96,7 +96,7 @@ class OperandCase(NamedTuple):
 
     `role` is "data", "weights" or "bias" in a product, "vector" for weights that are multiplied
     element by element, else "". `dynamic` says how the data of a product are quantized at run time
-    (`quantizes_data`).
+    (`quantizes_data`). `real_bias` is set if no kernel of integers reads the bias.
     """
 
     storage: Storage
@@ -104,7 +104,7 @@ class OperandCase(NamedTuple):
     real: bool = True
     float_only: bool = False
     dynamic: str = ""
-    canonical: bool = False
+    real_bias: bool = False
 
 
 # The storage of each tensor inside the model.
@@ -280,10 +280,12 @@ READINGS = (
         lambda _: Reading.FLOAT,
     ),
     Rule(
-        "biases of quantized data and weights; `--forms canonical` or `--weights float`",
+        "biases of quantized data and weights; `--forms canonical`, `--weights float`, or data of"
+        " 16 bits",
         "float32 in the file",
-        "some runtimes refuse a bias of int32 with int8 weights; others make int32 of float32",
-        lambda case: case.canonical and case.role == "bias",
+        "some runtimes refuse a bias of int32 with int8 weights; others make int32 of float32;"
+        " there are no integer kernels of 16 bits",
+        lambda case: case.real_bias and case.role == "bias",
         lambda _: Reading.FLOAT,
     ),
     Rule(
@@ -294,7 +296,8 @@ READINGS = (
         lambda _: Reading.FLOAT,
     ),
     Rule(
-        "weights of float data that no kernel multiplies; `--weights float`",
+        "weights of float data that no kernel multiplies; of data of 16 bits, unless `--forms"
+        " canonical`; `--weights float`",
         "dequantized at load",
         "Cast and Mul of constants are folded",
         lambda case: case.storage.folds,
