@@ -41,7 +41,13 @@ HEADS: list[Heads] = [
 ]
 
 
-OPTIONS: list[dict[str, float]] = [{}, {"scale": 0.25}, {"logit_cap": 0.5}]
+# The delegate ignores a scale that is an integer.
+OPTIONS: list[dict[str, float]] = [
+    {},
+    {"scale": 0.25},
+    {"scale": 2},
+    {"scale": 2.0, "logit_cap": 0.5},
+]
 
 
 def operands(heads: Heads) -> list[Array]:
@@ -73,10 +79,10 @@ def test_attention_equals_litert_delegate(
     assert ("Attention" in nodes) == (opset == 23 and "logit_cap" not in options)
 
 
-@pytest.mark.parametrize("cap", [0, -1.0, float("inf")])
+@pytest.mark.parametrize("cap", [0, 1, -1.0, float("inf")])
 def test_attention_refuses_a_cap_that_is_not_positive(cap: float) -> None:
     m = attention([x.shape for x in operands(HEADS[0])], {"logit_cap": cap})
-    with pytest.raises(ConversionError, match="its logit_cap must be positive, got"):
+    with pytest.raises(ConversionError, match="its logit_cap must be a positive float, got"):
         convert(m.bytes())
 
 

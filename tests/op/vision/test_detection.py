@@ -183,6 +183,15 @@ def test_key_points_behind_the_boxes_are_not_read() -> None:
     check(m.bytes(), inputs=draw_detections(0, width=7), tolerance=0)
 
 
+def test_number_of_key_points_may_be_dynamic() -> None:
+    """The declared size of a dynamic axis may be less than the four elements that are read."""
+    m = Build()
+    scores = m.input([1, BOXES, CLASSES + 1], name="scores")
+    encoded = m.input([1, BOXES, None], name="boxes")
+    m.output(*add_detection(m, [encoded, scores, m.constant(anchors())], options()))
+    assert check_detections(m, draw_detections(3, 6)[::-1], options()) == 11
+
+
 def test_single_box_is_detected() -> None:
     m, words = Build(), options(nms_score_threshold=0.0)
     detector(m, words, boxes=1)

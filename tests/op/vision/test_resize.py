@@ -10,6 +10,8 @@ import pytest
 from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
+from tflite2onnx.op import find_operator
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,3 +219,11 @@ def test_bilinear_refuses_plain_integers_and_two_modes() -> None:
         convert(build_any_resize(BILINEAR, dtype="int32"))
     with pytest.raises(ConversionError, match="must not both be set"):
         convert(build_any_resize(BILINEAR, **ALIGNED, **CENTERED))
+
+
+@pytest.mark.parametrize(("made", "steps"), [(512, 1), (500, 72)])
+def test_rounded_distances_of_int8_allow_more_steps(made: int, steps: int) -> None:
+    """The kernel of int8 multiplies a distance, in 1 / 1024, by the index of an element."""
+    data = build_resize(BILINEAR, (256, 256), (made, made), PLAIN, dtype="int8", scale=1.0)
+    (op,) = read_model(data).graphs[0].ops
+    assert find_operator(op).allowed_steps == steps

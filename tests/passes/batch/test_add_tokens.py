@@ -100,6 +100,20 @@ def test_refuses_states_that_are_no_windows(old: str, new: str, reason: str) -> 
         _add(text)
 
 
+MIXED = """    matrix: float32[4,4] = RESHAPE(flat, [4, 4])
+    mixed: float32[4,4] = FULLY_CONNECTED(matrix, matrix, {}, keep_num_dims=False)
+    again: float32[1,16] = RESHAPE(mixed, [1, 16])
+    logits: float32[1,4] = FULLY_CONNECTED(again"""
+
+
+def test_weights_of_a_token_are_matrices_of_a_batch() -> None:
+    text = _add(
+        STEP.replace("    logits: float32[1,4] = FULLY_CONNECTED(flat", MIXED.format("none"))
+    )
+    assert "float32[1,4,4] = BATCH_MATMUL(" in text
+    assert text.count("FULLY_CONNECTED(") == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -108,10 +122,7 @@ def test_refuses_states_that_are_no_windows(old: str, new: str, reason: str) -> 
         ("id: int32[1,1]", "id: int32[1]", "one number"),
         (
             "    logits: float32[1,4] = FULLY_CONNECTED(flat",
-            """    matrix: float32[4,4] = RESHAPE(flat, [4, 4])
-    mixed: float32[4,4] = FULLY_CONNECTED(matrix, matrix, float32[4], keep_num_dims=False)
-    again: float32[1,16] = RESHAPE(mixed, [1, 16])
-    logits: float32[1,4] = FULLY_CONNECTED(again""",
+            MIXED.format("float32[4]"),
             "it multiplies by numbers of a token",
         ),
     ],

@@ -92,7 +92,7 @@ class _Attention(Operator):
 
     @property
     def _given_scale(self) -> float:
-        return float(self.options.get("scale", 0))
+        return self._read_float("scale")
 
     @property
     def _scale(self) -> float:
@@ -102,7 +102,12 @@ class _Attention(Operator):
     @property
     def _cap(self) -> float:
         """The largest score, before the mask is added; 0 if there is none."""
-        return float(self.options.get("logit_cap", 0))
+        return self._read_float("logit_cap")
+
+    def _read_float(self, name: str) -> float:
+        """Return an option; 0 for integers, which LiteRT's delegate ignores."""
+        option = self.options.get(name, 0.0)
+        return float(option) if isinstance(option, (float, np.floating)) else 0.0
 
 
 class Attention(MadeOperator, _Attention):
@@ -129,7 +134,8 @@ class DotProductAttention(_Attention):
         for operand in range(_OPERANDS):
             self.input(operand)  # raises OperatorError if it is missing
         if "logit_cap" in self.options and not 0 < self._cap < inf:
-            raise OperatorError(f"its logit_cap must be positive, got {self._cap:g}")
+            cap = self.options["logit_cap"]
+            raise OperatorError(f"its logit_cap must be a positive float, got {cap!r}")
         super().check()
 
 
