@@ -42,6 +42,8 @@ class _Writer:
     def _write_op(self, op: Op) -> str:
         arguments = [self._write_operand(t) for t in op.inputs]
         options = {**op.options, **(op.made.list_set() if op.made else {})}
+        if self._shown is not None and op.made:
+            options |= vars(op.made)
         for name in options if self._shown is None else self._shown:
             value = str(options.get(name)).replace(" ", "")
             if name in options and (self._shown is not None or value not in _UNSET):

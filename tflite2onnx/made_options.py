@@ -97,7 +97,7 @@ class OrderOptions(MadeOptions):
 class AttentionOptions(MadeOptions):
     """The factor of the scores; 1 / sqrt(depth) if it is 0."""
 
-    codes = ("ATTENTION",)
+    codes: ClassVar[tuple[str, ...]] = ("ATTENTION",)
     scale: float = 0.0
 
 

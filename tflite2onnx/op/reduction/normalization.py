@@ -22,6 +22,7 @@ from tflite2onnx.op.traits import AnySizes, DynamicShape, MadeOperator
 from tflite2onnx.tensor import DType, Sizes
 
 _MOST = 1 << 16  # the largest number of elements of a constant scale that the file does not contain
+_USUAL = {"num_groups": 32, "epsilon": 1e-6}  # GroupNorm without options
 _OUTER = 2  # leading axes over which every runtime's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
@@ -211,7 +212,7 @@ class GroupNorm(ImageOperator):
 
     def __init__(self, op: Op) -> None:
         super().__init__(op)
-        self.options = op.options or Options({"num_groups": 32, "epsilon": 1e-6})
+        self.options = op.options or Options(_USUAL)
 
     def check(self) -> None:
         groups, channels = self._groups, self.sizes(0)["C"]

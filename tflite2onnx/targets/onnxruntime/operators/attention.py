@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.layout import Axes, Frame, Order, axis_names, make_identity, pin_operand
+from tflite2onnx.made_options import AttentionOptions, MadeOptions
 from tflite2onnx.op.base import Builder, Category, Value, View
 from tflite2onnx.op.traits import DynamicShape, MadeOperator
 from tflite2onnx.tensor import DType, Shape
@@ -20,42 +22,51 @@ _ROWS = 16  # The rows that a product computes at once.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
 
 
-class CacheReading(NamedTuple):
-    """How a token reads the caches of keys and values: the options of CACHED_ATTENTION.
+@dataclass(frozen=True)
+class RotationOptions(MadeOptions):
+    """The axis of the positions, 1 or 2."""
 
-    The orders are the axes of the caches, of batch, heads, tokens and depth. A token sees the last
-    `window` tokens up to its position, all if it is 0. Scores s become cap * tanh(s / cap), unless
-    the cap is 0.
+    codes = ("ROTARY_EMBEDDING",)
+    positions: int = 1
+
+
+@dataclass(frozen=True)
+class CacheOptions(AttentionOptions):
+    """How tokens read the caches of keys and values.
+
+    Attributes:
+        key_order, value_order: the axes of batch, heads, tokens and depth in the caches.
+        window: a token sees as many last tokens up to its position, all if it is 0.
+        cap: scores s become cap * tanh(s / cap), unless it is 0.
+        hidden: what replaces the scores where a mask of bool is false.
+        is_long: the caches are too long for the processor's own caches.
     """
 
-    key_order: Order
-    value_order: Order
-    scale: float
-    window: int
-    cap: float
+    codes = ("CACHED_ATTENTION", "TOKEN_ATTENTION")
+    key_order: Order = ()
+    value_order: Order = ()
+    window: int = 0
+    cap: float = 0.0
+    hidden: float | None = None
+    is_long: bool = False
 
 
-class TokenReading(NamedTuple):
-    """The options of TOKEN_ATTENTION: those of `CacheReading`, and two more.
+class _CacheAttention(MadeOperator):
+    """Base of attention whose options are `CacheOptions`."""
 
-    `hidden` replaces the scores where a mask of bool is false. With `is_long` the caches of keys
-    and values are too long for the processor's own caches.
-    """
+    category = Category.ATTRIBUTE
 
-    key_order: Order
-    value_order: Order
-    scale: float
-    window: int
-    cap: float
-    hidden: float | None
-    is_long: bool
+    @cached_property
+    def made(self) -> CacheOptions:
+        """The options."""
+        return self.op.read_made(CacheOptions)
 
 
 class RotaryEmbedding(MadeOperator):
     """ROTARY_EMBEDDING: both halves a and b of each row become a cos - b sin and b cos + a sin.
 
-    The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
-    `positions` is the axis of the positions. The cosines and the sines are [positions, depth / 2].
+    The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; see
+    `RotationOptions`. The cosines and the sines are [positions, depth / 2].
     If there is a fourth input, x has a single row, whose position is this input, and the cosines
     and sines are given for all positions.
     """
@@ -80,7 +91,7 @@ class RotaryEmbedding(MadeOperator):
     def emit(
         self, g: Builder, y: View, x: View, cosines: View, sines: View, place: View | None = None
     ) -> Value | NeedsReshape:
-        positions = int(self.options.positions)
+        positions = self.op.read_made(RotationOptions).positions
         heads = x.tensor.shape[3 - positions]
         batch, _, _, depth = x.shape
         rows = x.axis(positions) == 1
@@ -110,17 +121,16 @@ class RotaryEmbedding(MadeOperator):
         return NeedsReshape(g.annotate(rotated, DType.FLOAT32, shape))
 
 
-class CachedAttention(MadeOperator, DynamicShape):
+class CachedAttention(_CacheAttention, DynamicShape):
     """CACHED_ATTENTION: attention of tokens, whose keys and values are first written to the caches.
 
     The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
     depth]; the caches of keys and values; the positions of the tokens; cosines and sines of all
     positions, [length, depth / 2], if the queries and keys are to be rotated (`ROTARY_EMBEDDING`).
-    The outputs are [1, tokens, heads * depth] and both caches. The options are a `CacheReading`.
+    The outputs are [1, tokens, heads * depth] and both caches.
     """
 
     codes = ("CACHED_ATTENTION",)
-    category = Category.ATTRIBUTE
     operands = (
         "float32 [1 tokens queries], float32 [1 tokens keys], float32 [1 tokens keys],"
         "float32 [1 a b c], float32 [1 d e f], int32 [tokens], float32? [length half],"
@@ -128,13 +138,8 @@ class CachedAttention(MadeOperator, DynamicShape):
     )
     returns_tuple = True
 
-    @property
-    def reading(self) -> CacheReading:
-        """The options."""
-        return CacheReading(**self.options)
-
     def frames(self) -> Sequence[Frame]:
-        keys, values = self.reading.key_order, self.reading.value_order
+        keys, values = self.made.key_order, self.made.value_order
         caches = ((3, keys), (~1, keys), (4, values), (~2, values))
         return [pin_operand(operand, order) for operand, order in caches]
 
@@ -147,7 +152,7 @@ class CachedAttention(MadeOperator, DynamicShape):
         several = queries.tensor.symbols or queries.shape[1] > 1
         last = g.ReduceMax(position, keepdims=1) if several else position
         total = g.Add(last, g.constant(np.ones(1, np.int32)))
-        heads, scale = queries.shape[-1] // depth, np.float32(self.reading.scale)
+        heads, scale = queries.shape[-1] // depth, np.float32(self.made.scale)
         optional: tuple[View | Value | None, ...] = (*rotation,)
         rows: View | Value = queries
         if not several:
@@ -167,32 +172,26 @@ class CachedAttention(MadeOperator, DynamicShape):
             num_heads=heads,
             kv_num_heads=key_cache.shape[1],
             scale=float(scale),
-            local_window_size=self.reading.window or None,
-            softcap=self.reading.cap or None,
+            local_window_size=self.made.window or None,
+            softcap=self.made.cap or None,
             do_rotary=1 if rotation else None,
         )
 
 
-class TokenAttention(MadeOperator):
+class TokenAttention(_CacheAttention):
     """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
 
     The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
     keys and values. The mask is added to the scores of all queries, or it is bool. With a position
-    in place of a mask only the tokens that are seen are read. The options are a `TokenReading`.
+    in place of a mask only the tokens that are seen are read.
     """
 
     codes = ("TOKEN_ATTENTION",)
-    category = Category.ATTRIBUTE
     operands = (
         "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f],"
         "float32|bool? [1 tokens],"
         "int32? [1] -> float32 [heads shares depth]"
     )
-
-    @property
-    def reading(self) -> TokenReading:
-        """The options."""
-        return TokenReading(**self.options)
 
     def frames(self) -> Sequence[Frame]:
         ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
@@ -209,8 +208,8 @@ class TokenAttention(MadeOperator):
         mask: View | None = None,
         position: View | None = None,
     ) -> NeedsReshape:
-        reading = self.reading
-        orders = reading.key_order, reading.value_order
+        made = self.made
+        orders = made.key_order, made.value_order
         tokens, caches = keys.shape[orders[0][2]], [keys.value, values.value]
         if position is not None:
             ends = self._find_ends(g, position)
@@ -218,17 +217,17 @@ class TokenAttention(MadeOperator):
             caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
             tokens = -1
         scores, shape = self._score(g, queries, caches[0], tokens)
-        if reading.cap:
-            cap = g.scalar(reading.cap, DType.FLOAT32)
+        if made.cap:
+            cap = g.scalar(made.cap, DType.FLOAT32)
             scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
-        if mask is not None and reading.hidden is not None:
-            hidden = g.scalar(reading.hidden, DType.FLOAT32)
+        if mask is not None and made.hidden is not None:
+            hidden = g.scalar(made.hidden, DType.FLOAT32)
             scores = g.Where(mask.value, scores, hidden)
         elif mask is not None:
             scores = g.Add(scores, mask.value)
         weights = g.Softmax(scores, axis=-1)
         heads, shares, _ = queries.shape
-        single = reading.is_long and reading.value_order[1:] != _TOKENS_LAST
+        single = made.is_long and made.value_order[1:] != _TOKENS_LAST
         wanted = (heads, shares, 1, tokens) if single else (heads, shares, tokens)
         weights = weights if shape == wanted else g.reshape(weights, wanted)
         return NeedsReshape(self._weigh(g, queries.shape, weights, caches[1], tokens))
@@ -236,7 +235,7 @@ class TokenAttention(MadeOperator):
     def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
         """Return the index of the first visible token, and the index behind the last."""
         end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
-        window = self.reading.window
+        window = self.made.window
         start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])
         return start, end
 
@@ -245,9 +244,9 @@ class TokenAttention(MadeOperator):
     ) -> tuple[Value, tuple[int, ...]]:
         """Return the scores of all queries, and their shape; the last axis are the tokens."""
         heads, shares, depth = queries.shape
-        scale, several = self.reading.scale, self.reading.is_long and shares > 1
+        scale, several = self.made.scale, self.made.is_long and shares > 1
         shape = (heads, shares, tokens)
-        places = _find_places(self.reading.key_order, heads)
+        places = _find_places(self.made.key_order, heads)
         if places == _TOKENS_FIRST and several and heads * shares <= _ROWS:
             spread = (scale * np.eye(heads)[:, None, :, None]).astype(np.float32)
             rows = g.Mul(queries.reshape((heads, shares, 1, depth)), g.constant(spread))
@@ -272,7 +271,7 @@ class TokenAttention(MadeOperator):
     def _weigh(self, g: Builder, shape: Shape, weights: Value, values: Value, tokens: int) -> Value:
         """Return the sums of values, weighted by the softmax of the scores."""
         heads, shares, depth = shape
-        places, is_long = _find_places(self.reading.value_order, heads), self.reading.is_long
+        places, is_long = _find_places(self.made.value_order, heads), self.made.is_long
         if places == _TOKENS_LAST:
             matrices = g.reshape(values, (heads, depth, tokens))
             if is_long and shares > 1:

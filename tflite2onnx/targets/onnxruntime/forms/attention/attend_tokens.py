@@ -36,7 +36,6 @@ from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (
     CacheAttention,
     list_attention,
 )
-from tflite2onnx.targets.onnxruntime.operators.attention import TokenReading
 from tflite2onnx.tensor import DType, Tensor
 
 _AXES = 4
@@ -105,12 +104,11 @@ class _Replacer:
             place = rw.reshape(position, (1,), like=position, name="position")
         elements = heads * tokens * depth
         is_long = elements >= (_LONG if mask is None else _LONGEST[self._is_far])
-        orders = keys.order, values.order
         hidden = None if mask is None or mask.dtype is not DType.BOOL else found.hidden
-        reading = TokenReading(*orders, found.factor, window, found.cap, hidden, is_long)
-        options, inputs = reading._asdict(), (queries, *caches, mask, place)
+        made = replace(found.options, window=window, hidden=hidden, is_long=is_long)
+        inputs = queries, *caches, mask, place
         attended = rw.op(
-            "TOKEN_ATTENTION", *inputs, like=y, name="attended", shape=shape, **options
+            "TOKEN_ATTENTION", *inputs, like=y, name="attended", shape=shape, made=made
         )
         rw.reshape(attended, output=y)
         return rw.ops

@@ -28,6 +28,7 @@ from tflite2onnx.passes.patterns.matching import (
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import SLICES, find_taken_ranges
+from tflite2onnx.targets.onnxruntime.operators.attention import RotationOptions
 from tflite2onnx.tensor import Tensor
 
 _AXES = 4
@@ -66,7 +67,7 @@ def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[
         if sizes == [expected] * 2:
             shape = (x.shape[axis], half)
             angles = [rw.reshape(t, shape, like=t, name="rows") for t in (cosines, sines)]
-            rw.op("ROTARY_EMBEDDING", x, *angles, output=y, positions=axis)
+            rw.op("ROTARY_EMBEDDING", x, *angles, output=y, made=RotationOptions(positions=axis))
             return rw.ops
     return "no axis of x has the positions"
 

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import NO_OP, Graph, Op, Options
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.passes.operands import (
@@ -56,7 +56,7 @@ from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
-from tflite2onnx.targets.onnxruntime.operators.attention import CacheReading
+from tflite2onnx.targets.onnxruntime.operators.attention import CacheOptions
 from tflite2onnx.tensor import DType, Tensor
 
 _AXES = 4
@@ -109,6 +109,12 @@ class CacheAttention(NamedTuple):
     product: Op
     hidden: float | None
     cap: float
+
+    @property
+    def options(self) -> CacheOptions:
+        """The options of the operator that computes the attention, but for the visible tokens."""
+        keys, values = self.keys.order, self.values.order
+        return CacheOptions(scale=self.factor, key_order=keys, value_order=values, cap=self.cap)
 
     def list_written(self) -> list[Tensor]:
         """Return the caches after the step."""
@@ -173,12 +179,10 @@ def _make_attention(
     flat = [rw.reshape(t, (1, 1, t.elements), like=t, name="token") for t in tokens]
     place = rw.reshape(position, (1,), like=position, name="position")
     attended = Tensor(f"{y.name}/attended", flat[0].shape, DType.FLOAT32)
-    reading = CacheReading(found.keys.order, found.values.order, found.factor, window, found.cap)
+    made = replace(found.options, window=window)
     inputs = (*flat, *(cache.update.operand(0) for cache in caches), place, *tables)
     outputs = (attended, *(replace(t) if t in written else t for t in found.list_written()))
-    rw.ops.append(
-        Op("CACHED_ATTENTION", rw.source.index, inputs, outputs, Options(reading._asdict()))
-    )
+    rw.ops.append(Op("CACHED_ATTENTION", rw.source.index, inputs, outputs, made=made))
     rw.reshape(attended, output=y)
     return rw.ops
 
