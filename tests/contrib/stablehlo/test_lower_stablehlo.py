@@ -218,6 +218,59 @@ def test_sorts_of_several_tensors_are_stable(
     check_reference(m, given, [np.take_along_axis(x, order, axis) for x in given], tolerance=0)
 
 
+def build_order(m: Build, kinds: list[str], keys: int, direction: str) -> int:
+    """Add the comparator of jax.lax.sort: zeros have no sign, NaN is last, then further keys."""
+    region = m.subgraph("region")
+    pairs = [[region.input([], dtype=kind) for _ in range(2)] for kind in kinds]
+
+    def add(code: str, *operands: Any, dtype: str = "bool", how: str = "", total: str = "") -> Any:
+        options: Any = {"comparison_direction": f"{COMPARE}{how}"} if how else {}
+        if total:
+            options["compare_type"] = f"STABLEHLO_COMPARISON_TYPE_{total}"
+        made = region.tensor([], dtype=dtype)
+        return region.op(f"STABLEHLO_{code}", list(operands), [made], **options)[0]
+
+    def find_key(x: Any) -> Any:
+        zero, nan = (region.constant(np.array(n, np.float32)) for n in (0, np.nan))
+        plain = add("SELECT", add("COMPARE", x, zero, how="EQ"), zero, x, dtype="float32")
+        return add("SELECT", add("COMPARE", x, x, how="NE"), nan, plain, dtype="float32")
+
+    answer: Any = None
+    for kind, pair in reversed([*zip(kinds, pairs, strict=True)][:keys]):
+        a, b = [find_key(x) for x in pair] if kind == "float32" else pair
+        total = "FLOAT_TOTAL_ORDER" if kind == "float32" else "SIGNED"
+        first = add("COMPARE", a, b, how=direction, total=total)
+        if answer is not None:
+            both = add("AND", add("COMPARE", a, b, how="EQ"), answer)
+            first = add("OR", first, both)
+        answer = first
+    region.output(answer)
+    return region.index
+
+
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+@pytest.mark.parametrize("keys", [1, 2, 3])
+@pytest.mark.parametrize("kinds", [["float32", "int32", "int32"], ["int32", "float32", "int64"]])
+def test_sorts_of_jax_equal_numpy(kinds: list[str], keys: int, direction: str) -> None:
+    given = [random_numbers(kind, 3, 17, seed=i, low=-2, high=3) for i, kind in enumerate(kinds)]
+    place = kinds.index("float32")
+    given[place] = given[place].round()
+    given[place][0, [1, 5, 9, 3]] = [np.nan, np.inf, -0.0, -np.inf]
+    m = Build()
+    index = build_order(m, kinds, keys, direction)
+    inputs, outputs = (
+        [add(x.shape, dtype=x.dtype.name) for x in given] for add in (m.input, m.tensor)
+    )
+    options: Any = {"dimension": 1, "comparator_subgraph_index": index}
+    m.output(*m.op("STABLEHLO_SORT", inputs, outputs, is_stable=True, **options))
+    columns = []
+    for x in given[:keys]:
+        sign = 1 if direction == "LT" else -1
+        columns += [sign * np.isnan(x).astype(int), sign * np.nan_to_num(x, nan=0.0, posinf=9)]
+    order = np.lexsort(columns[::-1], 1)
+    check_reference(m, given, [np.take_along_axis(x, order, 1) for x in given], tolerance=0)
+
+
 def build_best(m: Build) -> int:
     """Add the function of jax.numpy.argmax: the first of the largest elements, or the first NaN."""
     region = m.subgraph("region")
@@ -331,12 +384,40 @@ def test_other_forms_are_refused_with_their_reason() -> None:
     text = refusal_of("COMPARE", [(2,), (2,)], (2,), comparison_direction=f"{COMPARE}LT",
                       compare_type="STABLEHLO_COMPARISON_TYPE_FLOAT_TOTAL_ORDER")  # fmt: skip
     assert "got TOTALORDER" in text
-    text = refusal_of("REDUCE", [(2,), ()], (), dimensions=[0])
-    assert "its function must compute each element on its own" in text
     text = refusal_of("REDUCE", [(2,), ()], (), dimensions=[0], body_subgraph_index=9)
-    assert "it must have a function" in text
-    assert "comparator must be one comparison" in refusal_of("SORT", [(2,)], (2,), dimension=0)
+    assert "it must have a function with 2 inputs and 1 output" in text
+    text = refusal_of("SORT", [(2,)], (2,), dimension=0)
+    assert "must have a function with 2 inputs and 1 output" in text
     assert "must be 1 axes, got []" in refusal_of("BROADCAST_IN_DIM", [(2,)], (2, 2))
     assert "must have 2 start indices, got 1" in refusal_of(
         "DYNAMIC_SLICE", [(2, 2), ()], (1, 1), slice_sizes=[1, 1]
     )
+
+
+def test_other_functions_are_refused_with_their_reason() -> None:
+    """A total order of unchanged floats; a function of a whole tensor."""
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"comparison_direction": f"{COMPARE}EQ"}, "must compare elements"),
+        (
+            {
+                "comparison_direction": f"{COMPARE}LT",
+                "compare_type": "STABLEHLO_COMPARISON_TYPE_FLOAT_TOTAL_ORDER",
+            },
+            "without a total order of unchanged floats",
+        ),
+    ]
+    for options, reason in cases:
+        m = Build()
+        index = build_region(m, "STABLEHLO_COMPARE", "float32", "bool", **options)
+        how: Any = {"dimension": 0, "comparator_subgraph_index": index}
+        m.output(*m.op("STABLEHLO_SORT", [m.input([5])], [[5]], **how))
+        with pytest.raises(UnsupportedOperators, match=reason):
+            convert(m.bytes())
+    m = Build()
+    how = {
+        "dimensions": [0],
+        "body_subgraph_index": build_region(m, "FLOOR_MOD", "float32", "float32"),
+    }
+    m.output(*m.op("STABLEHLO_REDUCE", [m.input([5]), m.input([])], [[]], **how))
+    with pytest.raises(UnsupportedOperators, match="on its own, got FLOOR_MOD"):
+        convert(m.bytes())

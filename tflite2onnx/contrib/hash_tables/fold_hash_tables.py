@@ -25,7 +25,6 @@ from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Tensor
 
 READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
-_IMPORT_INPUTS = 3
 _MORE = 1 << 16
 
 

@@ -238,45 +238,21 @@ def _split_complex(matrix: Array) -> Array:
     return parts.transpose(2, 0, 3, 1).reshape(2 * rows, 2 * columns).astype(np.int64)
 
 
+def _parse_matrix(text: str) -> Array:
+    """Return a matrix of 0, 1, -1, i and -i, which are written 0, +, -, i and j; rows are words."""
+    numbers = {"0": 0, "+": 1, "-": -1, "i": 1j, "j": -1j}
+    return np.array([[numbers[sign] for sign in row] for row in text.split()])
+
+
 # The matrices of butterflies without rounding, by their number of inputs.
-_FOURTHS = {
-    2: np.array([[1, 1], [1, -1]]),
-    4: np.array([[1, 1, 1, 1], [1, -1j, -1, 1j], [1, -1, 1, -1], [1, 1j, -1, -1j]]),
-}
+_FOURTHS = {2: _parse_matrix("++ +-"), 4: _parse_matrix("++++ +j-i +-+- +i-j")}
 # Butterflies with rounding: the matrix of sums and differences, the factor of each row, and the
 # matrix that adds the products. Halves are rounded down. a and b are the real parts of the first
 # two roots of unity; a' and b' are the imaginary parts.
 _ROUNDED = {
-    3: (
-        np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, -1]]),
-        ("1", "1", "1/2", "a'"),
-        np.array([[1, 1, 1], [1, 0, 0], [0, -1, -1], [0, 1j, -1j]]),
-    ),
-    5: (
-        np.array(
-            [
-                [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-                [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0],
-                [0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
-                [0, 0, 1, 0, 1, 0, 1, 0, -1, 0, -1],
-                [0, 1, 0, 1, 0, 1, 0, -1, 0, -1, 0],
-            ]
-        ),
+    3: (_parse_matrix("+000 0+++ 0++-"), ("1", "1", "1/2", "a'"),
+        _parse_matrix("+++ +00 0-- 0ij")),
+    5: (_parse_matrix("+0000000000 0+0+0+0+0+0 00+0+0+0+0+ 00+0+0+0-0- 0+0+0+0-0-0"),
         ("1", "1", "1", "a", "b", "b", "a", "a'", "b'", "b'", "a'"),
-        np.array(
-            [
-                [1, 1, 1, 1, 1],
-                [1, 0, 0, 0, 0],
-                [1, 0, 0, 0, 0],
-                [0, 1, 0, 0, 1],
-                [0, 1, 0, 0, 1],
-                [0, 0, 1, 1, 0],
-                [0, 0, 1, 1, 0],
-                [0, 1j, 0, 0, -1j],
-                [0, 1j, 0, 0, -1j],
-                [0, 0, 1j, -1j, 0],
-                [0, 0, -1j, 1j, 0],
-            ]
-        ),
-    ),
-}
+        _parse_matrix("+++++ +0000 +0000 0+00+ 0+00+ 00++0 00++0 0i00j 0i00j 00ij0 00ji0")),
+}  # fmt: skip

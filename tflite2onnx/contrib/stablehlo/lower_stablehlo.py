@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from functools import partial
 
 import numpy as np
 
 from tflite2onnx.contrib.stablehlo.lower_products import lower_convolution, lower_dot_general
-from tflite2onnx.contrib.stablehlo.resolve_computations import (
+from tflite2onnx.contrib.stablehlo.lower_regions import (
     DIRECTIONS,
+    PREFIX,
     TOTAL_ORDER,
-    ComputationOptions,
+    Lowering,
+    lower_sort,
+    reduce_halves,
 )
+from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.made_options import RefusalOptions
@@ -43,7 +47,6 @@ SAME: Mapping[str, str] = {
     "SUBTRACT": "FlexSub",
     "TANH": "FlexTanh",
 }
-_PREFIX = "STABLEHLO_"
 # The reduction, and the operator that adds the initial value, by the operator of the sub-graph.
 _REDUCTIONS: Mapping[str, tuple[str, str]] = {
     "ADD": ("SUM", "FlexAddV2"),
@@ -57,16 +60,6 @@ _REDUCTIONS: Mapping[str, tuple[str, str]] = {
     "LOGICAL_OR": ("REDUCE_ANY", "LOGICAL_OR"),
 }
 _SEVERAL = ("WHILE", "REDUCE", "SORT")  # operators that may have several outputs
-# The operators of a function that a reduction may apply to many elements at once.
-_ELEMENTWISE = frozenset(
-    {
-        *SAME,
-        *("ADD", "AND", "CBRT", "CLAMP", "COMPARE", "MAXIMUM", "MINIMUM", "MULTIPLY", "OR"),
-        # The names of TFLite's operators.
-        *("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_AND", "LOGICAL_NOT"),
-        *("LOGICAL_OR", "MUL", "NEG", "NOT_EQUAL", "SELECT", "SELECT_V2", "SUB"),
-    }
-)
 # The same for bools, whose sum is their disjunction.
 _OF_BOOLS = {
     "SUM": _REDUCTIONS["OR"], "REDUCE_MAX": _REDUCTIONS["OR"],
@@ -76,23 +69,12 @@ _OF_BOOLS = {
 
 def lower_stablehlo(model: Model) -> Model:
     """Return the model with other operators in place of those of the tables."""
-
-    def lower_op(op: Op) -> Sequence[Op]:
-        return _lower_op(op, model.graphs)
-
+    lower_op = partial(_lower_op, graphs=model.graphs)
     return model._replace(graphs=tuple(graph.rewrite(lower_op) for graph in model.graphs))
 
 
-class _Lowering(Rewriter):
-    """Collects the operators that replace an operator, which may have a sub-graph of `graphs`."""
-
-    def __init__(self, source: Op, graphs: Sequence[Graph]) -> None:
-        super().__init__(source)
-        self.graphs = graphs
-
-
 def _lower_op(op: Op, graphs: Sequence[Graph]) -> Sequence[Op]:
-    name = op.code.removeprefix(_PREFIX)
+    name = op.code.removeprefix(PREFIX)
     if op.custom or name == op.code:
         return [op]
     if name in SAME and len(op.outputs) == 1:
@@ -102,7 +84,7 @@ def _lower_op(op: Op, graphs: Sequence[Graph]) -> Sequence[Op]:
         return [op]
     try:
         with as_operator_error():
-            rw = _Lowering(op, graphs)
+            rw = Lowering(op, graphs, partial(_lower_op, graphs=graphs))
             LOWERINGS[name](rw, op, *op.inputs)
             return rw.ops
     except OperatorError as error:
@@ -260,14 +242,11 @@ def _lower_update(rw: Rewriter, op: Op, x: Tensor, update: Tensor, *starts: Tens
     rw.op("DYNAMIC_UPDATE_SLICE", x, update, _pack_starts(rw, x, starts), output=op.outputs[0])
 
 
-def _lower_reduce(rw: _Lowering, op: Op, *operands: Tensor) -> None:
-    """Make a sum, product, maximum, minimum, or a reduction of bools, of one tensor.
-
-    Other functions, also of several tensors, combine halves until one element is left.
-    """
-    function = (op.read_made(ComputationOptions).computation or "").removeprefix(_PREFIX)
+def _lower_reduce(rw: Lowering, op: Op, *operands: Tensor) -> None:
+    """Make a sum, product, maximum or minimum; else combine halves until one element is left."""
+    function = (op.read_made(ComputationOptions).computation or "").removeprefix(PREFIX)
     if len(operands) != 2 or function not in _REDUCTIONS:
-        _reduce_halves(rw, op, operands)
+        reduce_halves(rw, op, operands)
         return
     (x, first), (y,), axes = operands, op.outputs, tuple(op.options.dimensions or ())
     code, combine = _REDUCTIONS[function]
@@ -277,130 +256,6 @@ def _lower_reduce(rw: _Lowering, op: Op, *operands: Tensor) -> None:
         raise OperatorError(f"{function} must reduce bools, got {x.dtype}")
     reduced = rw.op(code, x, make_int32(f"{y.name}/axes", axes), like=y, keep_dims=False)
     rw.op(combine, reduced, first, output=y)
-
-
-def _reduce_halves(rw: _Lowering, op: Op, operands: Sequence[Tensor]) -> None:
-    """Apply the sub-graph to the first and the second half of the elements, again and again.
-
-    StableHLO does not define the sequence in which elements are combined.
-    """
-    index, count = op.options.get("body_subgraph_index", -1), len(op.outputs)
-    if not isinstance(index, int) or not 0 <= index < len(rw.graphs) or len(operands) != 2 * count:
-        raise OperatorError("it must have a function, and an initial value for each tensor")
-    region, axes = rw.graphs[index], tuple(op.options.dimensions or ())
-    codes = [inner.code for inner in region.ops]
-    unknown = [code for code in codes if code.removeprefix(_PREFIX) not in _ELEMENTWISE]
-    if unknown or len(region.inputs) != 2 * count or len(region.outputs) != count:
-        raise OperatorError(
-            f"its function must compute each element on its own, got {' '.join(codes) or 'none'}"
-        )
-    dynamic = [x.name for x in operands if x.dynamic_axes]
-    if dynamic:
-        raise OperatorError(f"{dynamic[0]} must have a fixed shape, or its function be a sum,"
-                            " product, maximum or minimum")  # fmt: skip
-    rows: list[Tensor] = []
-    for x, y in zip(operands, op.outputs, strict=False):
-        order = (*axes, *(axis for axis in range(x.rank) if axis not in axes))
-        moved = rw.transpose(x, order, like=x)
-        shape = (prod(x.shape[axis] for axis in axes), *y.shape)
-        rows.append(rw.op("RESHAPE", moved, like=x, name="rows", shape=shape, new_shape=shape))
-    for i, first in enumerate(operands[count:]):
-        shape = (1, *rows[i].shape[1:])
-        target = make_int32(f"{first.name}/shape", shape)
-        spread = rw.op("BROADCAST_TO", first, target, like=first, name="first", shape=shape)
-        rows[i] = _join(rw, spread, rows[i], "all")
-    step = 0
-    while (size := rows[0].shape[0]) > 1:
-        step, half = step + 1, size // 2
-        halves = [
-            _take_rows(rw, x, part * half, half, f"{step}_{part}")
-            for part in range(2)
-            for x in rows
-        ]
-        combined = _apply(rw, region, halves, str(step))
-        if size % 2:
-            last = (_take_rows(rw, x, size - 1, 1, f"{step}_last") for x in rows)
-            combined = [
-                _join(rw, x, rest, str(step)) for x, rest in zip(combined, last, strict=True)
-            ]
-        rows = combined
-    for x, y in zip(rows, op.outputs, strict=True):
-        rw.op("RESHAPE", x, output=y, new_shape=y.shape)
-
-
-def _join(rw: Rewriter, a: Tensor, b: Tensor, name: str) -> Tensor:
-    shape = (a.shape[0] + b.shape[0], *a.shape[1:])
-    return rw.op(
-        "CONCATENATION", a, b, like=b, name=f"joined_{name}", shape=shape, axis=0,
-        fused_activation_function="NONE",
-    )  # fmt: skip
-
-
-def _take_rows(rw: Rewriter, x: Tensor, first: int, count: int, name: str) -> Tensor:
-    shape = (count, *x.shape[1:])
-    begin = make_int32(f"{x.name}/begin_{name}", [first] + [0] * (x.rank - 1))
-    size = make_int32(f"{x.name}/size_{name}", shape)
-    return rw.op("SLICE", x, begin, size, like=x, name=f"part_{name}", shape=shape)
-
-
-def _apply(rw: _Lowering, region: Graph, operands: Sequence[Tensor], name: str) -> list[Tensor]:
-    """Add the operators of a function of scalars, for tensors of one shape."""
-    known = dict(zip(region.inputs, operands, strict=True))
-    for inner in region.ops:
-        outputs = [
-            replace(y, name=f"{operands[0].name}/{name}/{y.name}", shape=operands[0].shape,
-                    shape_signature=())
-            for y in inner.outputs
-        ]  # fmt: skip
-        cloned = replace(inner.with_inputs(known), index=rw.source.index, outputs=tuple(outputs))
-        rw.ops += _lower_op(cloned, rw.graphs)
-        known |= dict(zip(inner.outputs, outputs, strict=True))
-    return [known[y] for y in region.outputs]
-
-
-def _lower_sort(rw: Rewriter, op: Op, *operands: Tensor) -> None:
-    """Make TOPK_V2 of all elements of the keys, for one comparison of keys."""
-    comparison = op.read_made(ComputationOptions).computation or ""
-    direction, _, number = comparison.partition(" ")
-    if direction not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
-        raise OperatorError(
-            "its comparator must be one comparison of its two arguments, LT, LE, GT or GE, without"
-            " a total order of floats"
-        )
-    x = operands[int(number)]
-    axis = op.options.dimension % x.rank
-    if axis in x.dynamic_axes:
-        raise OperatorError(f"axis {axis}, which it sorts, must have a fixed size")
-    order = [i for i in range(x.rank) if i != axis] + [axis]
-    back = [order.index(i) for i in range(x.rank)]
-    rows = [
-        rw.transpose(each, order, like=each) if axis != x.rank - 1 else each for each in operands
-    ]
-    keys, last = rows[int(number)], make_int32(f"{x.name}/axis", [x.rank - 1])
-    is_ascending, several = direction.startswith("Less"), len(operands) > 1
-    # TOPK_V2 takes the first of equal keys first. Keys in reverse keep this in an ascending sort.
-    if is_ascending and several:
-        keys = rw.op("REVERSE_V2", keys, last, like=keys, name="reversed")
-    indices = replace(make_like(keys, "indices"), dtype=DType.INT32)
-    ordered, count = make_like(keys, "ordered"), make_int32(f"{x.name}/count", x.shape[axis])
-    rw.ops.append(
-        Op("TOPK_V2", op.index, (keys, count), (ordered, indices), Options({}), custom=False)
-    )
-    if not several:
-        if is_ascending:
-            ordered = rw.op("REVERSE_V2", ordered, last, like=keys, name="ascending")
-        rw.transpose(ordered, back, output=op.outputs[0])
-        return
-    if is_ascending:
-        most = make_int32(f"{x.name}/most", x.shape[axis] - 1)
-        turned = rw.op("REVERSE_V2", indices, last, like=indices, name="reversed")
-        indices = rw.op("SUB", most, turned, like=indices, fused_activation_function="NONE")
-    for each, y in zip(rows, op.outputs, strict=True):
-        moved = rw.op(
-            "GATHER", each, indices, like=each, name="sorted", axis=x.rank - 1,
-            batch_dims=x.rank - 1,
-        )  # fmt: skip
-        rw.transpose(moved, back, output=y)
 
 
 def _lower_while(rw: Rewriter, op: Op, *_: Tensor | None) -> None:
@@ -450,7 +305,7 @@ LOWERINGS: Mapping[str, Callable[..., None]] = {
     "REDUCE": _lower_reduce,
     "RESHAPE": _lower_reshape,
     "SLICE": _lower_slice,
-    "SORT": _lower_sort,
+    "SORT": lower_sort,
     "TRANSPOSE": _lower_transpose,
     "WHILE": _lower_while,
 }
