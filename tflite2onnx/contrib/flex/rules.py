@@ -5,29 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tflite2onnx.contrib.flex.rewrites import (
-    Rule,
-    Same,
-    move_axis_to_option,
-    repeat_block_size,
-    rewrite_batch_norm,
-    rewrite_bias_add,
-    rewrite_clip_by_value,
-    rewrite_conv_2d,
-    rewrite_conv_3d,
-    rewrite_conv_backprop,
-    rewrite_fake_quantization,
-    rewrite_format_permute,
-    rewrite_identity_n,
-    rewrite_pool_2d,
-    rewrite_reverse,
-    rewrite_seed,
-    rewrite_sparse_segments,
-    rewrite_stateless,
-    rewrite_table,
-    rewrite_table_size,
-    rewrite_unique,
-)
+from tflite2onnx.contrib.flex import rewrites
+from tflite2onnx.contrib.flex.rewrites import Rule, Same
 from tflite2onnx.tensor import DType
 
 _REDUCED = {"keep_dims": False}
@@ -94,29 +73,29 @@ RULES: Mapping[str, Rule] = {
     ),
     "PadV2": Same("PADV2"),
     "MirrorPad": Same("MIRROR_PAD", "mode"),
-    "ConcatV2": move_axis_to_option("CONCATENATION", -1),
+    "ConcatV2": rewrites.move_axis_to_option("CONCATENATION", -1),
     "Pack": Same("PACK", "axis N:values_count", {"axis": 0}),
     "Unpack": Same("UNPACK", "axis num", {"axis": 0}),
     "Split": Same("SPLIT", "num_split:num_splits"),
     "SplitV": Same("SPLIT_V", "num_split:num_splits"),
-    "GatherV2": move_axis_to_option("GATHER", 2),
+    "GatherV2": rewrites.move_axis_to_option("GATHER", 2),
     "Roll": Same("Roll", custom=True),
-    "Reverse": rewrite_reverse,
+    "Reverse": rewrites.rewrite_reverse,
     "ReverseSequence": Same(
         "REVERSE_SEQUENCE", "seq_dim batch_dim", {"batch_dim": 0}, through=_SORTED
     ),
     "ConjugateTranspose": Same("TRANSPOSE"),
     "Gather": Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
-    "DataFormatVecPermute": rewrite_format_permute,
+    "DataFormatVecPermute": rewrites.rewrite_format_permute,
     "ParallelConcat": Same("CONCATENATION", fixed={"axis": 0}),
-    "SpaceToBatch": repeat_block_size("SPACE_TO_BATCH_ND"),
-    "BatchToSpace": repeat_block_size("BATCH_TO_SPACE_ND"),
-    "IdentityN": rewrite_identity_n,
+    "SpaceToBatch": rewrites.repeat_block_size("SPACE_TO_BATCH_ND"),
+    "BatchToSpace": rewrites.repeat_block_size("BATCH_TO_SPACE_ND"),
+    "IdentityN": rewrites.rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
-    "UniqueV2": rewrite_unique,
+    "UniqueV2": rewrites.rewrite_unique,
     **{
-        f"SparseSegment{name}": rewrite_sparse_segments
+        f"SparseSegment{name}": rewrites.rewrite_sparse_segments
         for name in ("Mean", "SqrtN", "SqrtNWithNumSegments", "Sum", "SumWithNumSegments")
     },
     # Operators that stay TensorFlow operators, but compute in wider types.
@@ -151,7 +130,7 @@ RULES: Mapping[str, Rule] = {
     "AddN": Same("ADD_N", wide=True),
     "Atan2": Same("ATAN2", wide=True),
     "Bucketize": Same("BUCKETIZE", "boundaries", {"boundaries": []}),
-    "ClipByValue": rewrite_clip_by_value,
+    "ClipByValue": rewrites.rewrite_clip_by_value,
     "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, wide=True),
     "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, wide=True),
     "LeakyRelu": Same("LEAKY_RELU", "alpha", {"alpha": 0.2}, through=_ROUNDS, wide=True),
@@ -160,9 +139,9 @@ RULES: Mapping[str, Rule] = {
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
     },
     "MatMul": Same("BATCH_MATMUL", "transpose_a:adj_x transpose_b:adj_y", _PLAIN, stays=_PRODUCTS),
-    "FakeQuantWithMinMaxArgs": rewrite_fake_quantization,
-    "FakeQuantWithMinMaxVars": rewrite_fake_quantization,
-    "FakeQuantWithMinMaxVarsPerChannel": rewrite_fake_quantization,
+    "FakeQuantWithMinMaxArgs": rewrites.rewrite_fake_quantization,
+    "FakeQuantWithMinMaxVars": rewrites.rewrite_fake_quantization,
+    "FakeQuantWithMinMaxVarsPerChannel": rewrites.rewrite_fake_quantization,
     # Random numbers
     **{
         name: Same(_to_upper_case(name), "seed seed2", _UNSEEDED)
@@ -173,22 +152,22 @@ RULES: Mapping[str, Rule] = {
             *(f"StatelessRandom{name}" for name in ("Uniform", "Normal", "UniformInt")),
             *("StatelessRandomUniformFullInt", "StatelessTruncatedNormal"),
         ),
-        rewrite_stateless,
+        rewrites.rewrite_stateless,
     ),
-    "StatelessRandomGetAlg": rewrite_seed,
-    "StatelessRandomGetKeyCounterAlg": rewrite_seed,
+    "StatelessRandomGetAlg": rewrites.rewrite_seed,
+    "StatelessRandomGetKeyCounterAlg": rewrites.rewrite_seed,
     # Variables and tables
     "VarHandleOp": Same("VAR_HANDLE", "container shared_name"),
     "ReadVariableOp": Same("READ_VARIABLE"),
     "AssignVariableOp": Same("ASSIGN_VARIABLE"),
-    "HashTableV2": rewrite_table,
+    "HashTableV2": rewrites.rewrite_table,
     "LookupTableFindV2": Same("HASHTABLE_FIND", wide=True),
     "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
-    "LookupTableSizeV2": rewrite_table_size,
+    "LookupTableSizeV2": rewrites.rewrite_table_size,
     # Images and windows
-    "FusedBatchNorm": rewrite_batch_norm,
-    "FusedBatchNormV2": rewrite_batch_norm,
-    "FusedBatchNormV3": rewrite_batch_norm,
+    "FusedBatchNorm": rewrites.rewrite_batch_norm,
+    "FusedBatchNormV2": rewrites.rewrite_batch_norm,
+    "FusedBatchNormV3": rewrites.rewrite_batch_norm,
     "LRN": Same(
         "LOCAL_RESPONSE_NORMALIZATION",
         "depth_radius:radius bias alpha beta",
@@ -206,17 +185,17 @@ RULES: Mapping[str, Rule] = {
         custom=True,
         through={DType.INT64: DType.INT32},
     ),
-    "Conv2DBackpropInput": rewrite_conv_backprop,
-    "Conv2D": rewrite_conv_2d,
-    "DepthwiseConv2dNative": rewrite_conv_2d,
-    "Conv3D": rewrite_conv_3d,
-    "Conv3DBackpropInputV2": rewrite_conv_3d,
-    "MaxPool": rewrite_pool_2d,
-    "AvgPool": rewrite_pool_2d,
+    "Conv2DBackpropInput": rewrites.rewrite_conv_backprop,
+    "Conv2D": rewrites.rewrite_conv_2d,
+    "DepthwiseConv2dNative": rewrites.rewrite_conv_2d,
+    "Conv3D": rewrites.rewrite_conv_3d,
+    "Conv3DBackpropInputV2": rewrites.rewrite_conv_3d,
+    "MaxPool": rewrites.rewrite_pool_2d,
+    "AvgPool": rewrites.rewrite_pool_2d,
     **{
         name: Same(name, "ksize strides padding", needs=_VOLUME, custom=True)
         for name in ("MaxPool3D", "AvgPool3D")
     },
-    "BiasAdd": rewrite_bias_add,
-    "BiasAddV1": rewrite_bias_add,
+    "BiasAdd": rewrites.rewrite_bias_add,
+    "BiasAddV1": rewrites.rewrite_bias_add,
 }

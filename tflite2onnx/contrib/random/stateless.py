@@ -49,9 +49,6 @@ class FlexStatelessKey(AnySizes, Foldable):
     codes = ("FlexStatelessRandomGetKeyCounter",)
     operands = "index [2] -> uint64 [1], uint64 [2]"
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(1,), (2,)]
-
     def emit(self, g: Builder, ys: tuple[View, ...], seed: View) -> tuple[Value, ...]:
         return self._compute(g, g.recast(seed, seed.dtype, _I64))
 
