@@ -116,6 +116,7 @@ def test_several_ragged_axes_equal_reference(
         ([-1, -1], ["ROW_SPLITS", "ROW_SPLITS"], [[0, 1], [0, 3]], "with a size for each axis"),
         ([-1, -1, 2], ["ROW_SPLITS"], [[0, 3]], "with a size for each axis"),
         ([-1, -1], ["ROW_SPLITS"], [[[0, 3]]], "must be a list"),
+        ([-1, -1], ["ROW_SPLITS"], [[0, 3], [0, 3]], "it must have 4 inputs"),
     ],
 )
 def test_refuses_other_ragged_tensors(shape: Any, ways: Any, parts: Any, reason: str) -> None:

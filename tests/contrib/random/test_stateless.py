@@ -117,7 +117,8 @@ def build_draw(
     place = m.input([2], dtype="int32") if seed is None else m.constant(seed)
     sizes = m.input([2], dtype="int32") if shape is None else m.constant(np.array(shape, np.int32))
     limits = [m.constant(np.array(bound, dtype)) for bound in bounds]
-    made, options = m.tensor(shape or [1, 1], dtype=dtype), flex_options("Stateless")
+    declared = [abs(n) for n in shape or (1, 1)]
+    made, options = m.tensor(declared, dtype=dtype), flex_options("Stateless")
     if how.get("old"):
         name = NAMES[kind].removesuffix("V2")
         m.output(*m.custom(f"Flex{name}", [sizes, place, *limits], [made], options))
@@ -185,6 +186,21 @@ def test_numbers_of_any_seed_and_shape_equal_the_model(case: str, how: dict[str,
         check_reference(m, inputs, [want.reshape(sizes)], tolerance=tolerance_of(dtype))
 
 
+def test_computed_bounds_and_an_empty_range() -> None:
+    """An empty range must not end the program."""
+    m = Build()
+    operands = [m.constant(np.array([5], np.int32)), m.input([1], dtype="uint64"),
+                m.input([2], dtype="uint64"), m.constant(np.array(1, np.int32)),
+                m.input([], dtype="int32"), m.input([], dtype="int32")]  # fmt: skip
+    made, options = m.tensor([5], dtype="int32"), flex_options("StatelessRandomUniformIntV2")
+    m.output(*m.custom("FlexStatelessRandomUniformIntV2", operands, [made], options))
+    key, counter = encrypt_seed(SEED)
+    for low, high in ((-7, 3), (4, 4)):
+        bounds = [np.array(n, np.int32) for n in (low, high)]
+        want = draw("range", "int32", 5, key, counter, low, max(high, low + 1))
+        check_reference(m, [key, counter, *bounds], [want], tolerance=0)
+
+
 def test_counter_carries_and_wraps_around() -> None:
     m = Build()
     key, counter = m.input([1], dtype="uint64"), m.input([2], dtype="uint64")
@@ -199,7 +215,17 @@ def test_counter_carries_and_wraps_around() -> None:
     check_reference(m, inputs, [want], tolerance=0)
 
 
-def test_refuses_another_generator() -> None:
+@pytest.mark.parametrize("low", [5, 6])
+def test_empty_ranges(low: int) -> None:
+    """Constant bounds must be in order; TensorFlow's kernel fails for computed ones."""
+    with pytest.raises(ConversionError, match="minval must be less than its maxval, got"):
+        convert(build_draw("range", "int32", None, [3], low, 5).bytes())
+
+
+def test_refuses_another_generator_and_negative_sizes() -> None:
+    m = build_draw("uniform", "float32", None, [-3])
+    with pytest.raises(ConversionError, match="its shape must be non-negative sizes, got"):
+        convert(m.bytes())
     m = Build()
     key, counter = m.input([1], dtype="uint64"), m.input([2], dtype="uint64")
     sizes, algorithm = (m.constant(np.array(n, np.int32)) for n in ([9], 2))

@@ -15,7 +15,7 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import check_element_count, ints
+from tflite2onnx.op.common.checks import check_element_count, expect_input_count, ints
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
@@ -76,6 +76,7 @@ class FlexRaggedTensorToTensor(AnySizes):
                 "its row_partition_types must be ROW_SPLITS, or FIRST_DIM_SIZE and VALUE_ROWIDS,"
                 f" then one of ROW_SPLITS and VALUE_ROWIDS for each further axis, got {self._ways}"
             )
+        expect_input_count(self, 3 + len(self._ways))
         axes = values.rank + self._axes
         if self.has_data_dependent_shape or (shape.rank and shape.elements != axes):
             raise OperatorError(

@@ -20,7 +20,7 @@ import numpy as np
 from tflite2onnx.contrib.random.arrays import Arrays
 from tflite2onnx.contrib.random.rng_bit_generator import encrypt_with_philox
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, integer, read_shape
+from tflite2onnx.op.common.checks import check_element_count, integer, ints, read_shape
 from tflite2onnx.op.common.unsigned import UnsignedInt, join_words, split_words
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType
@@ -78,6 +78,9 @@ class _Drawn(AnySizes, Foldable):
             raise OperatorError(
                 f"its algorithm must be Philox (1) or the kernel's choice (3), got {number}"
             )
+        sizes = [] if self.input(0).data is None else ints(self, 0)
+        if min(sizes, default=0) < 0:
+            raise OperatorError(f"its shape must be non-negative sizes, got {sizes}")
 
     @property
     def _per_block(self) -> int:
@@ -141,6 +144,18 @@ class FlexStatelessIntegers(_Drawn):
         "-> T"
     )
 
+    def check(self) -> None:
+        super().check()
+        if self._limits and not self._limits[0] < self._limits[1]:
+            raise OperatorError(f"its minval must be less than its maxval, got {self._limits}")
+
+    @property
+    def _limits(self) -> list[int]:
+        """The bounds, empty if there are none, or if they are computed."""
+        tensors = self.op.inputs[4:]
+        known = all(t is not None and t.data is not None for t in tensors)
+        return [integer(self, 4 + i) for i in range(len(tensors))] if known else []
+
     def _make_numbers(self, g: _Nodes, words: _Words, *bounds: Any) -> Any:  # noqa: ANN401
         dtype, unsigned = self.output.dtype, _U32
         if self._per_block == 2:
@@ -148,7 +163,10 @@ class FlexStatelessIntegers(_Drawn):
         bits = _stack(g, words).value
         if bounds:
             low, high = (g.recast(bound, dtype, unsigned) for bound in bounds)
-            bits = g.Add(low, g.Mod(bits, g.Sub(high, low)))
+            span = g.Sub(high, low)
+            if not self._limits:  # a division by 0 would end the program
+                span = g.Max(span, g.scalar(1, unsigned))
+            bits = g.Add(low, g.Mod(bits, span))
         return g.recast(bits, unsigned, dtype)
 
 
