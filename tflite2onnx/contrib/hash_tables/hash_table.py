@@ -105,10 +105,10 @@ class HashtableFind(_Reader):
     def check(self) -> None:
         keys = self._find_keys(2)
         values, sought, default = (self.input(i) for i in (1, 2, 3))
-        types = {keys.dtype, values.dtype}
+        types, made = {keys.dtype, values.dtype}, self.op.made
         # TensorFlow has more tables than LiteRT.
-        wide = self.options.get("wide_types", False) and keys.dtype in _LISTS
-        if not wide and types != {*_LISTS}:
+        is_wide = made and made.of_tensorflow and keys.dtype in _LISTS
+        if not is_wide and types != {*_LISTS}:
             raise OperatorError(
                 f"its table must map int64 to string or string to int64, "
                 f"got keys of {keys.dtype.label} and values of {values.dtype.label}"
