@@ -20,7 +20,7 @@ from tests.verification.test_inner_tensors import build_deep, damage_model, wron
 from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
-from tflite2onnx.cli.verdict import list_outputs, list_tensors
+from tflite2onnx.cli.verdict import list_outputs, list_tensors, print_conclusion
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.reader.metadata import ModelMetadata, TensorMetadata
 from tflite2onnx.verification import Difference, Report, TensorComparison, images
@@ -50,7 +50,7 @@ def test_right_conversion_is_compared_and_not_written(model: str, capsys: Captur
     """The model is converted for the comparison and not written."""
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
-    head, output, processor, *counts, time = out.splitlines()
+    head, output, processor, *counts, time, conclusion = out.splitlines()
     ran = r"LiteRT \(plain kernels, no delegate\) and ONNX Runtime on 3 samples"
     assert re.fullmatch(ran + r"( \(the worst: seed [012]\))?:", head)
     assert output.startswith("soft  largest difference ")
@@ -60,9 +60,40 @@ def test_right_conversion_is_compared_and_not_written(model: str, capsys: Captur
         "4 tensors, in order of execution: 4 right, 0 differ, 0 wrong",
         "4 operators, each on LiteRT's own inputs: 0 wrong",
     ]
+    assert conclusion == f"PASSED: {model}: every output is right"
     assert re.fullmatch(rf"time: {TIME}", time)
     assert err == ""
     assert [p.name for p in Path().iterdir()] == [model]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+    ],
+)
+def test_conclusion_has_a_colour_on_a_terminal(
+    *, terminal: bool, environment: dict[str, str], coloured: bool, model: str
+) -> None:
+    """The last line is green, unless stdout is no terminal or the user wants no colours."""
+
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    stream = Stream()
+    report = verify(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("NO_COLOR", raising=False)
+        patch.setenv("TERM", "xterm")
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        print_conclusion(stream, model, report)
+    text = f"PASSED: {model}: every output is right"
+    assert stream.getvalue() == (f"\x1b[32m{text}\x1b[0m\n" if coloured else f"{text}\n")
 
 
 def test_wrong_conversion_names_the_first_wrong_tensor(model: str, capsys: Captured) -> None:

@@ -211,6 +211,7 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
     parts = [f"wrote {path}" for path in _list_parts(options, job, result)]
     _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
+    _print_conclusion(options, job.model, report)
     return status
 
 
@@ -286,6 +287,7 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     for name, result in results.items():
         _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
+        _print_conclusion(options, name, reports.get(name))
     _print_unless_quiet(
         options, [f"wrote {count(len(results), 'model')} and {manifest} to {job.output}"]
     )
@@ -338,6 +340,13 @@ def _print_verification(options: argparse.Namespace, model: str, report: Report 
     if options.report is not None:
         _print_unless_quiet(options, verdict.list_tensors(report))
     return verdict.print_verdict(model, report)
+
+
+def _print_conclusion(options: argparse.Namespace, model: str, report: Report | None) -> None:
+    if report is not None and not options.quiet:
+        from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
+
+        verdict.print_conclusion(getattr(options, "say_on", sys.stdout), model, report)
 
 
 def _embed_external_weights(model: ModelSource) -> ModelFile:
@@ -410,6 +419,8 @@ def _describe_scale(end: Endpoint) -> str:
 def _describe_shapes(end: Endpoint, result: Result) -> tuple[str, str]:
     """Return the shapes in TFLite and in ONNX; only in ONNX for an end that is not in the file."""
     tflite, onnx = end.layout
+    if not end.letters and tflite == onnx:
+        tflite, onnx = "", ""  # numbers of axes that stay where they are say nothing
     network = result.parts.get(NETWORK, result)
     in_file = end in (*network.inputs, *network.outputs, *(s.input for s in network.states))
     return (

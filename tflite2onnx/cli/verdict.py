@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import TextIO
 
-from tflite2onnx.utils.console import align_rows, count, print_error
+from tflite2onnx.utils.console import Colour, align_rows, count, print_error, print_lines
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.language.decoding import Decoding
@@ -14,6 +15,13 @@ from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # the largest number of tensors that are listed
+# The last line of a verification: a word, its colour, and what the word means.
+_CONCLUSIONS = {
+    Verdict.RIGHT: ("PASSED", Colour.GREEN, "every output is right"),
+    Verdict.CLOSE: ("CLOSE", Colour.YELLOW, "an output is right by a wider limit only, see above"),
+    Verdict.NOTHING_SHOWN: ("UNPROVEN", Colour.YELLOW, "every output is one number everywhere"),
+    Verdict.WRONG: ("FAILED", Colour.RED, "an output or an operator exceeds its limits"),
+}
 
 
 def print_verdict(model: str, report: Report) -> int:
@@ -36,6 +44,12 @@ def print_verdict(model: str, report: Report) -> int:
     if report.cause:
         print_error(model, report.cause)
     return OK if report.ok else DIFFERENT
+
+
+def print_conclusion(stream: TextIO, model: str, report: Report) -> None:
+    """Print the verdict on a model as one line, in colour on a terminal."""
+    word, colour, meaning = _CONCLUSIONS[report.verdict]
+    print_lines(stream, [f"{word}: {model}: {meaning}"], colour)
 
 
 def _describe_nothing(output: Difference) -> str:

@@ -18,7 +18,13 @@ from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.cli.places import STANDARD, is_folder
 from tflite2onnx.cli.progress import show_progress
 from tflite2onnx.cli.standard_streams import hide_information, read_source
-from tflite2onnx.cli.verdict import describe_decodings, list_outputs, list_tensors, print_verdict
+from tflite2onnx.cli.verdict import (
+    describe_decodings,
+    list_outputs,
+    list_tensors,
+    print_conclusion,
+    print_verdict,
+)
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
@@ -141,7 +147,9 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
         print_json({"model": options.model, **report.to_dict()})
     else:
         _print_findings(options, report)
-    return print_verdict(options.model, report)
+    status = print_verdict(options.model, report)
+    _print_conclusion(options, options.model, report)
+    return status
 
 
 def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
@@ -176,6 +184,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             continue
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))
+        _print_conclusion(options, name, report)
         findings.append({"name": name, **report.to_dict()})
     decodings = {}
     if _FAILED not in statuses:
@@ -214,3 +223,8 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
 def _print_findings(options: argparse.Namespace, report: Report) -> None:
     if not (options.quiet or options.json):
         print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)])
+
+
+def _print_conclusion(options: argparse.Namespace, name: str, report: Report) -> None:
+    if not (options.quiet or options.json):
+        print_conclusion(sys.stdout, name, report)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from logging import WARNING, Handler, Logger, LogRecord, getLogger
 from shutil import get_terminal_size
 from tempfile import TemporaryFile
@@ -16,6 +17,14 @@ from typing import TextIO
 _NARROW = 10  # characters: texts of the second column are not written below a narrower first column
 _STDERR = 2
 _INDENT = 4  # characters before the second line of a row, and before the rest of a broken line
+
+
+class Colour(Enum):
+    """A colour of a terminal, as its number in ISO 6429."""
+
+    RED = 31
+    GREEN = 32
+    YELLOW = 33
 
 
 @contextmanager
@@ -163,16 +172,27 @@ def describe_record(record: LogRecord) -> str:
     return f"{kind}{record.getMessage()}"
 
 
-def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
+def print_lines(stream: TextIO, lines: Iterable[str], colour: Colour | None = None) -> None:
     """Print lines; control characters, and those that the stream cannot encode, are escaped.
 
-    On a terminal, lines are broken at spaces. Texts of several lines are printed as they are.
+    On a terminal, lines are broken at spaces, and have a colour if one is given. Texts of several
+    lines are printed as they are.
     """
     encoding, limit = stream.encoding or "utf-8", _measure_width(stream)
+    start, end = (
+        (f"\x1b[{colour.value}m", "\x1b[0m") if colour and _shows_colours(stream) else ("", "")
+    )
     for line in map(escape_text, lines):
         fits = "\n" in line or len(line) <= limit
         for part in [line] if fits else _wrap(line, limit, _INDENT):
-            print(part.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+            text = part.encode(encoding, "backslashreplace").decode(encoding)
+            print(f"{start}{text}{end}", file=stream)
+
+
+def _shows_colours(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal with colours; NO_COLOR is of no-color.org."""
+    has_colours = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return has_colours and not os.environ.get("NO_COLOR")
 
 
 def escape_text(text: str) -> str:

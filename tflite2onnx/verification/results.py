@@ -103,6 +103,16 @@ class Report:
         return is_right and all(difference.ok for difference in self.other_sizes or ())
 
     @property
+    def verdict(self) -> Verdict:
+        """The verdict on the whole model: the worst of its outputs, WRONG unless `ok`."""
+        if not self.ok:
+            return Verdict.WRONG
+        found = {verdict for _, verdict in self.judged_outputs}
+        if Verdict.CLOSE in found:
+            return Verdict.CLOSE
+        return Verdict.RIGHT if Verdict.RIGHT in found else Verdict.NOTHING_SHOWN
+
+    @property
     def worst(self) -> str | None:
         """The name of the sample with the largest difference of an output, relative to its limit.
 
