@@ -8,5 +8,11 @@ VERSION = "1.0.0"
 
 def print_version() -> NoReturn:
     """Print the version and end the program, before the modules of a conversion are imported."""
-    sys.stdout.write(f"tflite2onnx {VERSION}\n")
+    if sys.stdout is None:
+        sys.exit("tflite2onnx: --version: cannot print: stdout is closed")
+    try:
+        sys.stdout.write(f"tflite2onnx {VERSION}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        sys.exit(f"tflite2onnx: --version: cannot print: {error.strerror}")
     sys.exit()

@@ -96,6 +96,15 @@ def test_no_model_is_said_to_be_written_to_a_closed_stdout(tmp_path: Path) -> No
             assert b"wrote" not in done.stderr
 
 
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
+def test_version_says_why_it_is_not_printed(redirection: str) -> None:
+    """The version is printed before the modules of the other commands are imported."""
+    command = f"{sys.executable} -m tflite2onnx --version {redirection}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"tflite2onnx: --version: cannot print: ")
+
+
 @pytest.mark.parametrize(
     ("words", "about"),
     [
