@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
+from tests.support.control import count_rounds, loop, op
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns import fuse_rearrangements as module
 from tflite2onnx.passes.patterns.fuse_rearrangements import fuse_rearrangements
@@ -124,6 +125,18 @@ def test_fused_rearrangements_equal_litert(spelling: Spelling, kinds: list[str])
     result = check(spell(spelling))
     found = [node.op_type for node in result.model.graph.node]
     assert sorted(kind for kind in found if kind != "Transpose") == sorted(kinds)
+
+
+def test_images_beside_a_loop_are_found() -> None:
+    """The axes of a loop's tensors are those of its sub-graphs' tensors."""
+    m = Build()
+    x = m.input([1, SIZE, SIZE, 5])
+    rounds = m.input([], dtype="int32")
+    change = count_rounds(lambda inner, xs: [op(inner, "NEG", xs[0])])
+    moved = shuffle(m, convolve(m, x, CHANNELS))
+    m.output(*loop(m, [rounds, *moved], change))
+    result = check(m.bytes())
+    assert "Gather" in [node.op_type for node in result.model.graph.node]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def _list_images(graph: Graph) -> frozenset[Tensor]:
     """Return the tensors with the axes of images, NHWC, in a convolution or another operator."""
     ops = [op for op in graph.walk_ops() if not has(op, Fact.TAKES)]
     frames = ((op, find_operator(op).frames()) for op in ops)
-    letters = name_axes([Site(op.inputs, op.outputs, (*each,)) for op, each in frames], {})
+    letters = name_axes([Site(op.plan_inputs, op.plan_outputs, (*f,)) for op, f in frames], {})
     return frozenset(tensor for tensor, text in letters.items() if text == "NHWC")
 
 
