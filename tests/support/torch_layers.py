@@ -39,6 +39,7 @@ class Torch:
     function: str = "TANH"  # of an RNN
     int8: bool = False  # dynamic range, with weights of their own in each step
     changed: int = -1
+    projected: int = 0  # the numbers of a state h of an LSTM, if it is projected
 
     def model(self) -> Build:
         """Return (sequence, states) -> (sequence, states)."""
@@ -79,7 +80,8 @@ class _Writer:
     def _run_layer(self, x: Tensor, *, backward: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the states after each step of a direction, and the last states."""
         m, form, n = self.m, self.form, self._count
-        w, r = (self._draw(n, k) for k in (x.shape[-1], UNITS))
+        w, r = (self._draw(n, k) for k in (x.shape[-1], form.projected or UNITS))
+        p = self._draw(form.projected, UNITS)
         b, c = (self._draw(n) if form.bias else np.zeros(n, np.float32) for _ in range(2))
         whole = self._multiply(x, w, b, [*x.shape[:-1], n])
         batch, times = form.batch, form.times
@@ -96,12 +98,18 @@ class _Writer:
             product: Tensor | Array = c
             if states:
                 changed = -r if time == form.changed else r
-                product = self._multiply(states[0], changed, c, [1, batch, n])
+                product = self._multiply(self._project(states[0], p), changed, c, [1, batch, n])
             states = getattr(self, f"_step_{form.kind.lower()}")(item, product, states)
             every.append(states[0])
         joined = every[::-1] if backward else every
         (y,) = m.op("CONCATENATION", joined, [[times, batch, UNITS]], axis=0)
-        return y, states
+        return self._project(y, p), states
+
+    def _project(self, h: Tensor, p: Array) -> Tensor:
+        if not p.size:
+            return h
+        inputs, shape = [h, self.m.constant(p), None], [*h.shape[:-1], len(p)]
+        return self.m.op("FULLY_CONNECTED", inputs, [shape], keep_num_dims=True)[0]
 
     def _draw(self, *shape: int) -> Array:
         return self._generator.uniform(-0.5, 0.5, shape).astype(np.float32)

@@ -44,6 +44,11 @@ def test_function_of_an_rnn_may_be_relu() -> None:
     assert count_nodes(Torch("RNN", function="RELU")) == {"RNN": 1}
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_projected_layer_is_a_node_and_a_product_of_all_states(batch: int) -> None:
+    assert count_nodes(Torch("LSTM", batch, projected=3)) == {"LSTM": 1, "Gemm": 1}
+
+
 @pytest.mark.parametrize("kind", GATES)
 def test_steps_with_other_weights_stay(kind: str) -> None:
     """The step before is a layer of its own with the first step, or stays as it is."""

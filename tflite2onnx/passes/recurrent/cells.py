@@ -6,8 +6,9 @@
     RNN:  h' = a(x W + h R + b)
 
 f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. Peepholes of an LSTM add c * p
-to f and i, and c' * p to o. The h' of an LSTM may be multiplied by a matrix, its projection. s is
-mostly the sigmoid, a and b tanh. They may be any `Activation`.
+to f and i, and c' * p to o. The h' of an LSTM may be multiplied by a matrix P, its projection. If
+the file projects the h of all steps after the last step, as litert-torch does, h' is not projected,
+and R is P R. s is mostly the sigmoid, a and b tanh. They may be any `Activation`.
 
 If the states before a step are 0, converters fold all products of the states.
 """
@@ -108,7 +109,7 @@ class _Gate(NamedTuple):
 def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
     """Yield the cells that compute a result as the next value of a state h."""
     known = {"h": h}
-    hidden, projection = _split_projection(result)
+    hidden, projection = split_projection(result)
     for parts in _MATCHER.match(_LSTM, hidden, known):
         yield from _find_lstm(result, parts, projection)
     for parts in _MATCHER.match(_GRU, result, known):
@@ -192,7 +193,7 @@ def _find_item(
     return item if same else None
 
 
-def _split_projection(result: Formula) -> tuple[Formula, Tensor | None]:
+def split_projection(result: Formula) -> tuple[Formula, Tensor | None]:
     """Return what a result is the product of with a matrix, and the matrix; else the result."""
     if isinstance(result, Sum) and len(result.products) == 1 and not result.bias.any():
         ((hidden, matrix),) = result.products.items()
@@ -282,7 +283,7 @@ def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _Gate 
     activation, formula = _split_activation(formula)
     products = dict(formula.products) if isinstance(formula, Sum) else {}
     peephole = products.pop(c, None) if c else None
-    recurrent = products.pop(h, None)
+    recurrent = products.pop(h, None) or _pop_projected(products, h)
     if not isinstance(formula, Sum) or not recurrent or len(products) != 1:
         return None
     ((x, weights),) = products.items()
@@ -291,3 +292,15 @@ def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _Gate 
     if peephole and peephole.rank == _MATRIX:
         return None
     return _Gate(x, weights, recurrent, formula.bias, activation, peephole)
+
+
+def _pop_projected(products: dict[Formula, Tensor], h: Formula) -> Tensor | None:
+    """Remove the product with a projection of h; return the matrix that multiplies h, if any."""
+    for source, matrix in products.items():
+        hidden, projection = split_projection(source)
+        if hidden is h and projection and matrix.rank == _MATRIX:
+            if matrix.quantization or projection.quantization:
+                return None
+            del products[source]
+            return make_vector(matrix.values @ projection.values)
+    return None

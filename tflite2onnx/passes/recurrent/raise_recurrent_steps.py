@@ -33,7 +33,12 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.patterns.matching import are_equal
-from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells, find_first_item
+from tflite2onnx.passes.recurrent.cells import (
+    RecurrentCell,
+    find_cells,
+    find_first_item,
+    split_projection,
+)
 from tflite2onnx.passes.recurrent.formulas import (
     PRODUCTS,
     Applied,
@@ -108,7 +113,8 @@ def _list_states(formula: Formula, depth: int) -> Iterator[Formula]:
     for argument in formula.arguments:
         is_gate = formula.code in _GATES or (depth == _DEPTH and len(formula.arguments) == 1)
         if is_gate and isinstance(argument, Sum):
-            yield from reversed(list(argument.products))
+            for source in reversed(list(argument.products)):
+                yield from dict.fromkeys((source, split_projection(source)[0]))
         elif depth:
             yield from _list_states(argument, depth - 1)
 
