@@ -94,14 +94,6 @@ class OrderOptions(MadeOptions):
 
 
 @dataclass(frozen=True)
-class AttentionOptions(MadeOptions):
-    """The factor of the scores; 1 / sqrt(depth) if it is 0."""
-
-    codes: ClassVar[tuple[str, ...]] = ("ATTENTION",)
-    scale: float = 0.0
-
-
-@dataclass(frozen=True)
 class CastOptions(MadeOptions):
     """Floats outside of the range of the integers saturate, unless LiteRT refuses them."""
 

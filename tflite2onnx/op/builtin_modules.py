@@ -29,7 +29,7 @@ indexing.scatter: SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UN
     UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
 indexing.topk: ARG_MAX ARG_MIN TOPK_V2
 indexing.where_unique: SKIP_GRAM UNIQUE WHERE
-linear.attention: ATTENTION odml.scaled_dot_product_attention
+linear.attention: odml.scaled_dot_product_attention
 linear.experts: moe
 linear.hadamard: NumericVerify aeq.hadamard_rotation
 linear.kv_cache: odml.update_external_kv_cache odml.update_kv_cache

@@ -1,4 +1,4 @@
-"""ATTENTION, and odml.scaled_dot_product_attention, the attention of language models."""
+"""odml.scaled_dot_product_attention, the attention of language models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import numpy as np
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.layout import Frame, Order, make_identity, pin_operand
-from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.tensor import DType
 
 _AXES = _OPERANDS = 4
 _HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
-class _Attention(Operator):
+class ScaledAttention(Operator):
     """softmax(scale * q k + mask) v, for each head.
 
     Queries, keys and values are [batch, time, heads, depth], the mask is [batch, heads, time,
@@ -91,12 +89,13 @@ class _Attention(Operator):
         return NeedsReshape(g.Attention(*rows, mask, **counts, scale=self._scale))
 
     @property
-    def _given_scale(self) -> float:
+    def given_scale(self) -> float:
+        """The factor of the scores, 0 if there is none."""
         return self._read_float("scale")
 
     @property
     def _scale(self) -> float:
-        option = self._given_scale
+        option = self.given_scale
         return option if option > 0 else 1 / sqrt(self.input(0).shape[-1])
 
     @property
@@ -110,17 +109,7 @@ class _Attention(Operator):
         return float(option) if isinstance(option, (float, np.floating)) else 0.0
 
 
-class Attention(MadeOperator, _Attention):
-    """ATTENTION: attention that a form finds."""
-
-    codes = ("ATTENTION",)
-
-    @property
-    def _given_scale(self) -> float:
-        return self.op.read_made(AttentionOptions).scale
-
-
-class DotProductAttention(_Attention):
+class DotProductAttention(ScaledAttention):
     """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
 
     With a `logit_cap` c, the scores s become c tanh(s / c) before the mask is added. LiteRT's

@@ -1,17 +1,19 @@
-"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION, which forms make in language models."""
+"""Attention and rotations of language models, which forms make."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.layout import Axes, Frame, Order, axis_names, make_identity, pin_operand
-from tflite2onnx.made_options import AttentionOptions, MadeOptions
+from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.op.base import Builder, Category, Value, View
+from tflite2onnx.op.linear.attention import ScaledAttention
 from tflite2onnx.op.traits import DynamicShape, MadeOperator
 from tflite2onnx.tensor import DType, Shape
 
@@ -28,6 +30,14 @@ class RotationOptions(MadeOptions):
 
     codes = ("ROTARY_EMBEDDING",)
     positions: int = 1
+
+
+@dataclass(frozen=True)
+class AttentionOptions(MadeOptions):
+    """The factor of the scores; 1 / sqrt(depth) if it is 0."""
+
+    codes: ClassVar[tuple[str, ...]] = ("ATTENTION",)
+    scale: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,16 @@ class CacheOptions(AttentionOptions):
     cap: float = 0.0
     hidden: float | None = None
     is_long: bool = False
+
+
+class Attention(MadeOperator, ScaledAttention):
+    """ATTENTION of all tokens."""
+
+    codes = ("ATTENTION",)
+
+    @property
+    def given_scale(self) -> float:
+        return self.op.read_made(AttentionOptions).scale
 
 
 class _CacheAttention(MadeOperator):

@@ -12,8 +12,8 @@ from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after, read_graph
 from tflite2onnx import convert
-from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import fuse_attention
+from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

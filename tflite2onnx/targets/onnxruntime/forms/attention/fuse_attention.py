@@ -27,11 +27,11 @@ from math import inf, prod
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.passes.operands import are_fixed_floats, find_order, find_producer
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, maybe, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
+from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions
 from tflite2onnx.tensor import Shape, Tensor
 
 HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)

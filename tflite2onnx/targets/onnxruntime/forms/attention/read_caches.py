@@ -37,7 +37,6 @@ import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.layout import Order
-from tflite2onnx.made_options import AttentionOptions
 from tflite2onnx.passes.operands import (
     are_fixed_floats,
     find_producer,
@@ -56,7 +55,7 @@ from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
-from tflite2onnx.targets.onnxruntime.operators.attention import CacheOptions
+from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions, CacheOptions
 from tflite2onnx.tensor import DType, Tensor
 
 _AXES = 4
