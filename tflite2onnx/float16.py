@@ -1,8 +1,8 @@
 """Half precision: the ONNX graph with float16 in place of float32, where that is safe.
 
 Operators stay in float32, with Casts around them, if float16 may overflow, if ONNX or ONNX Runtime
-lacks the operator for float16, or if the operator belongs to quantized data. `_Choice` chooses the
-type of each node, `_Rewriter` rewrites the graph.
+lacks the operator for float16, or if the operator belongs to quantized data. `_Float32Nodes`
+chooses the type of each node, `_HalfRewriter` rewrites the graph.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32N
 
     With `ends`, the inputs, outputs and states are float16 as well.
     """
-    choice = _Choice(emitted)
+    choice = _Float32Nodes(emitted)
     choice.visit(emitted.nodes)
-    half = _Rewriter(emitted, choice).rewrite_graph(emitted, ends=ends)
+    half = _HalfRewriter(emitted, choice).rewrite_graph(emitted, ends=ends)
     return half, tuple(_list_float32(emitted, choice.reasons))
 
 
@@ -99,7 +99,7 @@ def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Fl
     yield from reversed(rows)
 
 
-class _Choice:
+class _Float32Nodes:
     """Chooses the nodes that stay in float32: `reasons` by their first outputs.
 
     `_wide` are the values that these nodes compute and that float16 may not hold.
@@ -217,14 +217,14 @@ def _fits(data: Array) -> bool:
     return abs(float(np.float16(largest)) - largest) <= _PART * largest
 
 
-class _Rewriter:
+class _HalfRewriter:
     """Rewrites the nodes of a graph, and of its nested graphs, in sequence.
 
     `_half` has the float16 version of float32 values, and `_single` the float32 version of values
     that are computed in float16; both have only the values of the graph that is being rewritten.
     """
 
-    def __init__(self, emitted: Emitted, choice: _Choice) -> None:
+    def __init__(self, emitted: Emitted, choice: _Float32Nodes) -> None:
         self._choice = choice
         self._types = dict(emitted.types)
         self._nodes: list[Node] = []

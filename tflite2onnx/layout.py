@@ -243,7 +243,7 @@ def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[
 
 
 @dataclass(eq=False, slots=True)
-class _Colour:
+class _FrameColour:
     """Labels of frames, which give each tensor between the frames one order."""
 
     semantic: bool
@@ -266,7 +266,7 @@ class _Flood:
                 self._uses[frame].append((edges, axes))
         self._known: list[tuple[Axes, ...]] = [()] * len(problem.frames)
         self._spread: set[tuple[_Edges, Order]] = set()
-        self._colours: list[_Colour] = []
+        self._colours: list[_FrameColour] = []
         requests = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
         pins = [(i, label, semantic) for i, label, semantic in requests if label is not None]
         defaults = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
@@ -274,7 +274,7 @@ class _Flood:
         while queue:
             frame, label, semantic = queue.popleft()
             if label not in self._known[frame]:
-                self._colours.append(_Colour(semantic))
+                self._colours.append(_FrameColour(semantic))
                 queue.extendleft(self._spread_colour(frame, label, self._colours[-1]))
         self.choices = self._list_choices()
 
@@ -307,7 +307,7 @@ class _Flood:
         return sorted(filter(None, proposals), key=lambda labels: [*labels.values()].count(0))
 
     def _spread_colour(
-        self, frame: int, label: Axes, colour: _Colour
+        self, frame: int, label: Axes, colour: _FrameColour
     ) -> list[tuple[int, Axes, bool]]:
         """Give a colour to all neighbours that it fits; return the labels that do not fit."""
         conflicts = []
@@ -338,7 +338,7 @@ class _Flood:
         return next((x for x in labels if x == f.names or (accepts_more and f.allows(x))), None)
 
     def _assign_colour(
-        self, frame: int, label: Axes, colour: _Colour
+        self, frame: int, label: Axes, colour: _FrameColour
     ) -> list[tuple[_Edges, Order]] | None:
         """Give a frame the colour; return the tensors that get a new order, None on a conflict."""
         orders: dict[_Edges, Order] = {}

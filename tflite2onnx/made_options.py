@@ -34,7 +34,7 @@ class MadeOptions:
         return {name: value for name, (default, value) in values.items() if value != default}
 
 
-class Activation(NamedTuple):
+class GateActivation(NamedTuple):
     """The function of a gate: an operator's code, or NONE, and the numbers of its options."""
 
     name: str
@@ -53,7 +53,7 @@ class RecurrentOptions(MadeOptions):
         shared_state: several states of the file are the same variable.
     """
 
-    activations: tuple[Activation, ...] = ()
+    activations: tuple[GateActivation, ...] = ()
     reset_after: bool = False
     shared_state: bool = False
 

@@ -61,7 +61,7 @@ class OperandStorage(NamedTuple):
         return "; ".join(dict.fromkeys(self.reasons))
 
 
-class Options(Protocol):
+class StorageOptions(Protocol):
     """The options of a conversion that the plan reads (`options.ConversionOptions`)."""
 
     @property
@@ -137,7 +137,7 @@ class StoragePlan:
         return OperandStorage(storage, reading, (rule.why, reading_rule.why))
 
 
-def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
+def plan(operators: Sequence[Declared], options: StorageOptions) -> StoragePlan:
     """Plan the storage of all operands of all operators, also in sub-graphs.
 
     Raises:

@@ -52,7 +52,7 @@ class Parameter(NamedTuple):
     required: bool
 
 
-class _Parameters(NamedTuple):
+class _SchemaOperands(NamedTuple):
     """The inputs, or the outputs, of a schema; the last input or output may be repeated."""
 
     each: tuple[Parameter, ...]
@@ -68,17 +68,17 @@ class _Parameters(NamedTuple):
         return self.each[:count] + self.each[-1:] * count_missing
 
 
-class _Rule(NamedTuple):
+class _NodeSchema(NamedTuple):
     """A schema."""
 
-    inputs: _Parameters
-    outputs: _Parameters
+    inputs: _SchemaOperands
+    outputs: _SchemaOperands
     attributes: Mapping[str, tuple[type, ...]]
     required: frozenset[str]
 
 
 @lru_cache(maxsize=1024)
-def _find_schema(op_type: str, opset: int, domain: str) -> _Rule | None:
+def _find_schema(op_type: str, opset: int, domain: str) -> _NodeSchema | None:
     """Return ONNX's schema of a node, None if the opset does not have the node."""
     try:
         schema = defs.get_schema(op_type, opset, domain)
@@ -87,7 +87,7 @@ def _find_schema(op_type: str, opset: int, domain: str) -> _Rule | None:
     if schema.deprecated:
         return None
     attributes = schema.attributes.items()
-    return _Rule(
+    return _NodeSchema(
         _read_parameters(schema.inputs),
         _read_parameters(schema.outputs),
         {name: _NUMBERS.get(attribute.type, (object,)) for name, attribute in attributes},
@@ -95,7 +95,7 @@ def _find_schema(op_type: str, opset: int, domain: str) -> _Rule | None:
     )
 
 
-def _read_parameters(formals: Sequence[Any]) -> _Parameters:
+def _read_parameters(formals: Sequence[Any]) -> _SchemaOperands:
     """Return the inputs or outputs of a schema."""
     parameters = tuple(
         Parameter(
@@ -105,7 +105,7 @@ def _read_parameters(formals: Sequence[Any]) -> _Parameters:
         )
         for formal in formals
     )
-    return _Parameters(parameters, any(item.option == _FORMAL.Variadic for item in formals))
+    return _SchemaOperands(parameters, any(item.option == _FORMAL.Variadic for item in formals))
 
 
 @lru_cache(maxsize=1)
@@ -206,7 +206,7 @@ class _Checker:
                 _refuse(node, f"computes {actual}, not {dtype}")
             self.known[value] = actual or dtype
 
-    def _find_constraint_types(self, node: Node, rule: _Rule) -> dict[str, str]:
+    def _find_constraint_types(self, node: Node, rule: _NodeSchema) -> dict[str, str]:
         """Return the type of each type constraint of a node, which its inputs determine."""
         bound: dict[str, str] = {}
         parameters = rule.inputs.take(node, len(node.inputs))
@@ -230,7 +230,7 @@ class _Checker:
                     _refuse(node, f"must have operands of one type, got {first} and {dtype}")
         return bound
 
-    def _find_rule(self, node: Node) -> _Rule:
+    def _find_rule(self, node: Node) -> _NodeSchema:
         rule = _find_schema(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
         if rule is None:
             self._check_newer(node)
@@ -276,7 +276,7 @@ def _check_shape(node: Node) -> None:
         _refuse(node, f"infers several sizes of {shape.data.tolist()}")
 
 
-def _check_attributes(node: Node, rule: _Rule) -> None:
+def _check_attributes(node: Node, rule: _NodeSchema) -> None:
     for name, value in node.attributes.items():
         if not isinstance(value, rule.attributes.get(name, ())):
             _refuse(node, f"has no attribute {name} that is {value}")

@@ -26,7 +26,7 @@ from tflite2onnx.cli import main
 from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.errors import OutputError
 from tflite2onnx.report import collect_facts, svg, write_page, write_report
-from tflite2onnx.report.facts import Facts
+from tflite2onnx.report.facts import PageFacts
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
@@ -65,7 +65,7 @@ class Tree(HTMLParser):
             self.text.append(data)
 
 
-def gather_facts(data: bytes, *, per_operator: bool = True) -> Facts:
+def gather_facts(data: bytes, *, per_operator: bool = True) -> PageFacts:
     """Return the facts of a conversion."""
     result = convert(data)
     return collect_facts(data, result, verify(data, result, per_operator=per_operator))

@@ -18,7 +18,7 @@ from tflite2onnx import convert, verify, writer
 from tflite2onnx.errors import ModelFileError, VerifyError
 from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Verdict, api, onnx_model, runner
-from tflite2onnx.verification.inputs import Kind, draw_inputs
+from tflite2onnx.verification.inputs import RandomKind, draw_inputs
 from tflite2onnx.verification.runtimes import open_interpreter, run_litert
 from tflite2onnx.verification.tolerance import Limits, compare
 
@@ -506,7 +506,7 @@ def test_tame_inputs_are_0_or_1_unless_quantized() -> None:
     }
     for dtype, more in fields.items():
         m.output(m.input([50], dtype=dtype, name=dtype, **more))
-    real, index, truth, stored = draw_inputs(open_interpreter(m.bytes()), 0, {}, Kind.UNIT)
+    real, index, truth, stored = draw_inputs(open_interpreter(m.bytes()), 0, {}, RandomKind.UNIT)
     assert 0 <= real.min() < real.max() < 1
     assert set(index.tolist()) == {0, 1}
     assert set(truth.tolist()) == {False, True}

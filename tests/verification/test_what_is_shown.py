@@ -15,7 +15,7 @@ from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.verification import Verdict
-from tflite2onnx.verification.inputs import Kind, draw_inputs
+from tflite2onnx.verification.inputs import RandomKind, draw_inputs
 from tflite2onnx.verification.runtimes import open_interpreter
 
 Captured = pytest.CaptureFixture[str]
@@ -99,7 +99,7 @@ def test_smooth_inputs_have_equal_neighbours(dtype: str) -> None:
     scale: dict[str, Any] = {"scale": 0.1, "zero_point": 0} if dtype == "int8" else {}
     x = m.input((1, 10, 12, 3), dtype=dtype, **scale)
     m.output(*m.op("ABS", [x], [x.shape]))
-    (array,) = draw_inputs(open_interpreter(m.bytes()), 0, {}, Kind.SMOOTH)
+    (array,) = draw_inputs(open_interpreter(m.bytes()), 0, {}, RandomKind.SMOOTH)
     assert array.shape == x.shape
     assert array.dtype == dtype
     assert (array[:, :8, :8] == array[:, :1, :1]).all()

@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tflite2onnx.bundle.lengths import Joined
+    from tflite2onnx.bundle.lengths import SharedGraph
     from tflite2onnx.targets.prepared import PreparedModel
 
 _logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ ALL_SIGNATURES = "all"
 _FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 
 
-class Part(NamedTuple):
+class BundleFile(NamedTuple):
     """A model, or a signature of a model, that becomes one file."""
 
     model: str
@@ -73,7 +73,7 @@ class Part(NamedTuple):
     file: str
     prepared: PreparedModel | None = None  # The form that the target's runtime loads.
     # Several signatures in one graph; `signature` is the first of them.
-    joined: Joined | None = None
+    joined: SharedGraph | None = None
 
     @property
     def label(self) -> str:
@@ -135,7 +135,7 @@ def convert_bundle(
 
 def convert_models(
     bundle: Bundle,
-    parts: Sequence[Part],
+    parts: Sequence[BundleFile],
     *,
     details: bool = True,
     **options: Any,  # noqa: ANN401 - as above
@@ -172,7 +172,7 @@ def convert_models(
     return results
 
 
-def _convert_part(part: Part, origin: AnySource, options: ConversionOptions) -> Result:
+def _convert_part(part: BundleFile, origin: AnySource, options: ConversionOptions) -> Result:
     prepared = part.prepared or part.joined
     if prepared is None:
         return _convert_signature(part, origin, replace(options, signature=part.signature))
@@ -182,7 +182,7 @@ def _convert_part(part: Part, origin: AnySource, options: ConversionOptions) -> 
     return convert_read_model(lambda: prepared.model, origin, final)
 
 
-def _convert_signature(part: Part, origin: AnySource, options: ConversionOptions) -> Result:
+def _convert_signature(part: BundleFile, origin: AnySource, options: ConversionOptions) -> Result:
     """Convert one of several models; `preprocess` is ignored for models that take no picture."""
     options = keep_possible_names(part.label, origin, options)
     try:
@@ -228,7 +228,7 @@ def list_parts(
     target: str | None = None,
     *,
     joins: bool = False,
-) -> list[Part]:
+) -> list[BundleFile]:
     """Return the parts of a bundle: each signature of a model, or its main graph.
 
     `signature` chooses one signature of each model; None and "all" mean all of them. If the runtime
@@ -238,23 +238,23 @@ def list_parts(
     Raises:
         BundleError: two parts would become one file, or the target needs another bundle.
     """
-    parts: list[Part] = []
+    parts: list[BundleFile] = []
     taken: Collection[str] = ()
     if target is not None and has_part(target, "bundles"):
         prepared: PreparedModel = import_part(target, "bundles").prepare_model(bundle)
-        parts.append(Part(prepared.name, prepared.signature, prepared.file, prepared))
+        parts.append(BundleFile(prepared.name, prepared.signature, prepared.file, prepared))
         taken = prepared.replaced
     for name, source in bundle.models.items():
         if name in taken:
             continue
         if signature not in (None, ALL_SIGNATURES):
-            parts.append(Part(name, signature, _make_file_path(name)))
+            parts.append(BundleFile(name, signature, _make_file_path(name)))
             continue
         keys = _list_signatures(source, of_different_graphs=bool(name))
         if name and len(keys) < 2:
-            parts.append(Part(name, None, _make_file_path(name)))
+            parts.append(BundleFile(name, None, _make_file_path(name)))
             continue
-        joined: Sequence[Joined] = ()
+        joined: Sequence[SharedGraph] = ()
         if joins:
             from tflite2onnx.bundle.lengths import join_lengths  # noqa: PLC0415 - slow to import
 
@@ -269,14 +269,16 @@ def list_parts(
     return parts
 
 
-def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:
+def _list_files(
+    model: str, keys: Sequence[str], joined: Sequence[SharedGraph]
+) -> Iterator[BundleFile]:
     """Yield the parts of signatures; several signatures may be joined to one part."""
     make_unique, known = Names().make_unique, {key: joint for joint in joined for key in joint.keys}
     for key in keys:
         joint = known.get(key)
         if joint is None or key == joint.keys[0]:
             name = _clean_key(key if joint is None else joint.name)
-            yield Part(model, key, _make_file_path(model, make_unique(name)), joined=joint)
+            yield BundleFile(model, key, _make_file_path(model, make_unique(name)), joined=joint)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
@@ -303,7 +305,7 @@ def _clean_key(key: str) -> str:
 
 
 def write_models(
-    bundle: Bundle, parts: Sequence[Part], results: Mapping[str, Result],
+    bundle: Bundle, parts: Sequence[BundleFile], results: Mapping[str, Result],
     folder: str | os.PathLike[str], external_data: int | None = None,
 ) -> str:  # fmt: skip
     """Write the converted parts of a bundle and a manifest to a folder, all files or none.
@@ -329,7 +331,7 @@ def write_models(
     return _write_files(Path(folder), placed, manifest, files, external_data, bundle.name)
 
 
-def _describe_part(part: Part, result: Result) -> dict[str, Any]:
+def _describe_part(part: BundleFile, result: Result) -> dict[str, Any]:
     """Return the entry of a part in the manifest: its path, and its metadata in ONNX."""
     properties = result.skeleton.properties
     metadata = {key.partition(".")[2]: json.loads(value) for key, value in properties.items()}

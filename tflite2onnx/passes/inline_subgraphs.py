@@ -40,7 +40,7 @@ _MOST_LEVELS = 64
 _MOST_NESTED = 24
 
 
-class _Place(NamedTuple):
+class _CallSite(NamedTuple):
     """The place at which operators are expanded.
 
     `levels` are the indices of the sub-graphs that are being inlined, the innermost last. `nested`
@@ -50,7 +50,7 @@ class _Place(NamedTuple):
     levels: tuple[int, ...]
     nested: int = 0
 
-    def nested_in(self, graphs: int) -> _Place:
+    def nested_in(self, graphs: int) -> _CallSite:
         """Return the place inside of further nested graphs."""
         return self._replace(nested=self.nested + graphs)
 
@@ -66,7 +66,7 @@ def inline_subgraphs(model: Model, index: int = 0) -> Graph:
     if not any(runs_graphs(op) for op in graph.ops):
         return graph
     inliner = _Inliner(model, graph)
-    ops = tuple(inliner.expand_ops(graph, _Place((index,)), {}))
+    ops = tuple(inliner.expand_ops(graph, _CallSite((index,)), {}))
     return replace(graph, ops=ops, tensors=tuple(inliner.tensors))
 
 
@@ -82,7 +82,9 @@ class _Inliner:
         self.tensors = list(graph.tensors)
         self._names = Names(t.name for t in self.tensors)
 
-    def expand_ops(self, graph: Graph, place: _Place, known: Mapping[Tensor, Tensor]) -> list[Op]:
+    def expand_ops(
+        self, graph: Graph, place: _CallSite, known: Mapping[Tensor, Tensor]
+    ) -> list[Op]:
         """Return the operators of a graph, sub-graphs inlined and tensors replaced by `known`."""
         ops = []
         for op in graph.ops:
@@ -95,20 +97,20 @@ class _Inliner:
             ops += self._expand_op(renamed, place) if runs_graphs(op) else [renamed]
         return ops
 
-    def _expand_op(self, op: Op, place: _Place) -> list[Op]:
+    def _expand_op(self, op: Op, place: _CallSite) -> list[Op]:
         with as_unsupported(op.place):
             return _FORMS[op.code](self, op, place)
 
     # The operators that run sub-graphs
 
-    def call(self, op: Op, place: _Place) -> list[Op]:
+    def call(self, op: Op, place: _CallSite) -> list[Op]:
         callee = int(getattr(op.options, CALLS[op.code]))
         if callee < 0:  # the default of the file's format
             name = op.options.get("name") or "it"
             raise OperatorError(f"{name} must have a sub-graph that computes it, got none")
         return self._inline_call(op, callee, op.inputs, op.outputs, place)
 
-    def inline_if(self, op: Op, place: _Place) -> list[Op]:
+    def inline_if(self, op: Op, place: _CallSite) -> list[Op]:
         condition = _find_input(op, 0, DType.BOOL)
         graphs = []
         for branch in (int(op.options.then_subgraph_index), int(op.options.else_subgraph_index)):
@@ -117,7 +119,7 @@ class _Inliner:
             graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
         return [_make_control(op, "IF", (condition,), op.outputs, graphs)]
 
-    def inline_case(self, op: Op, place: _Place) -> list[Op]:
+    def inline_case(self, op: Op, place: _CallSite) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
             raise OperatorError("it must have branches, got none")
@@ -137,7 +139,7 @@ class _Inliner:
         among: range,
         branches: Sequence[int],
         outputs: Sequence[Tensor],
-        place: _Place,
+        place: _CallSite,
     ) -> list[Op]:
         """Return the operators that run one of the branches `among`, by nested IFs."""
         if len(among) == 1:
@@ -159,7 +161,7 @@ class _Inliner:
             return outputs  # `_find_callee` raises the error
         return [replace(t, shape=i.shape) for t, i in zip(outputs, inner, strict=True)]
 
-    def inline_while(self, op: Op, place: _Place) -> list[Op]:
+    def inline_while(self, op: Op, place: _CallSite) -> list[Op]:
         number = int(op.options.body_subgraph_index)
         body = self._find_callee(number, op.inputs, op.outputs, place)
         rw = Rewriter(op)
@@ -197,7 +199,7 @@ class _Inliner:
         index: int,
         inputs: Sequence[Tensor | None],
         outputs: Sequence[Tensor],
-        place: _Place,
+        place: _CallSite,
     ) -> list[Op]:
         """Return the operators of a sub-graph that compute `outputs` from `inputs`.
 
@@ -227,7 +229,11 @@ class _Inliner:
         return rw.ops
 
     def _find_callee(
-        self, index: int, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], place: _Place
+        self,
+        index: int,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        place: _CallSite,
     ) -> Graph:
         message = ""
         if not 0 <= index < len(self._graphs):
@@ -267,7 +273,7 @@ class _Inliner:
         return self.tensors[-1]
 
 
-_FORMS: Mapping[str, Callable[[_Inliner, Op, _Place], list[Op]]] = {
+_FORMS: Mapping[str, Callable[[_Inliner, Op, _CallSite], list[Op]]] = {
     **dict.fromkeys(CALLS, _Inliner.call),
     "IF": _Inliner.inline_if,
     "STABLEHLO_CASE": _Inliner.inline_case,

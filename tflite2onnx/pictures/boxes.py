@@ -36,7 +36,7 @@ class Detections(NamedTuple):
     keypoints: Value | None = None
 
 
-class Limits(NamedTuple):
+class BoxLimits(NamedTuple):
     """Limits of boxes: a score above `threshold`, at most `most` boxes, no overlap above `iou`.
 
     The overlap is the intersection over the union.
@@ -47,7 +47,7 @@ class Limits(NamedTuple):
     most: int
 
 
-def suppress(g: Nodes, candidates: Candidates, limits: Limits) -> Detections:
+def suppress(g: Nodes, candidates: Candidates, limits: BoxLimits) -> Detections:
     """Return the best boxes; only boxes of one class suppress each other.
 
     A box belongs to its best class, or to all its classes of equal scores.
@@ -68,7 +68,7 @@ def suppress(g: Nodes, candidates: Candidates, limits: Limits) -> Detections:
 
 
 def average_boxes(
-    g: Nodes, candidates: Candidates, points: Value, count: int, limits: Limits
+    g: Nodes, candidates: Candidates, points: Value, count: int, limits: BoxLimits
 ) -> Detections:
     """Return the best boxes, averaged with the boxes that they suppress, weighted by scores.
 
@@ -96,7 +96,7 @@ def average_boxes(
     return Detections(boxes, g.Gather(scores, kept, axis=0), None, g.reshape_to_sizes(flat, sizes))
 
 
-def _select(g: Nodes, boxes: Value, scores: Value, limits: Limits) -> Value:
+def _select(g: Nodes, boxes: Value, scores: Value, limits: BoxLimits) -> Value:
     """Return (0, class, box) of the selected boxes, int64 [m, 3]; scores are [1, classes, n]."""
     return g.NonMaxSuppression(
         g.Unsqueeze(boxes, g.ints([0])),

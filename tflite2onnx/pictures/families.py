@@ -13,7 +13,7 @@ from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import PictureError
 from tflite2onnx.graph import Graph
 from tflite2onnx.pictures import mediapipe, ssd, yolo
-from tflite2onnx.pictures.boxes import Detections, Limits, average_boxes, suppress
+from tflite2onnx.pictures.boxes import BoxLimits, Detections, average_boxes, suppress
 from tflite2onnx.pictures.preprocessing import find_image_axes
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -24,7 +24,7 @@ _MOVING = ("CONCATENATION", "DEQUANTIZE", "PACK", "QUANTIZE", "RESHAPE", "SQUEEZ
 _Decoder = Callable[[Nodes, Sequence[Value]], Detections]
 
 
-class Facts(NamedTuple):
+class Network(NamedTuple):
     """Facts about a network from its graph and metadata.
 
     Attributes:
@@ -71,7 +71,7 @@ class Family(NamedTuple):
     clips_boxes: bool = False
 
 
-def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Facts:
+def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Network:
     """Return the facts about a network with these inputs; see `attach_pictures`."""
     pictures = [(port, axes) for port in inputs if (axes := find_image_axes(port))]
     size: tuple[int, int] | None = None
@@ -86,7 +86,7 @@ def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]
     threshold = next(iter(thresholds), None)
     ends = any(_ends_in_scores(graph, tensor) for tensor in graph.outputs)
     packed, described = (notes.get(key, {}) for key in ("ultralytics", "face_detector"))
-    return Facts(graph, size, packed, described, labels, threshold, ends)
+    return Network(graph, size, packed, described, labels, threshold, ends)
 
 
 def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
@@ -100,7 +100,9 @@ def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
     return False
 
 
-def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+def find_family(
+    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+) -> Family | None:
     """Return the family of a network with these outputs, None if no family fits.
 
     Raises:
@@ -117,16 +119,16 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
 
 
 def _choose_limits(
-    settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float
-) -> Limits:
+    settings: Mapping[str, Any], facts: Network, threshold: float, iou: float
+) -> BoxLimits:
     """Return the user's limits, else the metadata's limits, else the defaults of the family."""
     limit = threshold if facts.threshold is None else facts.threshold
-    return Limits(
+    return BoxLimits(
         settings.get("threshold", limit), settings.get("iou", iou), settings.get("max", _MOST)
     )
 
 
-def _include_threshold(limits: Limits) -> Limits:
+def _include_threshold(limits: BoxLimits) -> BoxLimits:
     """Return limits that a score equal to the threshold passes."""
     below = np.nextafter(np.float32(limits.threshold), np.float32(-1))
     return limits._replace(threshold=float(below))
@@ -137,7 +139,7 @@ def _list_shapes(ports: Iterable[Port]) -> list[Shape]:
 
 
 def _find_operator(
-    ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
+    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
 ) -> Family | None:
     """Return the family of TFLite_Detection_PostProcess, whose outputs may be in any sequence."""
     by_name = {port.tensor.name: port for port in ports}
@@ -154,7 +156,7 @@ def _find_operator(
 
 
 def _find_mediapipe(
-    ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
+    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
 ) -> Family | None:
     detector = mediapipe.find_detector(facts.size, _list_shapes(ports), facts.face_detector)
     if detector is None:
@@ -174,7 +176,7 @@ def _find_mediapipe(
     )
 
 
-def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+def _find_ssd(ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]) -> Family | None:
     anchors = ssd.find_ssd_anchors(facts.size, _list_shapes(ports))
     if anchors is None:
         return None
@@ -191,7 +193,7 @@ def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) 
 
 
 def _find_yolo(
-    form: str, ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
+    form: str, ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
 ) -> Family | None:
     if len(ports) != 1 or yolo.find_yolo(facts.size, ports[0].tensor.shape) != form:
         return None
@@ -215,7 +217,9 @@ def _find_yolo(
     )
 
 
-def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+def _find_scores(
+    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+) -> Family | None:
     """Return the family of a classifier, whose output is a list of scores.
 
     A network that takes no picture is a classifier only if the user says so.
@@ -247,7 +251,7 @@ def activate(g: Nodes, scores: Value, how: str) -> Value:
     return g.Sigmoid(scores) if how == "sigmoid" else scores
 
 
-_FINDERS: Mapping[str, Callable[[Sequence[Port], Facts, Mapping[str, Any]], Family | None]] = {
+_FINDERS: Mapping[str, Callable[[Sequence[Port], Network, Mapping[str, Any]], Family | None]] = {
     "detections": _find_operator,
     "mediapipe": _find_mediapipe,
     "ssd": _find_ssd,

@@ -15,7 +15,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import OptionError, PictureError
-from tflite2onnx.pictures.framing import Fit, Frame, frame_picture, sample_picture
+from tflite2onnx.pictures.framing import Crop, Fit, frame_picture, sample_picture
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 IMAGE = "image"
@@ -25,7 +25,7 @@ _LUMINANCE = (0.299, 0.587, 0.114)  # The weights of Rec. 601, which OpenCV and 
 _TYPES = (DType.FLOAT32, DType.FLOAT16, DType.UINT8, DType.INT8)
 
 
-class Normalization(NamedTuple):
+class PixelNormalization(NamedTuple):
     """Pixels become (pixel - mean) / std; one number for all channels, or one for each."""
 
     mean: tuple[float, ...]
@@ -43,7 +43,7 @@ class Preprocessing(NamedTuple):
     port: Port
     sizes: tuple[int, int]
     axes: str
-    normalization: Normalization | None
+    normalization: PixelNormalization | None
     channels: str
     fit: Fit
     pad: int
@@ -139,7 +139,7 @@ def _find_normalization(
     settings: Mapping[str, Any],
     notes: Mapping[str, Any],
     defaults: Mapping[str, Any],
-) -> Normalization | None:
+) -> PixelNormalization | None:
     sources = (settings, notes, defaults)
     first = next((source for source in sources if source.get("mean") or source.get("std")), None)
     if first is None:
@@ -160,7 +160,7 @@ def _find_normalization(
             )
     if not all(values["std"]):
         raise OptionError(f"preprocess: std must not be 0, got {list(values['std'])}")
-    return Normalization(tuple(values["mean"]), tuple(values["std"]))
+    return PixelNormalization(tuple(values["mean"]), tuple(values["std"]))
 
 
 def emit_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:
@@ -171,12 +171,12 @@ def emit_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:
     return g.Gather(g.Shape(image), places, axis=0)
 
 
-def emit_frame(g: Nodes, size: Value, plan: Preprocessing) -> Frame:
+def emit_frame(g: Nodes, size: Value, plan: Preprocessing) -> Crop:
     """Return the frame of a picture of a size, int64 [2]."""
     return frame_picture(g, size, plan.sizes, plan.fit)
 
 
-def emit_preprocessing(g: Nodes, image: Value, frame: Frame, plan: Preprocessing) -> Value:
+def emit_preprocessing(g: Nodes, image: Value, frame: Crop, plan: Preprocessing) -> Value:
     """Return the input of the network, in the order and the type of its port."""
     x = image
     if plan.layout.startswith("N"):
@@ -195,7 +195,7 @@ def emit_preprocessing(g: Nodes, image: Value, frame: Frame, plan: Preprocessing
     return x if perm == [0, 1, 2, 3] else g.Transpose(x, perm=perm)
 
 
-def _resize(g: Nodes, x: Value, frame: Frame, plan: Preprocessing) -> Value:
+def _resize(g: Nodes, x: Value, frame: Crop, plan: Preprocessing) -> Value:
     """Return a picture [C, height, width] as the pixels of the input, float32, NCHW."""
     if frame.offset is not None:
         x = _add_margins(g, x, frame.offset, frame, plan)
@@ -206,7 +206,7 @@ def _resize(g: Nodes, x: Value, frame: Frame, plan: Preprocessing) -> Value:
     )
 
 
-def _add_margins(g: Nodes, x: Value, offset: Value, frame: Frame, plan: Preprocessing) -> Value:
+def _add_margins(g: Nodes, x: Value, offset: Value, frame: Crop, plan: Preprocessing) -> Value:
     """Return [C, height, width] with margins of one colour around it."""
     after = g.Sub(g.Sub(frame.extent, frame.size), offset)
     none = g.ints([0])

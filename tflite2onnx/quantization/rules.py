@@ -54,7 +54,7 @@ class Reading(Enum):
     NUMBERS = "integers, as float32"
 
 
-class Rule(NamedTuple):
+class StorageRule(NamedTuple):
     """A row of a table: the condition on a case, the choice, and the reason."""
 
     when: str
@@ -109,28 +109,28 @@ class OperandCase(NamedTuple):
 
 # The storage of each tensor inside the model.
 TENSORS = (
-    Rule(
+    StorageRule(
         "floats, bool, strings; integers without a scale or of 32 and 64 bits",
         "the file's type",
         "kernels read the stored elements",
         lambda case: not is_quantized(case.tensor),
         lambda case: Storage(case.tensor.dtype),
     ),
-    Rule(
+    StorageRule(
         "`--quantization float`, computed tensors",
         "float32",
         "the option asks for real numbers",
         lambda case: case.float_only and case.tensor.data is None,
         lambda _: REAL,
     ),
-    Rule(
+    StorageRule(
         "int8; `--activations uint8`, or `auto` if an operator computes with int8",
         "uint8, the zero point is 128 higher",
         "the real numbers are the same, and runtimes have more integer kernels for uint8",
         lambda case: case.int8_as_uint8 and case.tensor.dtype is DType.INT8,
         lambda case: move_zero_point(find_file_storage(case.tensor), DType.UINT8),
     ),
-    Rule(
+    StorageRule(
         "other quantized integers",
         "the file's type",
         "no other type has more kernels",
@@ -139,7 +139,7 @@ TENSORS = (
     ),
 )
 # The storage of inputs, outputs and states of the model.
-END = Rule(
+END = StorageRule(
     "inputs, outputs and states of the model",
     "the file's type; float32 with `--quantization float`",
     "callers pass the same data as to the TFLite model",
@@ -147,7 +147,7 @@ END = Rule(
     lambda case: choose(TENSORS, case._replace(int8_as_uint8=False))[0],
 )
 # The storage of values inside an operator.
-INNER = Rule(
+INNER = StorageRule(
     "sums, gates and states inside a recurrent operator",
     "the kernel's type; float32 with `--quantization float`",
     "the kernel rounds each value that it stores",
@@ -155,7 +155,7 @@ INNER = Rule(
     lambda case: REAL if case.float_only else case.storage,
 )
 # The storage of a constant int32 or int64 bias of a product of integers: see `find_bias_storage`.
-BIAS = Rule(
+BIAS = StorageRule(
     "biases of quantized data and weights",
     "int32, the scale is that of data times that of weights",
     "kernels add the bias to the sums of products, and ignore the scale of the bias",
@@ -164,14 +164,14 @@ BIAS = Rule(
 )
 # The storage of constant weights of products.
 WEIGHTS = (
-    Rule(
+    StorageRule(
         "float weights",
         "the file's type",
         "there is nothing to dequantize",
         lambda case: case.own.quantization is None,
         lambda case: case.own,
     ),
-    Rule(
+    StorageRule(
         "quantized data or weights of 16 bits",
         "the file's type, at least 8 bits; matrices are transposed, or get more than 2 axes",
         "there are no integer kernels of 16 bits; runtimes multiply by matrices [k, n] with a"
@@ -179,14 +179,14 @@ WEIGHTS = (
         lambda case: DType.INT16 in (case.data, case.own.dtype) and case.data is not None,
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
-    Rule(
+    StorageRule(
         "quantized data; weights of 4 or 2 bits",
         "int8 or uint8",
         "integer kernels take no narrower type, and two products fit into 16 bits",
         lambda case: case.data is not None and not case.eight_bits,
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
-    Rule(
+    StorageRule(
         "quantized data; `--weights auto` or `adaptive`; depthwise with one weight of -128 in a"
         " filter at most, or all weights are int8 from -64 to 64",
         "the file's type",
@@ -194,7 +194,7 @@ WEIGHTS = (
         lambda case: case.data is not None and case.choice in _SAFE and case.exact,
         lambda case: case.own,
     ),
-    Rule(
+    StorageRule(
         "quantized data; `--weights adaptive`, 2^14 multiplications or more, unless several weights"
         " of a unit are -128 without a zero point",
         "int8, read as uint8 on processors where int8 saturates",
@@ -202,28 +202,28 @@ WEIGHTS = (
         lambda case: case.data is not None and case.choice == "adaptive" and _gains(case),
         lambda case: move_zero_point(case.own, DType.INT8)._replace(adapts=True),
     ),
-    Rule(
+    StorageRule(
         "quantized data; `--weights float`",
         "the file's type, dequantized at load",
         "products of real numbers never saturate",
         lambda case: case.data is not None and case.choice == "float",
         lambda case: case.own._replace(folds=True, hides=True),
     ),
-    Rule(
+    StorageRule(
         "quantized data; `--weights int8`",
         "int8",
         "faster with VNNI and ARM's dot product",
         lambda case: case.data is not None and case.choice == "int8",
         lambda case: move_zero_point(case.own, DType.INT8),
     ),
-    Rule(
+    StorageRule(
         "quantized data",
         "uint8",
         "uint8 data by int8 weights saturate on x86-64 without VNNI",
         lambda case: case.data is not None,
         lambda case: move_zero_point(case.own, DType.UINT8),
     ),
-    Rule(
+    StorageRule(
         "float data; convolutions, recurrent layers, nested graphs; matrix products of fewer than"
         " 2^18 multiplications",
         "int8, int4 or uint4 without a zero point, dequantized at load",
@@ -232,7 +232,7 @@ WEIGHTS = (
         lambda case: case.signed.folds,
         lambda case: case.signed,
     ),
-    Rule(
+    StorageRule(
         "float data; `--weights int8`, or weights of 4 or 2 bits",
         "int8, int4 or uint4 without a zero point",
         "kernels of float data read the bits as signed (EvalHybrid); products of 2 bits are wrong"
@@ -240,7 +240,7 @@ WEIGHTS = (
         lambda case: case.choice == "int8" or not case.eight_bits,
         lambda case: case.signed,
     ),
-    Rule(
+    StorageRule(
         "float data",
         "uint8, the zero point is 128",
         "int8 weights saturate where runtimes fuse the nodes into an integer product",
@@ -250,7 +250,7 @@ WEIGHTS = (
 )
 # How operands are read and written.
 READINGS = (
-    Rule(
+    StorageRule(
         "float data of a product, quantized by LiteRT's kernel: FULLY_CONNECTED and BATCH_MATMUL;"
         " CONV_2D, DEPTHWISE_CONV_2D and TRANSPOSE_CONV",
         "quantized at run time",
@@ -258,28 +258,28 @@ READINGS = (
         lambda case: case.dynamic and case.role == "data",
         lambda _: Reading.DYNAMIC,
     ),
-    Rule(
+    StorageRule(
         "elements without a scale",
         "as stored",
         "there is nothing to dequantize",
         lambda case: case.storage.quantization is None,
         lambda _: Reading.STORED,
     ),
-    Rule(
+    StorageRule(
         "operators that move, compare or combine integers",
         "as stored",
         "the kernel works on the integers",
         lambda case: not case.real,
         lambda _: Reading.STORED,
     ),
-    Rule(
+    StorageRule(
         "`--quantization float`",
         "float32 in the file",
         "the option asks for real numbers",
         lambda case: case.float_only,
         lambda _: Reading.FLOAT,
     ),
-    Rule(
+    StorageRule(
         "biases of quantized data and weights; `--forms canonical`, `--weights float`, or data of"
         " 16 bits",
         "float32 in the file",
@@ -288,14 +288,14 @@ READINGS = (
         lambda case: case.real_bias and case.role == "bias",
         lambda _: Reading.FLOAT,
     ),
-    Rule(
+    StorageRule(
         "peepholes and factors of a normalization in recurrent operators",
         "float32 in the file",
         "no integer kernel multiplies by vectors",
         lambda case: case.role == "vector",
         lambda _: Reading.FLOAT,
     ),
-    Rule(
+    StorageRule(
         "weights of float data that no kernel multiplies; of data of 16 bits, unless `--forms"
         " canonical`; `--weights float`",
         "dequantized at load",
@@ -303,7 +303,7 @@ READINGS = (
         lambda case: case.storage.folds,
         lambda _: Reading.FOLDED,
     ),
-    Rule(
+    StorageRule(
         "all others",
         "real numbers, by DequantizeLinear and QuantizeLinear",
         "runtimes fuse these nodes and the operator into an integer kernel",
@@ -318,7 +318,7 @@ def _gains(case: _WeightCase) -> bool:
     return not (case.wraps or case.has_few)
 
 
-def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
+def choose(table: Sequence[StorageRule], case: object) -> tuple[Any, StorageRule]:
     """Return the choice of the first rule that applies to a case, and the rule."""
     for rule in table:  # a loop: a generator takes twice the time
         if rule.applies(case):
@@ -341,7 +341,7 @@ def find_weight_storage(
     as_integers: bool = False,
     results: Sequence[int] | None = None,
     units: int = 0,
-) -> tuple[Storage, Rule]:
+) -> tuple[Storage, StorageRule]:
     """Return the storage of the constant weights that multiply x, and its rule.
 
     `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data

@@ -27,7 +27,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
     from flatbuffers import flexbuffers  # noqa: PLC0415 - few models have flexbuffers
 
     try:
-        return _Decoder(data).decode_value(flexbuffers.GetRoot(data))
+        return _FlexDecoder(data).decode_value(flexbuffers.GetRoot(data))
     except (
         struct.error,
         ArithmeticError,
@@ -53,7 +53,7 @@ def decode_map(raw: bytes) -> dict[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
-class _Decoder:
+class _FlexDecoder:
     def __init__(self, data: bytes) -> None:
         self._left = _LIMIT.compute(len(data))
 

@@ -94,14 +94,14 @@ def read_model_metadata(model: Model) -> ModelMetadata | None:
     try:
         if raw[4:8] != IDENTIFIER:
             raise ValueError("the identifier is missing")
-        return _Reader().read_model(read_root(memoryview(raw), "ModelMetadata"))
+        return _MetadataReader().read_model(read_root(memoryview(raw), "ModelMetadata"))
     except _GARBAGE as error:
         raise ModelFileError(
             f"the metadata of the TFLite model is truncated or damaged ({error})"
         ) from error
 
 
-class _Reader(TableReader):
+class _MetadataReader(TableReader):
     def __init__(self) -> None:
         super().__init__(_MOST_BYTES, _MOST_BYTES // _MOST_TABLES)
 
@@ -242,7 +242,7 @@ def _find_face_detector(model: Model) -> tuple[Mapping[str, Any], Mapping[str, A
     kinds = ("AnchorConfig", "TensorsDecodingConfig")
     anchors, boxes = (make_zero_fields(kind) for kind in kinds)
     raw = model.metadata.get(BUFFER, b"")
-    reader = _Reader()
+    reader = _MetadataReader()
     graphs: Any = read_root(memoryview(raw), "ModelMetadata")["subgraph_metadata"] if raw else ()
     for graph in reader.read_tables(graphs)[:1]:
         for entry in reader.read_tables(graph["custom_metadata"]):

@@ -89,7 +89,7 @@ def read_model(source: AnySource) -> Model:
     Raises:
         ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
     """
-    return _read_file(source, _Reader.read_whole_model)
+    return _read_file(source, _ModelReader.read_whole_model)
 
 
 def read_entry_point(source: AnySource, key: str | None) -> Model:
@@ -113,11 +113,11 @@ def list_entry_points(source: AnySource) -> dict[str, int]:
     return _read_file(source, lambda reader: reader.entry_points)
 
 
-def _read_file(source: AnySource, read: Callable[[_Reader], T]) -> T:
+def _read_file(source: AnySource, read: Callable[[_ModelReader], T]) -> T:
     opened = open_source(source)
     check_identifier(opened.data)
     try:
-        result = read(_Reader(opened))
+        result = read(_ModelReader(opened))
     except _GARBAGE as error:
         raise ModelFileError(
             f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
@@ -137,7 +137,7 @@ def is_model(data: memoryview) -> bool:
     return bytes(data[4:8]) == _IDENTIFIER
 
 
-class _Reader(TableReader):
+class _ModelReader(TableReader):
     """Decodes one file; keeps the buffers and operator codes that tables refer to by index."""
 
     def __init__(self, source: ModelSource) -> None:

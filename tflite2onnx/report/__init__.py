@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tflite2onnx.replaced_files import warn_of_replaced_page
-from tflite2onnx.report.facts import Facts, collect_facts
+from tflite2onnx.report.facts import PageFacts, collect_facts
 from tflite2onnx.report.page import write_page
 from tflite2onnx.utils.atomic_files import replace_atomically, resolve_target
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
-__all__ = ["Facts", "collect_facts", "write_page", "write_report", "write_report_on_success"]
+__all__ = ["PageFacts", "collect_facts", "write_page", "write_report", "write_report_on_success"]
 
 
 def write_report(

@@ -24,7 +24,7 @@ from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import
 
 
 @dataclass(frozen=True)
-class Facts:
+class PageFacts:
     """The data of a page.
 
     `kinds` counts nodes by operator type, in the file and after the optimizations of ONNX Runtime.
@@ -48,7 +48,7 @@ class Facts:
     storage: tuple[StorageInfo, ...] = ()
 
 
-def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
+def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -> PageFacts:
     """Collect the data of a verified conversion.
 
     Raises:
@@ -64,7 +64,7 @@ def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -
     data = skeleton.serialize()
     name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
     before, after = _count_node_types(proto), _count_optimized_nodes(data)
-    return Facts(
+    return PageFacts(
         name,
         find_scheme(source.graphs),
         _measure_size(model),

@@ -57,7 +57,7 @@ class Strip(NamedTuple):
     lanes: int
 
 
-class _Step(NamedTuple):
+class _LaneNode(NamedTuple):
     """A node before it is placed: the values that it reads and writes."""
 
     kind: str
@@ -71,10 +71,10 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
     constants = {weight.name for weight in graph.initializer}
     sources: dict[str, str] = {}  # from a value to an earlier value that has the same elements
     inputs = [weight.name for weight in graph.input if weight.name not in constants]
-    steps = [_Step("input", (), (name,)) for name in inputs]
+    steps = [_LaneNode("input", (), (name,)) for name in inputs]
     steps += _list_steps(graph.node, sources, constants)
     steps += [
-        _Step("output", (sources.get(weight.name, weight.name),), ()) for weight in graph.output
+        _LaneNode("output", (sources.get(weight.name, weight.name),), ()) for weight in graph.output
     ]
     ports = {sources.get(port.name, port.name): port for port in reversed(tensors)}
     shapes = {
@@ -86,7 +86,7 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
 
 def _list_steps(
     nodes: Sequence[onnx.NodeProto], sources: dict[str, str], constants: set[str]
-) -> Iterator[_Step]:
+) -> Iterator[_LaneNode]:
     """Yield the nodes; a node that reads only constants is a constant, because runtimes fold it."""
     known_constants = set(constants)
     for node in nodes:
@@ -97,11 +97,13 @@ def _list_steps(
             sources[node.output[0]] = reads[0]
         else:
             values = tuple(name for name in node.output if name)
-            yield _Step(node.op_type, tuple(dict.fromkeys(reads)), values)
+            yield _LaneNode(node.op_type, tuple(dict.fromkeys(reads)), values)
 
 
 def _place_nodes(
-    steps: Sequence[_Step], ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
+    steps: Sequence[_LaneNode],
+    ports: Mapping[str, Port],
+    shapes: Mapping[str, tuple[int | str, ...]],
 ) -> Strip:
     last = {name: i for i, step in enumerate(steps) for name in step.reads}
     lanes: dict[str, int] = {}  # the lane of each value that later nodes read
@@ -146,7 +148,10 @@ def _free_lane(lanes: Mapping[str, int]) -> int:
 
 
 def _make_row(
-    step: _Step, lane: int, ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
+    step: _LaneNode,
+    lane: int,
+    ports: Mapping[str, Port],
+    shapes: Mapping[str, tuple[int | str, ...]],
 ) -> GraphRow:
     values = step.makes or step.reads
     port = next((ports[name] for name in values if name in ports), None)

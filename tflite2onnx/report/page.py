@@ -9,7 +9,7 @@ from importlib.resources import files
 from string import Template
 
 from tflite2onnx.report import svg
-from tflite2onnx.report.facts import Facts
+from tflite2onnx.report.facts import PageFacts
 from tflite2onnx.report.html import (
     as_bars,
     as_paragraph,
@@ -37,7 +37,7 @@ _EQUAL = -99  # the decade in which tensors without a difference are counted
 _SMALLEST = 1e-7  # the smallest fraction of the elements for which a bar is visible
 
 
-def write_page(facts: Facts) -> str:
+def write_page(facts: PageFacts) -> str:
     """Return the page as HTML."""
     assets = files("tflite2onnx.report") / "assets"
     texts = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
@@ -68,7 +68,7 @@ def write_page(facts: Facts) -> str:
 _ASSETS = ("report.html", "report.css", "report.js")
 
 
-def _write_head(facts: Facts) -> str:
+def _write_head(facts: PageFacts) -> str:
     report = facts.report
     kind, word = _describe_verdict(report)
     entries = [
@@ -130,7 +130,7 @@ def _summarize(report: Report) -> str:
     return words
 
 
-def _write_interface(facts: Facts) -> str:
+def _write_interface(facts: PageFacts) -> str:
     empty = ("", "", "")
     differences = {
         d.name: (*_format_numbers(d)[::2], verdict) for d, verdict in facts.report.judged_outputs
@@ -264,7 +264,7 @@ def _format_snr(difference: Difference) -> str:
     return f"{difference.decibels:.1f} dB" if difference.largest else "equal"
 
 
-def _write_graph(facts: Facts) -> str:
+def _write_graph(facts: PageFacts) -> str:
     words = (
         "The nodes of the ONNX model in order of execution, with the values that are live at each"
         " node beside them. The colour shows the layout in which a tensor is stored. QuantizeLinear"
@@ -273,7 +273,7 @@ def _write_graph(facts: Facts) -> str:
     return as_section("Graph", as_paragraph(words, "soft"), svg.draw_graph(facts.strip))
 
 
-def _write_kinds(facts: Facts) -> str:
+def _write_kinds(facts: PageFacts) -> str:
     rows = [
         (kind, before or "", after or "")
         for kind, (before, after) in facts.kinds.items()
@@ -287,7 +287,7 @@ def _write_kinds(facts: Facts) -> str:
     return as_section("Fused operators", as_paragraph(words, "soft") if table else "", table)
 
 
-def _write_storage(facts: Facts) -> str:
+def _write_storage(facts: PageFacts) -> str:
     rows = [astuple(storage) for storage in facts.storage]
     words = "The storage of each quantized tensor in both models, how operators read it, and why."
     head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")

@@ -38,8 +38,8 @@ from tflite2onnx.verification.entry_point import (
 )
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
-from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
-from tflite2onnx.verification.inputs import Detail, Kind, Samples, draw_inputs
+from tflite2onnx.verification.inner_tensors import InnerTensors, Pair, match_places
+from tflite2onnx.verification.inputs import Detail, RandomKind, Samples, draw_inputs
 from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.kernels.other_kernels import OperatorKernels
 from tflite2onnx.verification.onnx_model import (
@@ -184,7 +184,7 @@ def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
 
 
 def _compare_other_sizes(
-    pair: _ModelPair, ends: OpenedModel, seed: int, kind: Kind
+    pair: _ModelPair, ends: OpenedModel, seed: int, kind: RandomKind
 ) -> tuple[SizeComparison, ...] | None:
     """Compare the outputs at the first two sizes of the dynamic axes that LiteRT runs."""
     compared: list[SizeComparison] = []
@@ -263,7 +263,7 @@ class _ModelPair:
             self._source, self._converted, ends, self._tolerance, lambda *_: None, self._isolated
         )
 
-    def compare_outputs(self, seed: int, kind: Kind) -> tuple[Difference, ...]:
+    def compare_outputs(self, seed: int, kind: RandomKind) -> tuple[Difference, ...]:
         """Compare the outputs for one sample of random numbers."""
         arrays = self.make_samples(seed, 1, GivenInputs({}), kind)
         run, (outputs, _) = self._compare_samples(arrays, ())
@@ -312,7 +312,7 @@ class _ModelPair:
         return named
 
     def make_samples(
-        self, seed: int, count: int, given: GivenInputs, kind: Kind = Kind.NORMAL
+        self, seed: int, count: int, given: GivenInputs, kind: RandomKind = RandomKind.NORMAL
     ) -> Samples:
         """Return the inputs of `count` runs; see `draw_inputs`."""
         return Samples(
@@ -321,15 +321,15 @@ class _ModelPair:
 
     def report_varying_outputs(
         self, seed: int, count: int, given: GivenInputs, modes: Sequence[bool]
-    ) -> tuple[Samples, Report, Kind]:
+    ) -> tuple[Samples, Report, RandomKind]:
         """Compare both models on random numbers for which all outputs of LiteRT vary.
 
         If no kind of random numbers has this property, the first kind that LiteRT accepts is used.
         """
-        refused: dict[Kind, VerifyError] = {}
+        refused: dict[RandomKind, VerifyError] = {}
         is_random = len(given.names) < len(self._ends.inputs)
         for must_show in (True, False):
-            for kind in (kind for kind in Kind if kind not in refused):
+            for kind in (kind for kind in RandomKind if kind not in refused):
                 arrays = self.make_samples(seed, count, given, kind)
                 show = must_show and is_random
                 try:
@@ -340,7 +340,7 @@ class _ModelPair:
                     if given.count:
                         raise
                     refused[kind] = error
-        raise refused[Kind.UNIT]
+        raise refused[RandomKind.UNIT]
 
     def report(
         self, arrays: Samples, seed: int, modes: Sequence[bool], *, must_show: bool = False
@@ -421,7 +421,7 @@ class _ModelPair:
         return locate_tensors(self._source, self._converted, self._ends)
 
     @cached_property
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[Pair]:
         if self._kernels != PLAIN_KERNELS:  # The delegate keeps no tensors between its operators.
             return []
         places, batch = match_places(self._graph, self._skeleton), self._ends.batch

@@ -22,7 +22,7 @@ _FLOATS = ("float16", "float32")  # element types of dequantized tensors
 Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
 
-class Kind(Enum):
+class RandomKind(Enum):
     """A kind of random numbers; later kinds are for models whose outputs do not vary otherwise.
 
     NORMAL: floats are normally distributed, integers of 8 and 16 bits uniformly over all their
@@ -43,7 +43,7 @@ def draw_inputs(
     interpreter: Any,
     seed: int,
     given: Mapping[str, Array] = MappingProxyType({}),
-    kind: Kind = Kind.NORMAL,
+    kind: RandomKind = RandomKind.NORMAL,
 ) -> list[Array]:
     """Return an array for each input: the array in `given` under its name, else random numbers.
 
@@ -80,20 +80,20 @@ def _make_array_of_kind(
     name: str,
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
-    kind: Kind,
+    kind: RandomKind,
 ) -> Array:
-    if kind is Kind.SMOOTH and len(shape) > 2:
+    if kind is RandomKind.SMOOTH and len(shape) > 2:
         few = (shape[0], *(-(-size // _PATCH) for size in shape[1:-1]), shape[-1])
-        array = _make_array_of_kind(generator, name, dtype, few, Kind.UNIT)
+        array = _make_array_of_kind(generator, name, dtype, few, RandomKind.UNIT)
         for axis in range(1, len(shape) - 1):
             array = array.repeat(_PATCH, axis)
         return np.ascontiguousarray(array[tuple(map(slice, shape))])
-    if kind is not Kind.NORMAL and dtype.kind in "iu" and dtype.name not in QUANTIZED:
+    if kind is not RandomKind.NORMAL and dtype.kind in "iu" and dtype.name not in QUANTIZED:
         return generator.integers(0, 2, shape, dtype)
-    if dtype.kind == "f" and kind in (Kind.UNIT, Kind.SMOOTH, Kind.BYTES):
-        return np.asarray(generator.random(shape) * (255 if kind is Kind.BYTES else 1), dtype)
+    if dtype.kind == "f" and kind in (RandomKind.UNIT, RandomKind.SMOOTH, RandomKind.BYTES):
+        return np.asarray(generator.random(shape) * (255 if kind is RandomKind.BYTES else 1), dtype)
     array = _make_random_array(generator, name, dtype, shape)
-    return array * dtype.type(1e-3) if kind is Kind.SMALL and dtype.kind in "fc" else array
+    return array * dtype.type(1e-3) if kind is RandomKind.SMALL and dtype.kind in "fc" else array
 
 
 def _make_random_array(

@@ -19,7 +19,7 @@ from typing import Any
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import extract_entry_point
-from tflite2onnx.verification.inputs import Kind, draw_inputs, store_inputs
+from tflite2onnx.verification.inputs import RandomKind, draw_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -91,13 +91,15 @@ def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) 
     LiteRT runs its fastest kernels (XNNPACK). This takes about a second, or four inferences of each
     model if they take longer. The result is None if a runtime cannot run its model.
     """
-    for kind in (Kind.NORMAL, Kind.UNIT):
+    for kind in (RandomKind.NORMAL, RandomKind.UNIT):
         with suppress(ConversionError):
             return _measure_inputs(model, converted, seed, kind)
     return None
 
 
-def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind: Kind) -> Latency:
+def _measure_inputs(
+    model: ModelFile, converted: ConvertedModel, seed: int, kind: RandomKind
+) -> Latency:
     """Measure both models on one kind of random inputs; see `draw_inputs`."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         opened = open_model(

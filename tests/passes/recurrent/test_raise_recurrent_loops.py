@@ -14,12 +14,12 @@ from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
 from tflite2onnx import convert
 from tflite2onnx.op.recurrent import lstm_cell
 from tflite2onnx.passes.recurrent.formulas import (
+    Affine,
     Applied,
     Atom,
     FormulaMatcher,
     Formulas,
     Rows,
-    Sum,
 )
 from tflite2onnx.reader.model import read_model
 
@@ -266,7 +266,7 @@ def test_sums_of_products_are_split_by_columns_and_rows() -> None:
     _, (columns, middle, row, same) = formulas(m)
     wanted = ([2, 3, 4], [2, 3], range(6), range(6))
     for made, rows in zip((columns, middle, same, row), wanted, strict=True):
-        assert isinstance(made, Sum)
+        assert isinstance(made, Affine)
         assert [m.values.tolist() for m in made.products.values()] == [matrix[list(rows)].tolist()]
     (source,) = row.products
     assert isinstance(source, Rows)
@@ -281,7 +281,7 @@ def test_a_constant_for_each_row_is_no_bias() -> None:
     forms = bias, bias[None], bias[:, None]
     m.output(*(m.op("ADD", [y, m.constant(form)], [[3, 3]])[0] for form in forms))
     _, made = formulas(m)
-    assert [isinstance(each, Sum) for each in made] == [True, True, False]
+    assert [isinstance(each, Affine) for each in made] == [True, True, False]
 
 
 def test_a_name_of_a_pattern_matches_one_formula() -> None:

@@ -21,7 +21,7 @@ _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 
 # A rule returns the operators that replace an operator. It returns None, or raises an error of
 # `as_operator_error`, if TFLite has no equivalent.
-Rule = Callable[[Op], Sequence[Op] | None]
+Translation = Callable[[Op], Sequence[Op] | None]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     ]
 
 
-def move_axis_to_option(code: str, place: int, option: str = "axis") -> Rule:
+def move_axis_to_option(code: str, place: int, option: str = "axis") -> Translation:
     """Return a rule that turns the input `place`, which is an axis, into an option."""
 
     def rewrite_op(op: Op) -> Sequence[Op]:
@@ -304,7 +304,7 @@ def rewrite_table(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "HASHTABLE", table_id=number)]
 
 
-def repeat_block_size(code: str) -> Rule:
+def repeat_block_size(code: str) -> Translation:
     """Return a rule for operators with one block size for both axes of an image."""
 
     def rewrite_op(op: Op) -> Sequence[Op] | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from tflite2onnx.contrib.flex import rewrites
-from tflite2onnx.contrib.flex.rewrites import Rule, Same
+from tflite2onnx.contrib.flex.rewrites import Same, Translation
 from tflite2onnx.tensor import DType
 
 _REDUCED = {"keep_dims": False}
@@ -61,7 +61,7 @@ _SAME = (
     "Tile Transpose"
 )
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Translation] = {
     **{name: Same(_to_upper_case(name)) for name in _SAME.split()},
     # Shapes
     "Reshape": Same("RESHAPE", inputs=2),

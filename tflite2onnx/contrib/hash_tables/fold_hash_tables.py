@@ -28,7 +28,7 @@ READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
 _MORE = 1 << 16
 
 
-class _Table(NamedTuple):
+class _HashTable(NamedTuple):
     """Distinct keys, and the value of each."""
 
     keys: Tensor
@@ -37,7 +37,7 @@ class _Table(NamedTuple):
 
 def fold_hash_tables(model: Model) -> Model:
     """Return the model with (keys, values) in place of the table handles of readers."""
-    tables: dict[int, _Table | None] = {}
+    tables: dict[int, _HashTable | None] = {}
     room = _find_element_budget(model)
     for graph in _order_graphs(model):
         handles = _find_table_numbers(graph)
@@ -78,7 +78,7 @@ def _find_table_numbers(graph: Graph) -> Mapping[Tensor, int]:
     }
 
 
-def _import_table(op: Op) -> _Table | None:
+def _import_table(op: Op) -> _HashTable | None:
     """Return the table that an import fills, None if its keys or values are not constant."""
     keys, values = op.operand(1), op.operand(2)
     if not keys.has_data or not values.has_data or keys.elements != values.elements:
@@ -88,7 +88,7 @@ def _import_table(op: Op) -> _Table | None:
         keys.values.ravel().tolist(), values.values.ravel().tolist(), strict=True
     ):
         entries.setdefault(key, value)
-    return _Table(_list_tensor(keys, entries.keys()), _list_tensor(values, entries.values()))
+    return _HashTable(_list_tensor(keys, entries.keys()), _list_tensor(values, entries.values()))
 
 
 def _list_tensor(like: Tensor, items: Iterable[object]) -> Tensor:
@@ -98,7 +98,7 @@ def _list_tensor(like: Tensor, items: Iterable[object]) -> Tensor:
 
 
 def _rewrite_ops(
-    ops: Iterable[Op], handles: Mapping[Tensor, int], tables: Mapping[int, _Table]
+    ops: Iterable[Op], handles: Mapping[Tensor, int], tables: Mapping[int, _HashTable]
 ) -> Iterator[Op]:
     for op in ops:
         number = handles.get(op.operand(0), -1)

@@ -58,7 +58,7 @@ class Filling(Operator):
         )
 
 
-class _Reader(AnySizes):
+class _HashReader(AnySizes):
     """Base of operators that read a table; `fold_hash_tables` made keys and values their inputs."""
 
     def _find_keys(self, more: int) -> Tensor:
@@ -68,7 +68,7 @@ class _Reader(AnySizes):
         return self.input(0)
 
 
-class HashtableSize(_Reader, Foldable):
+class HashtableSize(_HashReader, Foldable):
     """HASHTABLE_SIZE: the number of keys."""
 
     codes = ("HASHTABLE_SIZE",)
@@ -88,7 +88,7 @@ class HashtableSize(_Reader, Foldable):
 _LISTS = {DType.INT64: ("int64s", "int64"), DType.STRING: ("strings", "string")}
 
 
-class HashtableFind(_Reader):
+class HashtableFind(_HashReader):
     """HASHTABLE_FIND: the value of each key; the default value for a key that is missing."""
 
     codes = ("HASHTABLE_FIND",)

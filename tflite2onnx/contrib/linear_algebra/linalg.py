@@ -103,7 +103,7 @@ class FlexDeterminant(_Algebra):
         matrix = self._flatten_batches(g, x)
         pivots, signs = [], []
         for k in range(self._side):
-            step = _Step(g, matrix, k, self._side)
+            step = _EliminationStep(g, matrix, k, self._side)
             matrix = step.eliminate_column(step.divisor)
             pivots.append(step.pivot)
             signs.append(step.swap_sign())
@@ -134,7 +134,7 @@ class FlexCholesky(_Algebra):
         return self._reshape_result(g, g.Concat(*columns, axis=2), y)
 
 
-class _Step:
+class _EliminationStep:
     """A step of an elimination with partial pivoting.
 
     Attributes:
@@ -180,7 +180,7 @@ class _Step:
 def _solve_equations(g: Builder, left: Value, right: Value, side: int) -> Value:
     augmented = g.Concat(left, right, axis=2)
     for k in range(side):
-        step = _Step(g, augmented, k, side)
+        step = _EliminationStep(g, augmented, k, side)
         augmented = step.eliminate_column(step.pivot)
     return g.Slice(augmented, g.ints([side]), g.ints([1 << 31]), g.ints([2]))
 

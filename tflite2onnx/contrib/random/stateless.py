@@ -65,7 +65,7 @@ class FlexStatelessKey(AnySizes, Foldable):
         return join_words(*words[:2]).value, counter
 
 
-class _Drawn(AnySizes, Foldable):
+class _StatelessDraw(AnySizes, Foldable):
     """Base of operators with a shape, a key, a counter and the number of an algorithm."""
 
     shape_inputs = (0,)
@@ -135,7 +135,7 @@ def _stack(g: _Nodes, words: _Words) -> UnsignedInt:
     return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
 
 
-class FlexStatelessIntegers(_Drawn):
+class FlexStatelessIntegers(_StatelessDraw):
     """TensorFlow's stateless random integers, in a range or of all bits."""
 
     codes = ("FlexStatelessRandomUniformFullIntV2", "FlexStatelessRandomUniformIntV2")
@@ -170,7 +170,7 @@ class FlexStatelessIntegers(_Drawn):
         return g.recast(bits, unsigned, dtype)
 
 
-class FlexStatelessFloats(_Drawn):
+class FlexStatelessFloats(_StatelessDraw):
     """TensorFlow's stateless random floats: uniform, normal, and normal between -2 and 2."""
 
     rows: ClassVar[dict[str, str]] = {

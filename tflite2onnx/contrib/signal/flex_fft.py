@@ -19,7 +19,7 @@ from tflite2onnx.tensor import DType, Shape, Sizes
 _PAIR = 2
 
 
-class _Kind(NamedTuple):
+class _FourierKind(NamedTuple):
     """The number of axes, whether input or output is real, and whether the transform is inverse."""
 
     axes: int
@@ -28,7 +28,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    f"Flex{prefix}FFT{suffix}": _Kind(axes, "R" in prefix, "I" in prefix)
+    f"Flex{prefix}FFT{suffix}": _FourierKind(axes, "R" in prefix, "I" in prefix)
     for axes, suffix in ((1, ""), (2, "2D"), (3, "3D"))
     for prefix in ("", "I", "R", "IR")
 }
@@ -45,7 +45,7 @@ class FlexFourier(DynamicShape):
     add_leading_axis = prepend_axis()
 
     @property
-    def _kind(self) -> _Kind:
+    def _kind(self) -> _FourierKind:
         return _KINDS[self.op.code]
 
     @property

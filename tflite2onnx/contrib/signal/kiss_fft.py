@@ -155,7 +155,7 @@ class Complex(NamedTuple):
         return np.repeat(scale, 2), np.repeat(np.array(added, np.int64), 2)
 
 
-class Real(NamedTuple):
+class RealTransform(NamedTuple):
     """The transform of `length` real numbers, an even number, or its inverse.
 
     Pairs of adjacent numbers are transformed as complex numbers. The transforms of even and odd

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body
-from tflite2onnx.contrib.signal.kiss_fft import Fixed, Real, factor_length
+from tflite2onnx.contrib.signal.kiss_fft import Fixed, RealTransform, factor_length
 from tflite2onnx.contrib.signal.tflm_base import (
     SNR_BITS,
     WORD,
@@ -54,8 +54,8 @@ class AudioMicrofrontend(Operator):
     operands = "int16 [samples] -> int32|float32|uint16"
 
     @cached_property
-    def _settings(self) -> Settings:
-        return Settings(self.options)
+    def _settings(self) -> FrontendSettings:
+        return FrontendSettings(self.options)
 
     @cached_property
     def _subtraction(self) -> Subtraction:
@@ -135,7 +135,7 @@ class AudioMicrofrontend(Operator):
         scaled = arithmetic.wrap_to_type(g.Mul(frames, power))
         if s.length > s.size:
             scaled = g.Pad(scaled, g.ints([0, 0, 0, s.length - s.size]))
-        parts = Real(arithmetic, s.length).transform(scaled)
+        parts = RealTransform(arithmetic, s.length).transform(scaled)
         return g.reduce("ReduceSum", g.Mul(parts, parts), [2], keepdims=False), power
 
     def _subtract_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
@@ -170,7 +170,7 @@ class AudioMicrofrontend(Operator):
         return g.reshape(value, (self._frames, s.channels))
 
 
-class Settings:
+class FrontendSettings:
     """The options of the operator; real numbers are float32, as in the kernel.
 
     Attributes:
@@ -229,7 +229,7 @@ class _Band(NamedTuple):
     center: np.float32
 
 
-def make_filters(settings: Settings) -> Array:
+def make_filters(settings: FrontendSettings) -> Array:
     """Return the weights, int64 [frequencies, channels] (filterbank_util.c).
 
     The weights of a band rise from the centre of the previous band to its own centre, and fall to
@@ -265,7 +265,7 @@ def make_filters(settings: Settings) -> Array:
 
 
 def _make_bands(
-    settings: Settings, low: np.float32, high: np.float32, spacing: np.float32
+    settings: FrontendSettings, low: np.float32, high: np.float32, spacing: np.float32
 ) -> list[_Band]:
     """Return the frequencies of each band; only the falling half of the first band is used."""
     count = settings.channels + 1
@@ -284,7 +284,7 @@ def _make_bands(
     return bands
 
 
-def compute_gains(settings: Settings) -> Array:
+def compute_gains(settings: FrontendSettings) -> Array:
     """Return the parabolas of the gain over noise, int64 [125] (pcan_gain_control_util.c)."""
     table = [_compute_gain(settings, 0), _compute_gain(settings, 1)]
     for interval in range(2, _INTERVALS + 1):
@@ -298,7 +298,7 @@ def compute_gains(settings: Settings) -> Array:
     return np.array(table[:-1], np.int64).astype(np.int16).astype(np.int64)
 
 
-def _compute_gain(settings: Settings, x: int) -> int:
+def _compute_gain(settings: FrontendSettings, x: int) -> int:
     cut = settings.correction
     bits = settings.read_integer("smoothing_bits", max(cut, 0), WORD - 1 + min(cut, 0)) - cut
     noise = np.float32(x) / np.float32(1 << bits) + settings.read_real("pcan_offset")
@@ -309,7 +309,7 @@ def _compute_gain(settings: Settings, x: int) -> int:
     return _MOST_GAIN if gain > _MOST_GAIN else int(gain + np.float32(0.5))
 
 
-def compute_gain_shift(settings: Settings) -> int:
+def compute_gain_shift(settings: FrontendSettings) -> int:
     """Return the right shift after a product with a gain; OperatorError if it is negative."""
     shift = settings.correction + SNR_BITS
     return settings.read_integer("gain_bits", shift, WORD - 1) - shift

@@ -31,7 +31,7 @@ def pair_axes(tensor: Tensor) -> Shape:
     return () if tensor.dtype in COMPLEX else (_PAIR,)
 
 
-class Part(AnySizes, Foldable):
+class ComplexPart(AnySizes, Foldable):
     """REAL, IMAG and COMPLEX_ABS: a part, or the absolute value, of each complex number.
 
     Complex numbers are pairs here. The kernel computes hypot, which does not overflow. Squares of

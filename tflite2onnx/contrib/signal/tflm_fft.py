@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.contrib.signal.kiss_fft import Fixed, Real, factor_length
+from tflite2onnx.contrib.signal.kiss_fft import Fixed, RealTransform, factor_length
 from tflite2onnx.contrib.signal.tflm_base import Signal
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.tensor import DType
@@ -70,7 +70,7 @@ class SignalRfft(_Fourier):
         if length > size:
             value = g.Pad(value, g.ints([0, 0, 0, length - size]))
         if self.compute_type is DType.INT64:
-            frequencies = Real(Fixed(g, x.dtype), length).transform(value)
+            frequencies = RealTransform(Fixed(g, x.dtype), length).transform(value)
         else:
             frequencies = g.dft(g.Unsqueeze(value, g.ints([2])), 1, onesided=True)
         return g.reshape(g.recast(frequencies, self.compute_type, x.dtype), y.shape)
@@ -97,7 +97,7 @@ class SignalIrfft(_Fourier):
         pairs = -1, self.frequencies, _COMPLEX
         value = g.reshape(g.recast(x, x.dtype, self.compute_type), pairs)
         if self.compute_type is DType.INT64:
-            samples = Real(Fixed(g, x.dtype), self.length).invert_transform(value)
+            samples = RealTransform(Fixed(g, x.dtype), self.length).invert_transform(value)
         else:
             mirrored = self._mirror_frequencies(g, value)
             parts = g.dft(mirrored, 1, inverse=True)

@@ -137,7 +137,7 @@ def _take_rows(rw: Rewriter, x: Tensor, first: int, count: int, name: str) -> Te
     return rw.op("SLICE", x, begin, size, like=x, name=f"part_{name}", shape=shape)
 
 
-class _Key(NamedTuple):
+class _RegionKey(NamedTuple):
     """The elements of a tensor, by a function of each of them.
 
     Attributes:
@@ -155,7 +155,7 @@ class _Key(NamedTuple):
     total: bool
 
 
-def _read_keys(region: Graph, result: Tensor) -> list[_Key]:
+def _read_keys(region: Graph, result: Tensor) -> list[_RegionKey]:
     """Return the keys of a comparator, the first one first: a < b, or a < b | (a == b & others)."""
     makers = {op.outputs[0]: op for op in region.ops if len(op.outputs) == 1}
     op = makers.get(result)
@@ -177,7 +177,7 @@ def _read_keys(region: Graph, result: Tensor) -> list[_Key]:
         has_one_function = [each.code for each in ops] == [each.code for each in ops_of_other]
         if left ^ 1 == right and has_one_function and (ops or not total):
             direction = _SWAPPED[direction] if left % 2 else direction
-            return [_Key(left // 2, direction, ops, op.present[0], total)]
+            return [_RegionKey(left // 2, direction, ops, op.present[0], total)]
     raise OperatorError(
         "its comparator must compare elements, or a function of them, by LT, LE, GT or GE, and"
         " equal ones by the next tensor, without a total order of unchanged floats"
@@ -236,7 +236,7 @@ def lower_sort(rw: Lowering, op: Op, *operands: Tensor) -> None:
 
 
 def _compute_key(
-    rw: Lowering, region: Graph, key: _Key, rows: Sequence[Tensor], name: str
+    rw: Lowering, region: Graph, key: _RegionKey, rows: Sequence[Tensor], name: str
 ) -> list[Tensor]:
     """Return the numbers by which rows are sorted; of several the last is the most important."""
     x = rows[key.number]

@@ -33,7 +33,7 @@ _NODES = {
 _OF_BOOLS = {"Add": "Or", "Mul": "And", "Max": "Or", "Min": "And"}
 
 
-class Axis(NamedTuple):
+class WindowAxis(NamedTuple):
     """The window along one axis; sizes are in elements after base dilation."""
 
     size: int
@@ -65,7 +65,7 @@ class _Windows(AnySizes):
     tflite = "... -> ..."
 
     @cached_property
-    def _axes(self) -> list[Axis]:
+    def _axes(self) -> list[WindowAxis]:
         """The windows along each TFLite axis."""
         raise NotImplementedError
 
@@ -138,7 +138,9 @@ class _Windows(AnySizes):
         return bool(number == (limits.max if node == "Min" else limits.min))
 
 
-def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype: DType) -> Value:
+def _reduce_axis(
+    g: Builder, x: Value, node: str, axis: WindowAxis, index: int, dtype: DType
+) -> Value:
     """Reduce windows along the axis of this index, whose size may be dynamic."""
 
     def slice_part(value: Value, start: int, cut: int, step: int = 1) -> Value:
@@ -178,7 +180,7 @@ class StablehloReduceWindow(_Windows):
     operands = f"T:{_TYPES}, T [1*] -> T"
 
     @cached_property
-    def _axes(self) -> list[Axis]:
+    def _axes(self) -> list[WindowAxis]:
         o, rank = self.options, self.input(0).rank
         columns = o.window_dimensions, o.window_strides, o.window_dilations, o.base_dilations
         sizes, strides, dilations, bases = (tuple(column or (1,) * rank) for column in columns)
@@ -190,7 +192,7 @@ class StablehloReduceWindow(_Windows):
                 f"integers each, and padding {rank} pairs, got {columns} and {pads}"
             )
         return [
-            Axis(*values)
+            WindowAxis(*values)
             for values in zip(sizes, strides, dilations, bases, pads[::2], pads[1::2], strict=True)
         ]
 
@@ -206,14 +208,14 @@ class ReduceWindow(_Windows):
     operands = f"T:{_TYPES}, T [1*], int64, int64, int64 -> T"
 
     @cached_property
-    def _axes(self) -> list[Axis]:
+    def _axes(self) -> list[WindowAxis]:
         columns, rank = [ints(self, index) for index in (2, 3, 4)], self.input(0).rank
         if any(len(column) != rank or min(column, default=1) < 1 for column in columns):
             raise OperatorError(
                 f"window dimensions, strides and dilations must be {rank} positive integers each, "
                 f"got {columns}"
             )
-        return [Axis(*each) for each in zip(*columns, strict=True)]
+        return [WindowAxis(*each) for each in zip(*columns, strict=True)]
 
     @property
     def _function(self) -> str:

@@ -193,7 +193,7 @@ def _make_item_shape(rw: ListRewriter) -> None:
 
 
 @dataclass(frozen=True)
-class Form:
+class OperandRoles:
     """The role of each operand of a list operator: operands are inputs i, and outputs ~i.
 
     Attributes:
@@ -213,19 +213,19 @@ class Form:
     resizes: bool = False
 
 
-FORMS: Mapping[str, Form] = {
-    "FlexTensorListReserve": Form(_make_list, (~0,), shape=0),
-    "FlexEmptyTensorList": Form(_make_list, (~0,), shape=0, resizes=True),
-    "FlexTensorListFromTensor": Form(_reuse_tensor, (~0,), stack=0, shape=1),
-    "FlexTensorListSetItem": Form(_set_item, (0, ~0), item=2),
-    "FlexTensorListGetItem": Form(_get_items, (0,), item=~0, shape=2),
-    "FlexTensorListGather": Form(_get_items, (0,), stack=~0, shape=2),
-    "FlexTensorListStack": Form(_reuse_tensor, (0,), stack=~0, shape=1),
-    "FlexTensorListPushBack": Form(_push_item, (0, ~0), item=1, resizes=True),
-    "FlexTensorListPopBack": Form(_pop_item, (0, ~0), item=~1, shape=1, resizes=True),
-    "FlexTensorListConcatV2": Form(_concatenate_items, (0,)),
-    "FlexTensorListLength": Form(_count_items, (0,)),
-    "FlexTensorListElementShape": Form(_make_item_shape, (0,)),
+FORMS: Mapping[str, OperandRoles] = {
+    "FlexTensorListReserve": OperandRoles(_make_list, (~0,), shape=0),
+    "FlexEmptyTensorList": OperandRoles(_make_list, (~0,), shape=0, resizes=True),
+    "FlexTensorListFromTensor": OperandRoles(_reuse_tensor, (~0,), stack=0, shape=1),
+    "FlexTensorListSetItem": OperandRoles(_set_item, (0, ~0), item=2),
+    "FlexTensorListGetItem": OperandRoles(_get_items, (0,), item=~0, shape=2),
+    "FlexTensorListGather": OperandRoles(_get_items, (0,), stack=~0, shape=2),
+    "FlexTensorListStack": OperandRoles(_reuse_tensor, (0,), stack=~0, shape=1),
+    "FlexTensorListPushBack": OperandRoles(_push_item, (0, ~0), item=1, resizes=True),
+    "FlexTensorListPopBack": OperandRoles(_pop_item, (0, ~0), item=~1, shape=1, resizes=True),
+    "FlexTensorListConcatV2": OperandRoles(_concatenate_items, (0,)),
+    "FlexTensorListLength": OperandRoles(_count_items, (0,)),
+    "FlexTensorListElementShape": OperandRoles(_make_item_shape, (0,)),
 }
 COUNTED = ("FlexTensorListReserve",)  # operators that make a list of a given number of items
 MAKERS = (*COUNTED, "FlexEmptyTensorList")  # operators that make a new list

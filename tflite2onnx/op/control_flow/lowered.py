@@ -17,7 +17,7 @@ class Call(Operator):
     codes = tuple(CALLS)
 
 
-class Variable(Operator):
+class LoweredVariable(Operator):
     """VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE: states (`lift_variables`)."""
 
     codes = RESOURCES

@@ -26,7 +26,7 @@ def look_up(g: Builder, table: Value | View, x: View, index: Value | None = None
 _TABLE_SIZES = {DType.INT8: 256, DType.INT16: 513}
 
 
-class Table(Operator):
+class IntegerTable(Operator):
     """Table: a function of stored integers, as a table of its values.
 
     The table for int16 has every 128th value; others are interpolated and rounded half up.

@@ -81,7 +81,7 @@ class LshProjection(Operator):
         numbers = g.reduce("ReduceSum", parts, [1], keepdims=False)
         return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
 
-    def _make_key(self, g: Builder, seeds: View, items: View) -> Key:
+    def _make_key(self, g: Builder, seeds: View, items: View) -> HashKey:
         """Return the bytes to hash: a row for each seed and a column for each item."""
         unit = min(items.dtype.bits, 32)
         narrow = np.ascontiguousarray(seeds.constant.reshape(-1, 1)).view(f"<u{unit // _BYTE}")
@@ -92,10 +92,10 @@ class LshProjection(Operator):
             g.Transpose(g.Gather(rows, g.ints([i]), axis=1), perm=[1, 0])
             for i in range(self._item * _BYTE // unit)
         ]
-        return Key([UnsignedInt(g, column, DType.UINT64) for column in columns], unit // _BYTE)
+        return HashKey([UnsignedInt(g, column, DType.UINT64) for column in columns], unit // _BYTE)
 
 
-class Key(NamedTuple):
+class HashKey(NamedTuple):
     """Bytes to hash, as words of `unit` bytes each."""
 
     words: Sequence[UnsignedInt]
@@ -114,7 +114,7 @@ class Key(NamedTuple):
         return number
 
 
-def compute_fingerprint(key: Key) -> UnsignedInt:
+def compute_fingerprint(key: HashKey) -> UnsignedInt:
     """Return FarmHash's Fingerprint64 (farmhashna::Hash64) of five bytes or more."""
     size = len(key)
     return next(make for limit, make in _HASHES if size <= limit)(key, size)
@@ -126,7 +126,7 @@ def _mix_words(u: UnsignedInt, v: UnsignedInt, factor: UnsignedInt | int) -> Uns
     return (b ^ (b >> 47)) * factor
 
 
-def _hash_16_bytes(key: Key, size: int) -> UnsignedInt:
+def _hash_16_bytes(key: HashKey, size: int) -> UnsignedInt:
     factor = _K2 + size * 2
     if size >= 8:  # one word
         a, b = key.fetch(0) + _K2, key.fetch(size - 8)
@@ -136,7 +136,7 @@ def _hash_16_bytes(key: Key, size: int) -> UnsignedInt:
     return _mix_words((key.fetch(0, 4) << 3) + size, key.fetch(size - 4, 4), factor)
 
 
-def _mix_ends(key: Key, size: int, first: int) -> tuple[UnsignedInt, UnsignedInt, UnsignedInt]:
+def _mix_ends(key: HashKey, size: int, first: int) -> tuple[UnsignedInt, UnsignedInt, UnsignedInt]:
     """Return words of the first and the last 16 bytes, then the hash of these words."""
     factor = _K2 + size * 2
     a, b = key.fetch(0) * first, key.fetch(8)
@@ -145,11 +145,11 @@ def _mix_ends(key: Key, size: int, first: int) -> tuple[UnsignedInt, UnsignedInt
     return a, y, _mix_words(y, a + _rotate_right(b + _K2, 18) + c, factor)
 
 
-def _hash_32_bytes(key: Key, size: int) -> UnsignedInt:
+def _hash_32_bytes(key: HashKey, size: int) -> UnsignedInt:
     return _mix_ends(key, size, _K1)[-1]
 
 
-def _hash_64_bytes(key: Key, size: int) -> UnsignedInt:
+def _hash_64_bytes(key: HashKey, size: int) -> UnsignedInt:
     factor, (a, y, z) = _K2 + size * 2, _mix_ends(key, size, _K2)
     e, f = key.fetch(16) * factor, key.fetch(24)
     g, h = (y + key.fetch(size - 32)) * factor, (z + key.fetch(size - 24)) * factor
@@ -164,7 +164,7 @@ def _rotate_right(word: UnsignedInt, places: int) -> UnsignedInt:
     return word.rotate_left(word.dtype.bits - places)
 
 
-class _State(NamedTuple):
+class _HashState(NamedTuple):
     """The state of the hash of a long key after each 64 bytes."""
 
     x: UnsignedInt
@@ -174,13 +174,13 @@ class _State(NamedTuple):
     w: tuple[UnsignedInt, UnsignedInt]
 
 
-def _hash_long(key: Key, size: int) -> UnsignedInt:
+def _hash_long(key: HashKey, size: int) -> UnsignedInt:
     seed, start = 81, key.fetch(0)
     zero = start ^ start
     y = (seed * _K1 + 113) % 2**64
     z = (y * _K2 + 113) % 2**64
     z = ((z ^ (z >> 47)) * _K2) % 2**64
-    state = _State(start + seed * _K2 % 2**64, zero + y, zero + z, (zero, zero), (zero, zero))
+    state = _HashState(start + seed * _K2 % 2**64, zero + y, zero + z, (zero, zero), (zero, zero))
     end = (size - 1) // 64 * 64
     for at in range(0, end, 64):
         state = _mix_block(state, key, at, _K1, 1)
@@ -194,7 +194,9 @@ def _hash_long(key: Key, size: int) -> UnsignedInt:
     return _mix_words(first, second, factor)
 
 
-def _mix_block(state: _State, key: Key, at: int, factor: UnsignedInt | int, times: int) -> _State:
+def _mix_block(
+    state: _HashState, key: HashKey, at: int, factor: UnsignedInt | int, times: int
+) -> _HashState:
     """Return the state after 64 bytes; `times` is 9 for the last 64 bytes and 1 for others."""
     x, y, z, v, w = state
     x = _rotate_right(x + y + v[0] + key.fetch(at + 8), 37) * factor
@@ -204,11 +206,11 @@ def _mix_block(state: _State, key: Key, at: int, factor: UnsignedInt | int, time
     z = _rotate_right(z + w[0], 33) * factor
     v = _hash_weakly(key, at, v[1] * factor, x + w[0])
     w = _hash_weakly(key, at + 32, z + w[1], y + key.fetch(at + 16))
-    return _State(z, y, x, v, w)
+    return _HashState(z, y, x, v, w)
 
 
 def _hash_weakly(
-    key: Key, at: int, a: UnsignedInt, b: UnsignedInt
+    key: HashKey, at: int, a: UnsignedInt, b: UnsignedInt
 ) -> tuple[UnsignedInt, UnsignedInt]:
     first, two, three, four = (key.fetch(at + place) for place in (0, 8, 16, 24))
     a = a + first
@@ -219,7 +221,7 @@ def _hash_weakly(
 
 
 # The hash functions, and the largest number of bytes that each is used for.
-_HASHES: Sequence[tuple[float, Callable[[Key, int], UnsignedInt]]] = (
+_HASHES: Sequence[tuple[float, Callable[[HashKey, int], UnsignedInt]]] = (
     (16, _hash_16_bytes),
     (32, _hash_32_bytes),
     (64, _hash_64_bytes),

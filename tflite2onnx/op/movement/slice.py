@@ -203,7 +203,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
         return [_take_ranges(inputs[0], self._ranges)]
 
 
-class _Part(NamedTuple):
+class _CutAxis(NamedTuple):
     """One axis of a STRIDED_SLICE: the input axis (None if it is new) and its indices in the slice.
 
     `requested` are slices with the bounds of the file, one after another, for any size of the axis.
@@ -232,12 +232,12 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     shape_inputs = (1, 2, 3)
 
     @cached_property
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[_CutAxis]:
         shape = self.input(0).shape
         parts, axis = [], 0
         for entry in self._find_axis_entries():
             if entry is None:
-                parts.append(_Part(None, range(1)))
+                parts.append(_CutAxis(None, range(1)))
                 continue
             parts.append(self._make_part(entry, axis, shape[axis]))
             axis += 1
@@ -303,15 +303,15 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         # If the axis were shorter, there would be fewer elements.
         return count if not is_known(count) or _is_inside(start, stop, size) else Unknown()
 
-    def _make_part(self, entry: int, axis: int, size: int) -> _Part:
+    def _make_part(self, entry: int, axis: int, size: int) -> _CutAxis:
         if entry < 0:
-            return _Part(axis, range(size))
+            return _CutAxis(axis, range(size))
         o, bit = self.options, 1 << entry
         step = ints(self, 3)[entry] if self._steps_are_known else 1
         if step == 0:
             raise OperatorError(f"the stride of axis {axis} must not be 0")
         if self.has_data_dependent_shape:
-            return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
+            return _CutAxis(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
         begin, end, _ = self._bounds[entry]
         # The kernel clamps bounds to at most one element outside of the axis, at the end where the
         # steps leave the axis.
@@ -325,7 +325,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
                     f"stride, got the index {begin} and the stride {step}"
                 )
             requested = _request_index(0 if o.begin_mask & bit else begin)
-            return _Part(axis, range(start, start + 1), requested, shrinks=True)
+            return _CutAxis(axis, range(start, start + 1), requested, shrinks=True)
         count = len(range(0, end, step))
         end += start if o.offset else 0
         if o.offset and not o.end_mask & bit and end > size:
@@ -343,7 +343,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             None if o.end_mask & bit else end,
             step,
         )
-        return _Part(axis, range(start, stop, step), requested)
+        return _CutAxis(axis, range(start, stop, step), requested)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # With the option `offset`, the end depends on the begin, and a negative begin counts from

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tflite2onnx.made_options import Activation
+from tflite2onnx.made_options import GateActivation
 
 # The defaults of RNN, GRU and LSTM.
 _USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])
@@ -25,7 +25,7 @@ ONNX_ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def list_attributes(activations: Sequence[Activation]) -> dict[str, Any]:
+def list_attributes(activations: Sequence[GateActivation]) -> dict[str, Any]:
     """Return the attributes of a recurrent node with these activations."""
     names, numbers = [], []
     for name, *parameters in activations:

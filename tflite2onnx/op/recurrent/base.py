@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, make_identity, pin_operand
-from tflite2onnx.made_options import Activation, RecurrentOptions
+from tflite2onnx.made_options import GateActivation, RecurrentOptions
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.facts import Fact
@@ -313,10 +313,10 @@ class Recurrent(DynamicShape):
         return self.options.get("fused_activation_function") or "NONE"
 
     @property
-    def activations(self) -> Sequence[Activation]:
+    def activations(self) -> Sequence[GateActivation]:
         """The activations in the order of the ONNX node's functions; see `activations.py`."""
-        function = Activation(self.activation_function)
-        default = Activation("LOGISTIC"), function, function
+        function = GateActivation(self.activation_function)
+        default = GateActivation("LOGISTIC"), function, function
         return self.op.read_made(RecurrentOptions).activations or default
 
     def frames(self) -> Sequence[Frame]:

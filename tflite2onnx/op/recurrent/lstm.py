@@ -36,7 +36,7 @@ _SEQUENCE = 3  # axes
 _BASIC = 1  # LSTMKernelType
 
 
-class Slots(NamedTuple):
+class LstmSlots(NamedTuple):
     """The indices of the inputs of one direction: the first input of each group.
 
     A group has one input per gate; the states are h and c.
@@ -54,7 +54,7 @@ class UnidirectionalLstm(Recurrent):
     codes = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
     # The kernel looks up activations in tables, and rounds each gate.
     steps: ClassVar[Mapping[str, int]] = {"UNIDIRECTIONAL_SEQUENCE_LSTM int8": 3}
-    slots: ClassVar[tuple[Slots, ...]] = (Slots(1, 18, normalization=20),)
+    slots: ClassVar[tuple[LstmSlots, ...]] = (LstmSlots(1, 18, normalization=20),)
     states: ClassVar[tuple[tuple[int, ...], ...]] = ((18, 19),)
     ranks: ClassVar[tuple[int, ...]] = (2, 3)
 
@@ -93,7 +93,7 @@ class UnidirectionalLstm(Recurrent):
         last = _RECURRENT + _GATES.index("o")
         return [self.input(slots.weights + last).shape[-1] for slots in self.slots]
 
-    def _check_direction(self, slots: Slots) -> None:
+    def _check_direction(self, slots: LstmSlots) -> None:
         cell = self._make_cell(slots)
         x, other = self.input(0), self.find_input(self.auxiliary)
         n, h = cell.cells, cell.units
@@ -129,7 +129,7 @@ class UnidirectionalLstm(Recurrent):
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
 
-    def _make_cell(self, slots: Slots) -> Cell:
+    def _make_cell(self, slots: LstmSlots) -> Cell:
         gates = {letter: self._read_gate(slots, letter) for letter in ORDER}
         present = {letter: gate for letter, gate in gates.items() if gate}
         projection = self.find_input(slots.weights + _PROJECTION)
@@ -154,7 +154,7 @@ class UnidirectionalLstm(Recurrent):
             self.activations,
         )
 
-    def _read_gate(self, slots: Slots, letter: str) -> Gate | None:
+    def _read_gate(self, slots: LstmSlots, letter: str) -> Gate | None:
         """Return the parameters of a gate; None for an input gate without parameters (CIFG)."""
         place = _GATES.index(letter)
         if letter == "i" and self.find_input(slots.weights) is None:
@@ -238,7 +238,7 @@ class BidirectionalLstm(UnidirectionalLstm):
     """BIDIRECTIONAL_SEQUENCE_LSTM: two LSTM layers; the second runs backwards in time."""
 
     codes = ("BIDIRECTIONAL_SEQUENCE_LSTM",)
-    slots = (Slots(1, 35, auxiliary=40), Slots(18, 37, auxiliary=44))
+    slots = (LstmSlots(1, 35, auxiliary=40), LstmSlots(18, 37, auxiliary=44))
     states = ((35, 36), (37, 38))
     auxiliary = 39
     ranks = (3,)

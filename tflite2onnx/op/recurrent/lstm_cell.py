@@ -32,7 +32,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.made_options import Activation
+from tflite2onnx.made_options import GateActivation
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.activations import list_attributes
@@ -133,7 +133,7 @@ class Cell:
     output_limits: tuple[float, float] | None
     grids: Grids
     shares_state: bool = False
-    activations: Sequence[Activation] = ()
+    activations: Sequence[GateActivation] = ()
 
     @property
     def cells(self) -> int:

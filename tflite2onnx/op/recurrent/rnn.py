@@ -28,7 +28,7 @@ _ONNX = ("TANH", "RELU")  # TFLite's activations that ONNX's RNN supports
 _SEQUENCE = 3  # axes
 
 
-class Slots(NamedTuple):
+class RnnSlots(NamedTuple):
     """The indices of the inputs of one direction: weights, recurrent weights, bias and state."""
 
     weights: int
@@ -44,7 +44,7 @@ class UnidirectionalRnn(Recurrent):
     """UNIDIRECTIONAL_SEQUENCE_RNN: a simple recurrent layer over a sequence."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_RNN",)
-    slots: ClassVar[tuple[Slots, ...]] = (Slots(1),)
+    slots: ClassVar[tuple[RnnSlots, ...]] = (RnnSlots(1),)
     states: ClassVar[tuple[tuple[int, ...], ...]] = ((4,),)
     ranks: ClassVar[tuple[int, ...]] = (3,)
 
@@ -130,7 +130,7 @@ class BidirectionalRnn(UnidirectionalRnn):
     """
 
     codes = ("BIDIRECTIONAL_SEQUENCE_RNN",)
-    slots = (Slots(1, 10), Slots(5, 11))
+    slots = (RnnSlots(1, 10), RnnSlots(5, 11))
     states = ((4,), (8,))
     auxiliary = 9
 

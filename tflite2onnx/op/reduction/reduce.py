@@ -25,7 +25,7 @@ from tflite2onnx.utils.dimension import is_known
 from tflite2onnx.utils.suggestions import join_alternatives
 
 
-class ReductionRule(NamedTuple):
+class ReductionRow(NamedTuple):
     """A reduction.
 
     Attributes:
@@ -65,20 +65,20 @@ def _find_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
 class Reduction(DynamicShape, Foldable, IndexesAxes):
     """A reduction over the axes that the second input lists; an empty list reduces nothing."""
 
-    rows: ClassVar[Mapping[str, ReductionRule]] = {
-        "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _compute_mean),
-        "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **axes: x.all(**axes)),
-        "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **axes: x.any(**axes)),
-        "REDUCE_MAX": ReductionRule(
+    rows: ClassVar[Mapping[str, ReductionRow]] = {
+        "MEAN": ReductionRow("ReduceMean", "float32 int32 int64", _compute_mean),
+        "REDUCE_ALL": ReductionRow("ReduceMin", "bool", lambda x, **axes: x.all(**axes)),
+        "REDUCE_ANY": ReductionRow("ReduceMax", "bool", lambda x, **axes: x.any(**axes)),
+        "REDUCE_MAX": ReductionRow(
             "ReduceMax", _ORDERED, lambda x, **axes: x.max(initial=_find_limits(x).min, **axes)
         ),
-        "REDUCE_MIN": ReductionRule(
+        "REDUCE_MIN": ReductionRow(
             "ReduceMin", _ORDERED, lambda x, **axes: x.min(initial=_find_limits(x).max, **axes)
         ),
-        "REDUCE_PROD": ReductionRule(
+        "REDUCE_PROD": ReductionRow(
             "ReduceProd", _ORDERED, lambda x, **axes: x.prod(dtype=x.dtype, **axes)
         ),
-        "SUM": ReductionRule(
+        "SUM": ReductionRow(
             "ReduceSum", "float32 int32 int64", lambda x, **axes: x.sum(dtype=x.dtype, **axes)
         ),
     }

@@ -34,7 +34,7 @@ _CORNERS = 4
 _PER_CLASS = 100  # the default of detections_per_class in the kernel
 
 
-class _Detections(NamedTuple):
+class _SelectedBoxes(NamedTuple):
     """Selected boxes.
 
     Attributes:
@@ -204,7 +204,7 @@ class DetectionPostProcess(DynamicShape):
         thresholds = (g.constant(np.array([t], np.float32)) for t in (overlap, below))
         return g.NonMaxSuppression(corners, scores, g.ints([limit]), *thresholds)
 
-    def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _Detections:
+    def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _SelectedBoxes:
         """Select boxes per class, and report the best boxes of all classes."""
         limit, classes = self._sizes
         capacity = limit * classes
@@ -218,9 +218,9 @@ class DetectionPostProcess(DynamicShape):
         _, class_indices, boxes = g.node_outputs("Split", 3, best, g.ints([1, 1, 1]), axis=1)
         count = g.Min(g.Shape(best_scores), g.ints([limit]))
         slots = np.arange(capacity).reshape(capacity, 1)
-        return _Detections(boxes, class_indices, g.Unsqueeze(values, g.ints([1])), count, slots)
+        return _SelectedBoxes(boxes, class_indices, g.Unsqueeze(values, g.ints([1])), count, slots)
 
-    def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _Detections:
+    def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _SelectedBoxes:
         """Select boxes by their best class, and report several classes of each box."""
         limit, reported = self._sizes
         classes = min(reported, self._classes)
@@ -236,4 +236,4 @@ class DetectionPostProcess(DynamicShape):
             pads = g.ints([0, 0, 0, reported - classes])
             top_classes = tuple(g.Pad(v, pads) for v in top_classes)
         slots = np.where(np.arange(reported) < classes, np.arange(limit).reshape(limit, 1), limit)
-        return _Detections(boxes, top_classes[1], top_classes[0], count, slots)
+        return _SelectedBoxes(boxes, top_classes[1], top_classes[0], count, slots)

@@ -69,7 +69,7 @@ class _Tokens(Batching):
         self._product = _find_product(scores, graph)
         attended = {t for op in graph.ops if op.is_builtin("CACHED_ATTENTION") for t in op.inputs}
         self._states = {t: end for t, end in caches.items() if t not in attended}
-        self._joined: dict[Tensor, _Joined] = {}
+        self._joined: dict[Tensor, _TokenRows] = {}
 
     def _add_op(self, op: Op) -> None:
         """Add an operator of the decoder, for several tokens."""
@@ -124,7 +124,7 @@ class _Tokens(Batching):
         joined = builder.add(
             "CONCATENATION", [state, rows], make_tensor(state, window.shape), axis=axis
         )
-        self._joined[window] = _Joined(joined, state, axis)
+        self._joined[window] = _TokenRows(joined, state, axis)
         sizes = builder.list_sizes(join_samples(row.shape, Place(axis)), rest=False)
         count = window.shape[axis]
         parts = [
@@ -163,7 +163,7 @@ class _Tokens(Batching):
         return self._builder.add("GATHER", [x, last], sample, axis=axis, batch_dims=0)
 
 
-class _Joined(NamedTuple):
+class _TokenRows(NamedTuple):
     """A state of a convolution and the rows of all tokens behind it, along an axis."""
 
     tensor: Tensor
@@ -175,7 +175,7 @@ def _make_begin(state: Tensor, axis: int, index: int) -> Tensor:
     return make_list([index if i == axis else 0 for i in range(state.rank)])
 
 
-def _takes_last(op: Op, joined: _Joined) -> bool:
+def _takes_last(op: Op, joined: _TokenRows) -> bool:
     """Return whether a SLICE of a window leaves out its first row."""
     begin, size = op.operand(1), op.operand(2)
     if not begin.has_data or not size.has_data or op.outputs[0].shape != joined.state.shape:

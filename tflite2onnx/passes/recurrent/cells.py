@@ -8,7 +8,7 @@
 f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. Peepholes of an LSTM add c * p
 to f and i, and c' * p to o. The h' of an LSTM may be multiplied by a matrix P, its projection. If
 the file projects the h of all steps after the last step, as litert-torch does, h' is not projected,
-and R is P R. s is mostly the sigmoid, a and b tanh. They may be any `Activation`.
+and R is P R. s is mostly the sigmoid, a and b tanh. They may be any `GateActivation`.
 
 If the states before a step are 0, converters fold all products of the states.
 """
@@ -22,15 +22,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.made_options import Activation, RecurrentOptions
+from tflite2onnx.made_options import GateActivation, RecurrentOptions
 from tflite2onnx.op.recurrent.activations import ONNX_ACTIVATIONS
 from tflite2onnx.passes.patterns.matching import OneOf, Pattern, are_equal
 from tflite2onnx.passes.recurrent.formulas import (
+    Affine,
     Applied,
     Formula,
     FormulaMatcher,
     Scaled,
-    Sum,
     make_vector,
 )
 from tflite2onnx.tensor import Array, Sizes, Tensor
@@ -95,14 +95,14 @@ class RecurrentCell(NamedTuple):
         return fits and [*states] == [(batch, units), *[(batch, cells)] * (len(states) - 1)]
 
 
-class _Gate(NamedTuple):
+class _GateFormula(NamedTuple):
     """activation(x W + h R + b); the matrices are [units, columns]."""
 
     x: Formula
     weights: Tensor
     recurrent: Tensor
     bias: Array
-    activation: Activation
+    activation: GateActivation
     peephole: Tensor | None
 
 
@@ -167,26 +167,26 @@ def _find_first_gru(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formul
     z, r, g, z_of_h, r_of_h, g_of_h = np.split(biases.values, 6)
     for parts in _MATCHER.match(_FIRST_GRU, h, {}):
         activation, total = _split_activation(parts["g"])
-        if not isinstance(total, Sum) or activation != inner:
+        if not isinstance(total, Affine) or activation != inner:
             continue
         resets = [f for f, m in total.products.items() if m.rank < _MATRIX]
-        plain = Sum({f: m for f, m in total.products.items() if f not in resets}, total.bias)
+        plain = Affine({f: m for f, m in total.products.items() if f not in resets}, total.bias)
         # Without a bias no reset gate is left.
         factors = [total.products[each].values for each in resets] or [np.zeros_like(g_of_h)]
         if len(factors) == 1 and np.array_equal(factors[0], g_of_h):
             yield [
                 _find_item(parts["z"], function, update, make_vector(z + z_of_h)),
-                _find_item(plain, Activation("NONE"), candidate, make_vector(g)),
+                _find_item(plain, GateActivation("NONE"), candidate, make_vector(g)),
                 *(_find_item(gate, function, reset, make_vector(r + r_of_h)) for gate in resets),
             ]
 
 
 def _find_item(
-    formula: Formula, activation: Activation, weights: Tensor | None, bias: Tensor | None
+    formula: Formula, activation: GateActivation, weights: Tensor | None, bias: Tensor | None
 ) -> Formula | None:
     """Return the item of which a gate without states is computed; None if the gate differs."""
     function, total = _split_activation(formula)
-    if function != activation or not isinstance(total, Sum) or len(total.products) != 1:
+    if function != activation or not isinstance(total, Affine) or len(total.products) != 1:
         return None
     ((item, matrix),) = total.products.items()
     same = are_equal(matrix, weights) and bias and np.allclose(total.bias, bias.values, rtol=1e-6)
@@ -195,7 +195,7 @@ def _find_item(
 
 def split_projection(result: Formula) -> tuple[Formula, Tensor | None]:
     """Return what a result is the product of with a matrix, and the matrix; else the result."""
-    if isinstance(result, Sum) and len(result.products) == 1 and not result.bias.any():
+    if isinstance(result, Affine) and len(result.products) == 1 and not result.bias.any():
         ((hidden, matrix),) = result.products.items()
         if matrix.rank == _MATRIX:
             return hidden, matrix
@@ -229,13 +229,15 @@ def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[Recurre
     for after in _MATCHER.match(_RESET_AFTER, candidate, parts):
         gates = _find_gates([after["z"], after["r"]], h)
         of_x, of_h = after["gx"], after["gh"]
-        if not (isinstance(of_x, Sum) and isinstance(of_h, Sum) and list(of_h.products) == [h]):
+        if not (
+            isinstance(of_x, Affine) and isinstance(of_h, Affine) and list(of_h.products) == [h]
+        ):
             continue
-        inner = _find_gate(Sum({**of_h.products, **of_x.products}, of_x.bias), h)
+        inner = _find_gate(Affine({**of_h.products, **of_x.products}, of_x.bias), h)
         if gates and inner and list(of_x.products) == [gates[0].x]:
             gates.append(inner._replace(activation=activation))
             yield from _make_gru(change, gates, [of_x.bias, of_h.bias], after=True)
-    for source in candidate.products if isinstance(candidate, Sum) else ():
+    for source in candidate.products if isinstance(candidate, Affine) else ():
         for before in _MATCHER.match(_RESET, source, parts):
             gates = _find_gates([before["z"], before["r"]], h)
             inner = _find_gate(parts["g"], source)
@@ -245,7 +247,7 @@ def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[Recurre
 
 
 def _make_gru(
-    change: Change, gates: Sequence[_Gate], biases: Sequence[Array], *, after: bool
+    change: Change, gates: Sequence[_GateFormula], biases: Sequence[Array], *, after: bool
 ) -> Iterator[RecurrentCell]:
     update, reset, inner = gates
     if update.activation != reset.activation:
@@ -261,7 +263,7 @@ def _make_gru(
 
 def _find_gates(
     formulas: Sequence[Formula], h: Formula, cells: Sequence[Formula | None] = (None, None)
-) -> list[_Gate]:
+) -> list[_GateFormula]:
     """Return gates that all read the same item; empty if a formula is not a gate.
 
     `cells` are the states c that peepholes of the gates may read.
@@ -272,26 +274,26 @@ def _find_gates(
     return gates if same else []
 
 
-def _split_activation(formula: Formula) -> tuple[Activation, Formula]:
+def _split_activation(formula: Formula) -> tuple[GateActivation, Formula]:
     """Return the activation that a formula applies, and what it applies it to."""
     if isinstance(formula, Applied) and formula.code in ONNX_ACTIVATIONS:
-        return Activation(formula.code, *formula.numbers), formula.arguments[0]
-    return Activation("NONE"), formula
+        return GateActivation(formula.code, *formula.numbers), formula.arguments[0]
+    return GateActivation("NONE"), formula
 
 
-def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _Gate | None:
+def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _GateFormula | None:
     activation, formula = _split_activation(formula)
-    products = dict(formula.products) if isinstance(formula, Sum) else {}
+    products = dict(formula.products) if isinstance(formula, Affine) else {}
     peephole = products.pop(c, None) if c else None
     recurrent = products.pop(h, None) or _pop_projected(products, h)
-    if not isinstance(formula, Sum) or not recurrent or len(products) != 1:
+    if not isinstance(formula, Affine) or not recurrent or len(products) != 1:
         return None
     ((x, weights),) = products.items()
     if weights.rank < _MATRIX or recurrent.rank < _MATRIX:
         return None
     if peephole and peephole.rank == _MATRIX:
         return None
-    return _Gate(x, weights, recurrent, formula.bias, activation, peephole)
+    return _GateFormula(x, weights, recurrent, formula.bias, activation, peephole)
 
 
 def _pop_projected(products: dict[Formula, Tensor], h: Formula) -> Tensor | None:

@@ -1,8 +1,8 @@
 """Formulas: the values that operators compute, in a form that can be compared.
 
-1. A `Sum` is a bias and products of formulas with constant matrices.
+1. A `Affine` is a bias and products of formulas with constant matrices.
 2. `Applied` is an elementwise operator on formulas, or the activation that an operator applies.
-3. `Joined` formulas have one matrix. The product is a sum with a part of the matrix for each.
+3. `Columns` formulas have one matrix. The product is a sum with a part of the matrix for each.
 4. `Scaled` columns in a sum are a product with the diagonal of a matrix.
 5. `Rows` are some rows of another formula.
 6. An `Atom` is any other tensor.
@@ -58,7 +58,7 @@ class Applied:
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
+class Affine:
     """The bias, and the product of each source with its matrix.
 
     Matrices are weights as they are stored, [columns, columns of the source]. There are no scales,
@@ -70,7 +70,7 @@ class Sum:
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class Columns:
     """The columns of several formulas, one after another, and how many columns each has."""
 
     parts: tuple[Formula, ...]
@@ -93,7 +93,7 @@ class Rows:
     indices: Array
 
 
-Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled | Rows
+Formula: TypeAlias = Atom | Applied | Affine | Columns | Scaled | Rows
 
 # What the formulas of cells have; an operator of another kind is an atom.
 PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
@@ -121,7 +121,7 @@ class Formulas:
         self._rows: dict[tuple[Formula, bytes], Rows] = {}
         self._cuts: dict[Hashable, Tensor] = {}
         self._places: dict[int, Array] = {}
-        self._whole: dict[Sum, Sum] = {}
+        self._whole: dict[Affine, Affine] = {}
         for op in ops:  # in order of execution, which keeps recursion shallow
             for tensor in op.outputs:
                 self._known[tensor] = self._make_formula(op, tensor) or Atom(tensor)
@@ -163,7 +163,7 @@ class Formulas:
         first, last = op.present[0], op.present[-1]
         if joins_last_axis(op):
             widths = tuple(t.shape[-1] for t in op.present)
-            return Joined(tuple(map(self.find_formula, op.present)), widths)
+            return Columns(tuple(map(self.find_formula, op.present)), widths)
         if op.code == "CAST" and last.dtype is output.dtype:
             return self.find_formula(last)
         if op.code != "SUB" or last.elements != output.elements:
@@ -185,13 +185,13 @@ class Formulas:
                 return None
             bias = each.values.astype(np.float32, copy=False).reshape(-1)
         source = self.find_formula(x)
-        if isinstance(source, Joined) and len({*source.parts}) == len(source.parts):
+        if isinstance(source, Columns) and len({*source.parts}) == len(source.parts):
             parts = np.split(matrix.values, np.cumsum(source.widths[:-1]), axis=1)
             matrices = [_with_data(matrix, part) for part in parts]
-            made = Sum(dict(zip(source.parts, matrices, strict=True)), bias)
-            self._whole[made] = Sum({source: matrix}, bias)
+            made = Affine(dict(zip(source.parts, matrices, strict=True)), bias)
+            self._whole[made] = Affine({source: matrix}, bias)
             return made
-        return None if isinstance(source, Joined) else Sum({source: matrix}, bias)
+        return None if isinstance(source, Columns) else Affine({source: matrix}, bias)
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Tensor | None:
         """Return constant weights as a matrix, None if they are computed or have other scales."""
@@ -208,10 +208,10 @@ class Formulas:
         inputs = op.present
         formulas = [self.find_formula(t) for t in inputs]
         if op.code == "ADD":
-            if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
+            if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Affine))):
                 return None
             for a, x, constant in zip(formulas, inputs, inputs[::-1], strict=True):
-                if isinstance(a, Sum) and constant.has_data:
+                if isinstance(a, Affine) and constant.has_data:
                     return _with_bias(a, constant) if x.elements == output.elements else None
         if op.code == "MUL" and len(inputs) == 2:  # a layer with dropout multiplies by 1
             for x, factor in (inputs, inputs[::-1]):
@@ -255,7 +255,7 @@ class Formulas:
         if isinstance(formula, Applied) and len(formula.arguments) == 1:
             inner = self._take(formula.arguments[0], rows, columns)
             return inner and replace(formula, arguments=(inner,))
-        if not isinstance(formula, Sum):
+        if not isinstance(formula, Affine):
             return None
         # A matrix that is split has no rows of one tensor.
         formula = formula if rows is None else self._whole.get(formula, formula)
@@ -267,7 +267,7 @@ class Formulas:
             if part is None:
                 return None
             products[source if rows is None else self._take_rows(source, rows)] = part
-        return Sum(products, formula.bias[columns])
+        return Affine(products, formula.bias[columns])
 
     def _take_rows(self, source: Formula, rows: Array) -> Rows:
         """Return rows of a formula, one object for the same rows."""
@@ -320,11 +320,11 @@ def _with_data(matrix: Tensor, data: Array, scales: Quantization | None = None) 
     return Tensor("", data.shape, matrix.dtype, data, scales or matrix.quantization)
 
 
-def _find_sum(formula: Formula) -> Sum | None:
+def _find_sum(formula: Formula) -> Affine | None:
     """Return the sum that a formula is, or of which it is a function of one argument."""
     while isinstance(formula, Applied) and len(formula.arguments) == 1:
         (formula,) = formula.arguments
-    return formula if isinstance(formula, Sum) else None
+    return formula if isinstance(formula, Affine) else None
 
 
 def _find_matrix(places: Array, columns: int, width: int) -> tuple[Array, Array] | None:
@@ -354,10 +354,10 @@ def _find_row(tensor: Tensor, columns: int) -> Array | None:
 
 def _as_sum(formula: Formula) -> Formula:
     """Return what multiplies columns as a sum of one product."""
-    if not isinstance(formula, Scaled) or isinstance(formula.source, Sum):
+    if not isinstance(formula, Scaled) or isinstance(formula.source, Affine):
         return formula
     factors = formula.factors.astype(np.float32, copy=False)
-    return Sum({formula.source: make_vector(factors)}, 0 * factors)
+    return Affine({formula.source: make_vector(factors)}, 0 * factors)
 
 
 def make_vector(numbers: Array) -> Tensor:
@@ -367,16 +367,16 @@ def make_vector(numbers: Array) -> Tensor:
 
 def _add_sums(a: Formula, b: Formula) -> Formula | None:
     a, b = _as_sum(a), _as_sum(b)
-    if not isinstance(a, Sum) or not isinstance(b, Sum) or a.bias.shape != b.bias.shape:
+    if not isinstance(a, Affine) or not isinstance(b, Affine) or a.bias.shape != b.bias.shape:
         return None
     if not a.products.keys().isdisjoint(b.products) or len(a.products) > _MOST_PRODUCTS:
         return None
-    return Sum({**a.products, **b.products}, a.bias + b.bias)
+    return Affine({**a.products, **b.products}, a.bias + b.bias)
 
 
-def _with_bias(formula: Sum, constant: Tensor) -> Formula | None:
+def _with_bias(formula: Affine, constant: Tensor) -> Formula | None:
     row = _find_row(constant, formula.bias.size)
-    return None if row is None else Sum(formula.products, formula.bias + row.astype(np.float32))
+    return None if row is None else Affine(formula.products, formula.bias + row.astype(np.float32))
 
 
 class FormulaMatcher(PatternMatcher[Formula]):

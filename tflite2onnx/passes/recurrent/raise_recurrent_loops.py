@@ -35,8 +35,8 @@ from tflite2onnx.passes.patterns.matching import GraphMatcher, Pattern, through
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
-    Choice,
     MaskedSequence,
+    MaskedValue,
     find_choice,
     make_tensor,
     remove_choices,
@@ -61,7 +61,7 @@ def raise_recurrent_loops(graph: Graph) -> Graph:
     return graph.rewrite(rewrite_op)
 
 
-class _Variable(NamedTuple):
+class _LoopVariable(NamedTuple):
     """A loop variable: its first value, its value in an iteration, the next, and the last value."""
 
     first: Tensor
@@ -70,17 +70,17 @@ class _Variable(NamedTuple):
     last: Tensor
 
 
-class _Layer(NamedTuple):
+class _LoopLayer(NamedTuple):
     """The cell of a recurrent operator, and the variables that are its states (h first)."""
 
     cell: RecurrentCell
-    states: Sequence[_Variable]
+    states: Sequence[_LoopVariable]
 
 
 class _Outputs(NamedTuple):
     """What a layer computes: the sequence of all h, the last states, and the next h in the loop."""
 
-    states: Sequence[_Variable]
+    states: Sequence[_LoopVariable]
     every: Tensor
     ends: Sequence[Tensor]
     result: Formula
@@ -97,7 +97,7 @@ class _Loop:
         (body,) = op.graphs
         self.op, self.body = op, body
         rows = zip(op.present[1:], body.inputs, body.outputs[1:], op.outputs, strict=True)
-        self.variables = [_Variable(*row) for row in rows]
+        self.variables = [_LoopVariable(*row) for row in rows]
         self.formulas = Formulas(body.ops)
         self.producers = self.formulas.producers
         self._matcher = GraphMatcher(body, floats=False)
@@ -108,7 +108,7 @@ class _Loop:
         self._graph = graph
         self.rounds = self._count_rounds()
 
-    def _counts(self, variable: _Variable) -> bool:
+    def _counts(self, variable: _LoopVariable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
         after = variable.next
         plain = variable.first.values.size and after.dtype is DType.INT32 and after.elements == 1
@@ -171,11 +171,11 @@ class _Loop:
             return None if start else self.limit
         return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
 
-    def find_formula(self, variable: _Variable) -> Formula:
+    def find_formula(self, variable: _LoopVariable) -> Formula:
         """Return the formula of a variable's next value."""
         return self.formulas.find_formula(variable.next)
 
-    def carries(self, variable: _Variable, change: Change) -> bool:
+    def carries(self, variable: _LoopVariable, change: Change) -> bool:
         """Return whether the values of a variable in an iteration are those of a state."""
         before, after = self.formulas.find_formula(variable.now), self.find_formula(variable)
         return before is change.before and after is change.after
@@ -191,11 +191,11 @@ class _Loop:
         fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds and axis == 0
         return sequence if fits and not inside and self.counters.get(index) == 0 else None
 
-    def starts_at_zero(self, variable: _Variable) -> bool:
+    def starts_at_zero(self, variable: _LoopVariable) -> bool:
         """Return whether the first value of a variable is 0."""
         return has_number(self._graph.producers, variable.first, 0)
 
-    def find_written_item(self, variable: _Variable) -> Formula | None:
+    def find_written_item(self, variable: _LoopVariable) -> Formula | None:
         """Return the item that each iteration writes to a list, None for other variables."""
         op = self.formulas.find_producer(variable.next)
         if not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
@@ -236,7 +236,7 @@ def _replace_loop(loop: _Loop) -> list[Op]:
 
 
 def _find_layer_sequence(
-    loop: _Loop, layer: _Layer, sequences: Mapping[Formula, Tensor]
+    loop: _Loop, layer: _LoopLayer, sequences: Mapping[Formula, Tensor]
 ) -> Tensor | None:
     """Return the sequence that a layer reads, None if its matrices do not fit.
 
@@ -251,7 +251,7 @@ def _find_layer_sequence(
     return sequence if fits else None
 
 
-def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor) -> tuple[Op, _Outputs]:
+def _make_recurrent(loop: _Loop, layer: _LoopLayer, sequence: Tensor) -> tuple[Op, _Outputs]:
     """Return the operator of a layer that reads a sequence, and what it computes."""
     cell, states = layer
     h, name = states[0], states[0].last.name
@@ -289,7 +289,11 @@ def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
 
 
 def _build_masked_layer(
-    loop: _Loop, layer: _Layer, mask: Tensor, choices: Mapping[Tensor, Choice], graph: Graph
+    loop: _Loop,
+    layer: _LoopLayer,
+    mask: Tensor,
+    choices: Mapping[Tensor, MaskedValue],
+    graph: Graph,
 ) -> list[Op]:
     """Return the operators of a layer of the unmasked items; `choices` by the variables."""
     h, sequence = layer.states[0], _find_layer_sequence(loop, layer, {})
@@ -316,7 +320,7 @@ def _build_masked_layer(
 
 
 def _keeps_value(
-    loop: _Loop, variable: _Variable, h: _Variable, choices: Mapping[Tensor, Choice]
+    loop: _Loop, variable: _LoopVariable, h: _LoopVariable, choices: Mapping[Tensor, MaskedValue]
 ) -> bool:
     """Return whether a masked item leaves a variable as it is, or is stored as 0 or the last h."""
     choice, result = choices[variable.now], loop.find_formula(h)
@@ -330,7 +334,7 @@ def _keeps_value(
     return same and choices[kept.now].old is kept.now
 
 
-def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -> Tensor | None:
+def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _LoopVariable) -> Tensor | None:
     """Return the last value of a variable, None if no layer computes it."""
     if variable.now in loop.counters:
         return loop.find_last_count(loop.counters[variable.now])
@@ -343,7 +347,7 @@ def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -
     return None
 
 
-def _find_layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
+def _find_layers(loop: _Loop, state: _LoopVariable) -> Iterator[_LoopLayer]:
     """Yield the layers that have a variable as state h."""
     h, result = loop.formulas.find_formula(state.now), loop.find_formula(state)
     for cell in find_cells(result, h):
@@ -353,4 +357,4 @@ def _find_layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
         ]
         states = [state, *(v for v in others if v)]
         if len(states) == len(cell.changes):
-            yield _Layer(cell, states)
+            yield _LoopLayer(cell, states)

@@ -41,12 +41,12 @@ from tflite2onnx.passes.recurrent.cells import (
 )
 from tflite2onnx.passes.recurrent.formulas import (
     PRODUCTS,
+    Affine,
     Applied,
     Atom,
     Formula,
     Formulas,
     Rows,
-    Sum,
 )
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators
@@ -60,7 +60,7 @@ _DEPTH = 2  # operators between h and a gate
 _MOST_ROWS = 8  # of a single step
 
 
-class _Step(NamedTuple):
+class _CellStep(NamedTuple):
     """An operator whose output is the next h, and the cells that compute this output."""
 
     op: Op
@@ -94,7 +94,7 @@ def _may_have_steps(graph: Graph) -> bool:
     return len({*rows}) < len(rows)
 
 
-def _find_steps(graph: Graph, formulas: Formulas) -> list[_Step]:
+def _find_steps(graph: Graph, formulas: Formulas) -> list[_CellStep]:
     """Return the operators whose output is the next h of a cell, in order of execution."""
     steps = []
     for op in graph.ops:
@@ -102,7 +102,7 @@ def _find_steps(graph: Graph, formulas: Formulas) -> list[_Step]:
             result = formulas.find_formula(op.outputs[0])
             states = dict.fromkeys(_list_states(result, _DEPTH))
             cells = [cell for h in states for cell in find_cells(result, h)]
-            steps += [_Step(op, cells)] if cells else []
+            steps += [_CellStep(op, cells)] if cells else []
     return steps
 
 
@@ -112,24 +112,24 @@ def _list_states(formula: Formula, depth: int) -> Iterator[Formula]:
         return
     for argument in formula.arguments:
         is_gate = formula.code in _GATES or (depth == _DEPTH and len(formula.arguments) == 1)
-        if is_gate and isinstance(argument, Sum):
+        if is_gate and isinstance(argument, Affine):
             for source in reversed(list(argument.products)):
                 yield from dict.fromkeys((source, split_projection(source)[0]))
         elif depth:
             yield from _list_states(argument, depth - 1)
 
 
-def _link_steps(steps: Iterable[_Step]) -> list[list[_Step]]:
+def _link_steps(steps: Iterable[_CellStep]) -> list[list[_CellStep]]:
     """Return the steps as chains; each step follows the step before."""
-    chains: list[list[_Step]] = []
-    ends: dict[Formula, list[_Step]] = {}
+    chains: list[list[_CellStep]] = []
+    ends: dict[Formula, list[_CellStep]] = {}
     for step in steps:
         for cell in step.cells:
             chain = ends.get(cell.changes[0].before)
             last = chain[-1] if chain else None
             before = [each for each in last.cells if _follows(each, cell)] if last else []
             if chain and last and before:
-                chain[-1:] = [last._replace(cells=before), _Step(step.op, [cell])]
+                chain[-1:] = [last._replace(cells=before), _CellStep(step.op, [cell])]
                 ends[cell.changes[0].after] = chain
                 break
         else:
@@ -147,7 +147,7 @@ def _follows(one: RecurrentCell, other: RecurrentCell) -> bool:
     return all(map(are_equal, one.parameters, other.parameters))
 
 
-class _Layer(NamedTuple):
+class _StepLayer(NamedTuple):
     """A recurrent operator in place of steps, the copies around it, and what it replaces.
 
     `outputs` are the last states; `every` are the states h after each step.
@@ -163,22 +163,22 @@ class _Replacement:
     """The layers that replace chains of steps, and the operators that compute each tensor then."""
 
     def __init__(self, graph: Graph, formulas: Formulas) -> None:
-        self.layers: list[_Layer] = []
+        self.layers: list[_StepLayer] = []
         self._graph = graph
         self._producers = Producers(graph.ops)
         self._tensors: dict[Formula, list[Tensor]] = {}
         for tensor in (*graph.inputs, *self._producers):
             self._tensors.setdefault(formulas.find_formula(tensor), []).append(tensor)
 
-    def add_from_zero(self, chain: Sequence[_Step]) -> bool:
+    def add_from_zero(self, chain: Sequence[_CellStep]) -> bool:
         """Replace a chain and a step before it, which begins at states of 0; see `add`."""
         (op, cells), *others = chain
         firsts = ((cell, find_first_item(cell)) for cell in cells)
         return any(
-            first and self.add([_Step(op, [cell]), *others], first) for cell, first in firsts
+            first and self.add([_CellStep(op, [cell]), *others], first) for cell, first in firsts
         )
 
-    def add(self, chain: Sequence[_Step], first: Formula | None = None) -> bool:
+    def add(self, chain: Sequence[_CellStep], first: Formula | None = None) -> bool:
         """Replace a chain by a layer; return whether the conditions hold.
 
         `first` is the item of a step before the chain, which begins at states of 0.
@@ -213,7 +213,7 @@ class _Replacement:
         made = (states, *(replace(t, name=f"{t.name}/end") for t in ends))
         inputs = (found[0], *cell.make_parameters(h.name), *found[1:])
         op = cell.make_op(last.index, inputs, made)
-        self.layers.append(_Layer(op, rw.ops, every, outputs))
+        self.layers.append(_StepLayer(op, rw.ops, every, outputs))
         self._producers |= dict.fromkeys((*every, *outputs, *made), op)
         return True
 
@@ -290,7 +290,7 @@ class _Replacement:
         """
         made = {t for layer in self.layers for t in (*layer.every, *layer.outputs)}
         # The state after a single step is the last state, which needs no node.
-        joined: dict[tuple[Tensor | None, ...], _Layer] = {
+        joined: dict[tuple[Tensor | None, ...], _StepLayer] = {
             each.every: each for each in self.layers if len(each.every) > 1
         }
         ops: list[Op] = []
@@ -322,7 +322,7 @@ def _find_joined_axis(op: Op) -> int | None:
     return axis if axis < _STATE else None
 
 
-def _join_states(op: Op, axis: int, layer: _Layer) -> list[Op]:
+def _join_states(op: Op, axis: int, layer: _StepLayer) -> list[Op]:
     """Return what computes the states of a layer, joined from first to last, or from last on."""
     rw, states = Rewriter(op), layer.op.outputs[0]
     if op.inputs != layer.every:
@@ -333,7 +333,7 @@ def _join_states(op: Op, axis: int, layer: _Layer) -> list[Op]:
     return [*rw.ops, copy_op(op, states, op.outputs[0])]
 
 
-def _unpack_states(layer: _Layer, sequence: Tensor) -> list[Op]:
+def _unpack_states(layer: _StepLayer, sequence: Tensor) -> list[Op]:
     """Return the operators that compute the states after each step of a sequence."""
     rw, h, count = Rewriter(layer.op), layer.every[0], len(layer.every)
     if h.rank == _STATE:

@@ -75,7 +75,7 @@ def read_container(data: memoryview) -> Container:
         if not _HEADER < end <= len(data):
             raise ValueError(f"the header must end at {_HEADER + 1} to {len(data)}, got {end}")
         root = read_root(data[_HEADER:end], "LiteRTLMMetaData")
-        reader = _Reader(2 * (end - _HEADER))
+        reader = _HeaderReader(2 * (end - _HEADER))
         system, listed = root["system_metadata"], root["section_metadata"]
         metadata = reader.read_items(system["entries"]) if system else {}
         tables = reader.read_tables(listed["objects"]) if listed else []
@@ -130,7 +130,7 @@ def read_task_metadata(data: bytes) -> dict[str, Any]:
     return metadata
 
 
-class _Reader(TableReader):
+class _HeaderReader(TableReader):
     """Reads the tables of a header."""
 
     def read_items(self, vector: Vector) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class _Reader(TableReader):
         return items
 
 
-def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) -> Section:
+def _read_section(reader: _HeaderReader, data: memoryview, table: Table, header: int) -> Section:
     begin, end, number = table["begin_offset"], table["end_offset"], table["data_type"]
     # The builder places an empty section at the end behind the end of the file.
     if begin != end and not header <= begin <= end <= len(data):

@@ -45,7 +45,7 @@ _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P.
 _HIDDEN = -0.7  # of the largest number of the mask's type
 
 
-class Cache(NamedTuple):
+class DecoderCache(NamedTuple):
     """A cache: its kind "k" or "v", its layer, and the axis of its tokens in TFLite."""
 
     kind: str
@@ -67,7 +67,7 @@ class Cache(NamedTuple):
         return heads, length, depth
 
 
-class State(NamedTuple):
+class RowsState(NamedTuple):
     """The last rows before the token of the convolution of a layer, [batch, channels, rows]."""
 
     layer: int
@@ -75,14 +75,14 @@ class State(NamedTuple):
     target: Tensor
 
 
-class Decoder(NamedTuple):
+class BundleDecoder(NamedTuple):
     """The decoder of a bundle, with the inputs of onnxruntime-genai, and how it is converted."""
 
     name: str
     model: Model
     signature: str
-    caches: tuple[Cache, ...]
-    states: tuple[State, ...]
+    caches: tuple[DecoderCache, ...]
+    states: tuple[RowsState, ...]
     logits: Tensor
     options: Mapping[str, Any]
     takes_prompts: bool = False  # whether one run takes several tokens
@@ -103,7 +103,7 @@ def find_decoder(bundle: Bundle) -> str:
     return names[0]
 
 
-def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> Decoder:
+def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> BundleDecoder:
     """Return a decoder with the inputs and outputs of onnxruntime-genai.
 
     Raises:
@@ -157,7 +157,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         rename[state.target.name] = _STATE_NAMES[1] % state.layer
     adapted = model._replace(graphs=graphs, signatures=signatures)
     options = {"rename": rename, "layouts": layouts, "signature": signature.key}
-    return Decoder(name, adapted, signature.key, caches, states, logits, options)
+    return BundleDecoder(name, adapted, signature.key, caches, states, logits, options)
 
 
 def choose_signature(model: Model) -> Signature:
@@ -172,7 +172,7 @@ def choose_signature(model: Model) -> Signature:
 
 def _find_caches(
     signature: Signature, graph: Graph, description: Mapping[str, Any], mask: Tensor | None
-) -> tuple[Cache, ...]:
+) -> tuple[DecoderCache, ...]:
     """Return the caches of a signature; a mask has an element for each token of a cache."""
     length = None if mask is None else (0, *mask.shape)[-1]
     executor = description.get("metadata", {}).get("llm_executor_metadata", {})
@@ -196,7 +196,7 @@ def _find_caches(
                 f"the cache {name} must be an input and an output [batch, heads, tokens, depth], in"
                 f" any order, got {list(source.shape)}"
             )
-        caches.append(Cache(parts[1], int(parts[2]), source, target, axis))
+        caches.append(DecoderCache(parts[1], int(parts[2]), source, target, axis))
     # onnxruntime-genai reads the heads and the depth of each layer from the model.
     if not caches or len({cache.sizes[1] for cache in caches}) > 1:
         raise BundleError(
@@ -212,7 +212,7 @@ def _find_caches(
     return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
 
 
-def _find_states(signature: Signature) -> tuple[State, ...]:
+def _find_states(signature: Signature) -> tuple[RowsState, ...]:
     """Return the states of convolutions of a signature (LFM2)."""
     states = []
     for name, source in signature.inputs.items():
@@ -224,7 +224,7 @@ def _find_states(signature: Signature) -> tuple[State, ...]:
                 f"the state {name} must be an input and an output [batch, channels, rows],"
                 f" got {list(source.shape)}"
             )
-        states.append(State(int(parts[1]), source, target))
+        states.append(RowsState(int(parts[1]), source, target))
     if len({state.source.shape for state in states}) > 1:
         raise BundleError(
             "onnxruntime-genai wants states of one shape,"
@@ -326,7 +326,7 @@ def _compute_parameters(origin: Op, positions: Tensor, parameters: Tensor) -> Se
     ]
 
 
-def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:
+def list_files(decoder: BundleDecoder, bundle: Bundle) -> dict[str, memoryview]:
     """Return the files beside the decoder: its configuration, and the tokenizer's."""
     tokenizer = read_tokenizer(bundle)
     metadata = bundle.description.get("metadata", {})
@@ -349,7 +349,7 @@ def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:
 
 
 def _describe_decoder(
-    decoder: Decoder, metadata: Mapping[str, Any], tokens: Mapping[str, Sequence[int]]
+    decoder: BundleDecoder, metadata: Mapping[str, Any], tokens: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
     """Return the content of genai_config.json."""
     heads, length, depth = decoder.caches[0].sizes
@@ -390,12 +390,12 @@ def _describe_decoder(
     return {"model": described, "search": _describe_search(metadata, context, chunk)}
 
 
-def _list_layers(decoder: Decoder) -> list[int]:
+def _list_layers(decoder: BundleDecoder) -> list[int]:
     layers = [cache.layer for cache in decoder.caches]
     return layers + [state.layer for state in decoder.states]
 
 
-def _add_states(decoder: Decoder, described: dict[str, Any]) -> None:
+def _add_states(decoder: BundleDecoder, described: dict[str, Any]) -> None:
     """Add the states of convolutions to the content of genai_config.json."""
     described["type"] = "lfm2"
     config, layers = described["decoder"], {state.layer for state in decoder.states}

@@ -18,13 +18,13 @@ from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.planning import Planning, plan_graph
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.targets.driver import apply_forms
-from tflite2onnx.targets.genai.decoder import Decoder
+from tflite2onnx.targets.genai.decoder import BundleDecoder
 from tflite2onnx.tensor import Tensor
 
 _SIZE = "tokens"  # the name of the number of tokens
 
 
-def take_prompts(decoder: Decoder) -> Decoder:
+def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
     """Return a decoder whose tokens and positions are [1, tokens], in place of [1, 1].
 
     The logits belong to the last token. The decoder is not changed unless the forms of the target

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
         return self.text.replace(SPACE, " ") if self.kind == _USER_DEFINED else self.text
 
 
-class Settings(NamedTuple):
+class TextSpec(NamedTuple):
     """How a model prepares text and finds pieces: fields of NormalizerSpec and TrainerSpec.
 
     The values are SentencePiece's defaults.
@@ -61,7 +61,7 @@ def convert_sentencepiece(data: bytes) -> tuple[dict[str, Any], str]:
     """
     model = decode_message(data, "ModelProto")
     given = {**model.get("trainer_spec", {}), **model.get("normalizer_spec", {})}
-    settings = Settings(**{name: given[name] for name in Settings._fields if name in given})
+    settings = TextSpec(**{name: given[name] for name in TextSpec._fields if name in given})
     pieces = [
         Piece(each.get("piece", ""), each.get("score", 0.0), each.get("type", _NORMAL))
         for each in model.get("pieces", ())
@@ -94,7 +94,7 @@ def convert_sentencepiece(data: bytes) -> tuple[dict[str, Any], str]:
     return tokenizer, _find_difference(pieces, settings)
 
 
-def _find_difference(pieces: Sequence[Piece], settings: Settings) -> str:
+def _find_difference(pieces: Sequence[Piece], settings: TextSpec) -> str:
     """Return what onnxruntime-genai 0.18 does in another way than SentencePiece, "" for nothing.
 
     The sources are bpe_kernels.cc and ugm_kernels.hpp of onnxruntime-extensions.
@@ -111,7 +111,7 @@ def _find_difference(pieces: Sequence[Piece], settings: Settings) -> str:
     return "adds a space behind each special token" if splits else ""
 
 
-def _check_model(pieces: Sequence[Piece], settings: Settings) -> None:
+def _check_model(pieces: Sequence[Piece], settings: TextSpec) -> None:
     """Raise ValueError for a model that cannot be converted."""
     if settings.model_type not in (_UNIGRAM, _BPE):
         raise ValueError(f"its type must be 1 (UNIGRAM) or 2 (BPE), got {settings.model_type}")
@@ -129,7 +129,7 @@ def _check_model(pieces: Sequence[Piece], settings: Settings) -> None:
         raise ValueError(f"a piece must have at most {_LONGEST:,} characters, got {longest:,}")
 
 
-def _list_normalizers(settings: Settings) -> Iterator[Mapping[str, Any]]:
+def _list_normalizers(settings: TextSpec) -> Iterator[Mapping[str, Any]]:
     """Yield the steps that prepare the text between special tokens."""
     if settings.precompiled_charsmap:
         table = base64.b64encode(settings.precompiled_charsmap).decode()
@@ -143,7 +143,7 @@ def _list_normalizers(settings: Settings) -> Iterator[Mapping[str, Any]]:
     yield {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 
 
-def _list_decoders(settings: Settings) -> Iterator[Mapping[str, Any]]:
+def _list_decoders(settings: TextSpec) -> Iterator[Mapping[str, Any]]:
     """Yield the steps that make a text of pieces."""
     yield {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
     yield {"type": "ByteFallback"}
@@ -152,7 +152,7 @@ def _list_decoders(settings: Settings) -> Iterator[Mapping[str, Any]]:
         yield {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
-def _describe_model(pieces: Sequence[Piece], settings: Settings) -> dict[str, Any]:
+def _describe_model(pieces: Sequence[Piece], settings: TextSpec) -> dict[str, Any]:
     """Return the pieces, and how they are found in a text."""
     fallback = bool(settings.byte_fallback)
     if settings.model_type == _UNIGRAM:

@@ -167,7 +167,7 @@ def _verify_decoding(
         raise VerifyError(
             f"a prompt must have tokens from 0 to {logits.size - 1}, got {', '.join(others)}"
         )
-    runs = [_Run(steps, prompt) for steps in runtimes]
+    runs = [_TokenRun(steps, prompt) for steps in runtimes]
     results = [[run.run_step(None) for run in runs]]
     while len(results) < count:
         token = int(results[-1][0].argmax())
@@ -211,7 +211,7 @@ def _measure_distance(a: Array, b: Array) -> float:
     return float(np.abs(a - b).max())
 
 
-class _Run:
+class _TokenRun:
     """The runs of one runtime: the prompt first, without its last token, then single tokens.
 
     A prompt runs in parts as long as prefill takes. A short prompt is filled up, unless the model

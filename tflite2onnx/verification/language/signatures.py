@@ -13,7 +13,7 @@ from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import as_verify_error, run_onnx
 
 
-class Signature(Protocol):
+class RunnableSignature(Protocol):
     """A signature in a runtime: the shapes and types of its inputs, and a run by TFLite's names."""
 
     @property

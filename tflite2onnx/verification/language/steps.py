@@ -20,10 +20,10 @@ from tflite2onnx.language_steps import (
     BundleSignature,
 )
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.language.signatures import Signature
+from tflite2onnx.verification.language.signatures import RunnableSignature
 
 # Signatures in the sequence of their runs.
-Step: TypeAlias = Sequence[tuple[BundleSignature, Signature]]
+Step: TypeAlias = Sequence[tuple[BundleSignature, RunnableSignature]]
 _ROWS = 1  # The axis of tokens in the outputs of an embedder.
 _HIDDEN = -1e9  # The score of a token that is hidden from another token.
 
@@ -49,7 +49,7 @@ def run_step(
 
 def _make_feeds(
     part: BundleSignature,
-    signature: Signature,
+    signature: RunnableSignature,
     tokens: Sequence[int],
     place: int,
     values: Mapping[str, Array],

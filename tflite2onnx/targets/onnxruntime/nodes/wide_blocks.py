@@ -57,7 +57,7 @@ _EXPONENTS = np.full(32, -200, np.float32)
 _EXPONENTS[[0, _HALF, 3 * _HALF]] = 0, *[np.log(0.8 * 2.0**-24)] * 2
 
 
-class _Convolution(NamedTuple):
+class _ConvNode(NamedTuple):
     """A Conv of an image with constant filters, and the pixels of its input and its output."""
 
     node: Node
@@ -130,7 +130,7 @@ def widen_blocks(
     return (*test, *(replaced.get(node.outputs, node) for node in nodes)), values
 
 
-def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_Convolution]:
+def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_ConvNode]:
     sources = {node.outputs[0]: node.present[0] for node in nodes if node.op_type == "Cast"}
     for node in nodes:
         if node.op_type == "Conv":
@@ -140,13 +140,13 @@ def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_Convoluti
             numbers = [n for shape in sizes for n in shape[2:] if isinstance(n, int)]
             if data is not None and data.ndim == _IMAGE and len(numbers) == 2 * (_IMAGE - 2):
                 pixels = numbers[0] * numbers[1], numbers[2] * numbers[3]
-                yield _Convolution(node, data.shape, node.attributes.get("group", 1), pixels)
+                yield _ConvNode(node, data.shape, node.attributes.get("group", 1), pixels)
 
 
 def _join_channels(
     g: Builder,
     nodes: Sequence[Node],
-    convolutions: Mapping[tuple[Value, ...], _Convolution],
+    convolutions: Mapping[tuple[Value, ...], _ConvNode],
     ends: Sequence[Value],
 ) -> tuple[DisjointSets[Value], set[Value]]:
     """Return sets of values with corresponding channels, and the sets that must not change."""
@@ -177,7 +177,7 @@ def _has_equal_channels(g: Builder, node: Node, images: Sequence[Value]) -> bool
 
 
 def _choose_pairs(
-    convolutions: Iterable[_Convolution], channels: DisjointSets[Value], fixed: set[Value]
+    convolutions: Iterable[_ConvNode], channels: DisjointSets[Value], fixed: set[Value]
 ) -> tuple[set[tuple[Value, ...]], dict[Value, int]]:
     """Return the outputs of convolutions whose groups are paired, and the channels of sets."""
     grouped = [pair for pair in convolutions if pair.groups > 1 and not pair.is_depthwise]
@@ -200,7 +200,7 @@ def _choose_pairs(
 
 
 def _choose_narrow(
-    convolutions: Collection[_Convolution], channels: DisjointSets[Value], fixed: Collection[Value]
+    convolutions: Collection[_ConvNode], channels: DisjointSets[Value], fixed: Collection[Value]
 ) -> dict[Value, int]:
     """Return the sets of few channels that are faster with a whole block."""
     gains: dict[Value, float] = defaultdict(float)
@@ -217,7 +217,7 @@ def _choose_narrow(
 
 
 def _choose_branch(
-    g: Builder, conv: _Convolution, added: Mapping[Value, int], condition: Value, *, paired: bool
+    g: Builder, conv: _ConvNode, added: Mapping[Value, int], condition: Value, *, paired: bool
 ) -> Node:
     """Return an If of a convolution with padded filters, and of the convolution itself."""
     inner = g.make_nested()

@@ -26,7 +26,7 @@ from tflite2onnx.op.movement import space_to_batch
 _WIDE = 8
 
 
-class _Blocks(space_to_batch.Blocks):
+class _LastChannels(space_to_batch.Blocks):
     """Base of the classes below."""
 
     def swap_axes(self, g: Builder, pixels: View | Value, split: Sequence[int]) -> Value:
@@ -59,7 +59,7 @@ class Mul(Binary):
         return [replace(frame, label=frame.names) for frame in frames]
 
 
-class DepthToSpace(_Blocks, space_to_batch.DepthToSpace):
+class DepthToSpace(_LastChannels, space_to_batch.DepthToSpace):
     """DEPTH_TO_SPACE, which may follow an operator that keeps the channels last."""
 
     def frames(self) -> Sequence[Frame]:
@@ -77,5 +77,5 @@ class DepthToSpace(_Blocks, space_to_batch.DepthToSpace):
         return super().emit(g, y, x)
 
 
-class SpaceToDepth(_Blocks, space_to_batch.SpaceToDepth):
+class SpaceToDepth(_LastChannels, space_to_batch.SpaceToDepth):
     """SPACE_TO_DEPTH."""

@@ -31,7 +31,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
-from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
+from tflite2onnx.targets.onnxruntime.forms.attention.positions import CachePositions
 from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (
     CacheAttention,
     list_attention,
@@ -76,8 +76,8 @@ class _Replacer:
         data = sum(t.elements * t.dtype.bits for t in graph.tensors if t.has_data) // 8
         self._graph, self._found, self._is_far = graph, found, data >= _FAR
         lengths = {each.keys.shape[1] for each in found}
-        self._positions = {length: Positions(graph, length) for length in lengths}
-        self._beyond = {n: Positions(graph, n + 1, first=n) for n in lengths}
+        self._positions = {length: CachePositions(graph, length) for length in lengths}
+        self._beyond = {n: CachePositions(graph, n + 1, first=n) for n in lengths}
 
     def replace_all(self) -> dict[Op, list[Op]]:
         """Return what replaces operators."""
@@ -126,7 +126,7 @@ class _Replacer:
         window = positions.find_window(mask) if is_bounded else None
         return (None, 0) if window is None else (positions.position, window)
 
-    def _rotate(self, op: Op, positions: Positions) -> Op:
+    def _rotate(self, op: Op, positions: CachePositions) -> Op:
         """Return a ROTARY_EMBEDDING that reads its angles from tables of all positions."""
         tables = [positions.make_table(t) for t in op.present[1:]]
         if None in tables or positions.position is None:

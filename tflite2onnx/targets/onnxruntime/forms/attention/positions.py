@@ -34,7 +34,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 }
 
 
-class Positions:
+class CachePositions:
     """The results of a graph for each position in a cache of `length` tokens, from `first` on.
 
     `position` is the input of the graph that all results depend on; it is set by the first one.

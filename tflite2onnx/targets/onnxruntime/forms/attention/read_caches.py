@@ -54,7 +54,7 @@ from tflite2onnx.passes.patterns.matching import (
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
-from tflite2onnx.targets.onnxruntime.forms.attention.positions import Positions
+from tflite2onnx.targets.onnxruntime.forms.attention.positions import CachePositions
 from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions, CacheOptions
 from tflite2onnx.tensor import DType, Tensor
 
@@ -81,7 +81,7 @@ _ATTENTION = OneOf(
 )
 
 
-class _Cache(NamedTuple):
+class _UpdatedCache(NamedTuple):
     """A cache, its update, the key or value that is written, and its order in memory."""
 
     update: Op
@@ -102,8 +102,8 @@ class CacheAttention(NamedTuple):
 
     queries: Tensor
     factor: float
-    keys: _Cache
-    values: _Cache
+    keys: _UpdatedCache
+    values: _UpdatedCache
     mask: Tensor
     product: Op
     hidden: float | None
@@ -129,7 +129,7 @@ def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     """Return the graph with CACHED_ATTENTION; `wanted` has the orders of the caches."""
     if "DYNAMIC_UPDATE_SLICE" not in graph.codes or not wanted:
         return graph
-    found, known = list_attention(graph, wanted), dict[int, Positions]()
+    found, known = list_attention(graph, wanted), dict[int, CachePositions]()
     while found:
         result = _replace_attention(found, graph, known)
         read = {tensor for op in result.walk_ops() for tensor in op.inputs}
@@ -141,14 +141,14 @@ def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
 
 
 def _replace_attention(
-    found: Sequence[CacheAttention], graph: Graph, known: dict[int, Positions]
+    found: Sequence[CacheAttention], graph: Graph, known: dict[int, CachePositions]
 ) -> Graph:
     """Return the graph with CACHED_ATTENTION in place of attention, if its conditions hold."""
     replaced: dict[Op, list[Op]] = {}
     written: set[Tensor] = set()
     for each in found:
         length = each.keys.shape[1]
-        positions = known.setdefault(length, Positions(graph, length))
+        positions = known.setdefault(length, CachePositions(graph, length))
         if ops := _make_attention(each, graph, positions, written):
             replaced |= {each.keys.update: [], each.values.update: [], each.product: ops}
             written |= {*each.list_written()}
@@ -156,7 +156,7 @@ def _replace_attention(
 
 
 def _make_attention(
-    found: CacheAttention, graph: Graph, positions: Positions, written: Collection[Tensor]
+    found: CacheAttention, graph: Graph, positions: CachePositions, written: Collection[Tensor]
 ) -> list[Op]:
     """Return the operators that replace attention; none unless conditions 3 and 4 hold.
 
@@ -187,7 +187,7 @@ def _make_attention(
 
 
 def _find_rotation(
-    tokens: list[Tensor], graph: Graph, positions: Positions
+    tokens: list[Tensor], graph: Graph, positions: CachePositions
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return queries and keys before they are rotated, and cosines and sines of all positions.
 
@@ -267,7 +267,7 @@ def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
 
 def _find_cache(
     tensor: Tensor, places: Order, graph: Graph, wanted: Mapping[Tensor, Order]
-) -> _Cache | None:
+) -> _UpdatedCache | None:
     """Return the cache with these axes of batch, heads, tokens, depth, None if there is none.
 
     Between the cache and the tensor are only RESHAPE and TRANSPOSE, and nothing but axes of one
@@ -293,4 +293,4 @@ def _find_cache(
         return None
     kept = [axis for axis, size in enumerate(cache.shape) if size != 1]
     expected = [order[place] for place in places if order[place] in kept]
-    return _Cache(update, order) if [kept[axis] for axis in axes] == expected else None
+    return _UpdatedCache(update, order) if [kept[axis] for axis in axes] == expected else None

@@ -78,14 +78,14 @@ _GAIN = Gain(0, part=0.05, loss=inf)
 _WEIGHT = 2  # processors with VNNI for each without
 
 
-class _Form(NamedTuple):
+class _WindowForm(NamedTuple):
     """The pixels that are computed at once, and whether windows have one row."""
 
     pixels: int
     splits_rows: bool
 
 
-_PLAIN = _Form(1, splits_rows=False)
+_PLAIN = _WindowForm(1, splits_rows=False)
 
 
 def _join_windows(found: Match) -> list[Op] | str:
@@ -99,7 +99,7 @@ def _join_windows(found: Match) -> list[Op] | str:
         return loss
     window, width = converter.read_window(), op.outputs[0].shape[2]
     forms = [
-        _Form(pixels, splits_rows)
+        _WindowForm(pixels, splits_rows)
         for pixels in _PIXELS
         if width % pixels == 0 and _count_bytes(pixels, converter) <= _MOST
         for splits_rows in (False, True)
@@ -121,7 +121,7 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
     return bias.elements == w.shape[0]
 
 
-def _estimate_time(form: _Form, converter: Conv2D) -> Times:
+def _estimate_time(form: _WindowForm, converter: Conv2D) -> Times:
     """Return the expected times for an image."""
     (_, height, width, outputs) = converter.output.shape
     window = CopiedWindow(*converter.read_window())
@@ -151,7 +151,7 @@ def _count_bytes(pixels: int, converter: Conv2D) -> int:
     return elements * pixels * _count_columns(pixels, window) // window.kernel[1] - elements
 
 
-def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
+def _replace_convolution(op: Op, form: _WindowForm, converter: Conv2D) -> list[Op]:
     rw, (x, w, bias), y = Rewriter(op), op.present, op.outputs[0]
     window, filters = converter.read_window(), _arrange_filters(w, form, converter.read_window())
     pads = tuple(window.make_attributes(converter.find_image_sizes(0))["pads"])
@@ -196,7 +196,7 @@ def _sum_rows(
     rw.op("ADD", total, biases, output=y, fused_activation_function=activation)
 
 
-def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
+def _arrange_filters(w: Tensor, form: _WindowForm, window: Window) -> Tensor:
     """Return the filters of each pixel; if rows are split, in the sequence of rows."""
     height, count = w.shape[1], form.pixels
     shifts = [(0, pixel * window.strides[1]) for pixel in range(count)]
