@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.conformance import record
 from tests.conformance.rows import ROWS
 from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
+from tests.conformance.spellings import SPELLINGS, Spelling
 from tests.conformance.table import PLAIN
 from tests.support.facts import OPERATORS as TFLITE
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
@@ -84,6 +85,16 @@ operator in LiteRT.
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
+_SPELLINGS = """
+## Exporters
+
+A layer becomes several operators, in a form of each exporter. These tests build the form as the
+exporter writes it, and compare it with LiteRT or with a reference.
+
+| exporter | what is written | operators in the file | test |
+| --- | --- | --- | --- |
+"""
+
 _STABLEHLO = """
 ## StableHLO
 
@@ -112,8 +123,17 @@ def document() -> str:
             _rows(_other_cells(code, classes.get(code), known.get(code)) for code in others),
             _STABLEHLO,
             _rows(_lowerings()),
+            _SPELLINGS,
+            _rows(map(_spelling_cells, SPELLINGS)),
         )
     )
+
+
+def _spelling_cells(spelling: Spelling) -> tuple[str, ...]:
+    operators = ", ".join(f"`{code}`" for code in spelling.operators)
+    name = spelling.test.rpartition("/")[2]
+    test = f"[`{name}`](../tests/{spelling.test})"
+    return spelling.exporter, spelling.written, operators, test
 
 
 def _lowerings() -> Iterator[tuple[str, str]]:

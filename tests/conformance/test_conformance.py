@@ -19,6 +19,7 @@ from tests.conformance.judge import FAULTY, LACKING, REFUSED, RUN, Verdict, judg
 from tests.conformance.matrix import Outcome, sample
 from tests.conformance.rows import ROWS
 from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
+from tests.conformance.spellings import SPELLINGS, Spelling
 from tests.conformance.table import Case, Row
 from tests.support import Build, run_tflite
 from tests.support.facts import OPERATORS as TFLITE
@@ -170,3 +171,9 @@ def test_record_has_exactly_the_kinds_of_the_table() -> None:
             bound = ROWS[code].bound(kind)
             assert found.part <= 2 * bound.part
             assert found.steps <= bound.steps
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda each: f"{each.exporter} {each.written}")
+def test_spellings_of_exporters_name_rows_and_tests(spelling: Spelling) -> None:
+    assert set(spelling.operators) <= ROWS.keys()
+    assert (Path(__file__).parents[1] / spelling.test).is_file()
