@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tflite2onnx import op
 from tflite2onnx.extensions import list_packages
+from tflite2onnx.op.traits import MadeOperator
 
-_START, _END = '_TABLE = """\n', '"""\nMODULE_OF'
+_START, _END = '_TABLE = """\n', '"""\n'
 _WIDTH = 100
 
 
@@ -21,7 +22,11 @@ def find_table(package: str) -> Path:
 def document(package: str) -> str:
     """Return the module with a line for each module that defines classes of operators."""
     names = op.list_module_paths(package)
-    codes = {name: sorted(op.list_classes(import_module(name))) for name in names}
+    classes = {name: sorted(op.list_classes(import_module(name)).items()) for name in names}
+    codes = {
+        name: [f"{code}*" if issubclass(cls, MadeOperator) else code for code, cls in found]
+        for name, found in classes.items()
+    }
     lines = [
         textwrap.fill(
             f"{name.removeprefix(f'{package}.')}: {' '.join(found)}",

@@ -11,10 +11,9 @@ from tflite2onnx.extensions import MODULE_PATHS, list_packages, list_paths, offe
 from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.builtin_modules import MODULE_OF
+from tflite2onnx.op.builtin_modules import MADE, MODULE_OF
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.registry import Key
-from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.tensor import Tensor
 
 
@@ -111,13 +110,8 @@ def commutes(code: str) -> bool:
 
 
 def _find_builtin_class(code: str, *, custom: bool) -> type[Operator] | None:
-    cls = OPERATORS.get(code)
-    is_custom = code not in registry.list_builtin_codes() and not _is_made(cls)
-    return cls if custom is is_custom else None
-
-
-def _is_made(cls: type[Operator] | None) -> bool:
-    return cls is not None and issubclass(cls, MadeOperator)
+    is_custom = code not in registry.list_builtin_codes() | MADE
+    return OPERATORS.get(code) if custom is is_custom else None
 
 
 def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
@@ -171,13 +165,10 @@ def list_operators() -> dict[str, type[Operator]]:
     added = {
         key.code: cls for key in registry.list_known_keys() if (cls := registry.find_class(key))
     }
-    return dict(sorted((_list_own() | added).items()))
-
-
-def _list_own() -> dict[str, type[Operator]]:
-    return {code: cls for code, cls in OPERATORS.items() if not _is_made(cls)}
+    own = {code: cls for code, cls in OPERATORS.items() if code not in MADE}
+    return dict(sorted((own | added).items()))
 
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    return sorted(_list_own().keys() | {key.code for key in registry.list_known_keys()})
+    return sorted((OPERATORS.keys() - MADE) | {key.code for key in registry.list_known_keys()})
