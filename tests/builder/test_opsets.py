@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from onnx import helper
 
-from tflite2onnx.builder.opsets import AXES_INPUT, MIN_OPSET, compute_type, find_first_opset
+from tflite2onnx.builder.opsets import (
+    AXES_INPUT,
+    DEFAULT_OPSET,
+    DOMAINS,
+    MIN_OPSET,
+    compute_type,
+    find_first_opset,
+)
 from tflite2onnx.tensor import DType
 
 
@@ -12,6 +20,12 @@ def test_features_not_in_table_are_in_every_opset() -> None:
     """Conv is in every opset; ReduceMax takes its axes as an input later than ReduceSum."""
     assert find_first_opset("Conv") == find_first_opset(("Conv", DType.FLOAT32)) == MIN_OPSET
     assert find_first_opset(("ReduceSum", AXES_INPUT)) < find_first_opset(("ReduceMax", AXES_INPUT))
+
+
+def test_versions_of_domains_are_those_of_the_default_opset() -> None:
+    """A model of the default opset has the domains' versions of the same release of ONNX."""
+    (versions,) = {row[3] for row in helper.VERSION_TABLE if row[2] == DEFAULT_OPSET}
+    assert {"ai.onnx.ml": versions} == DOMAINS
 
 
 @pytest.mark.parametrize(
