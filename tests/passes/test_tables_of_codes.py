@@ -29,6 +29,8 @@ def find_tables(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the outermost displays with two codes or more."""
     if isinstance(node, ast.Call) and ast.unparse(node.func) == PATTERN:
         return
+    if isinstance(node, ast.keyword) and node.arg == "needs":  # the gate of a rule
+        return
     if sum(code in OPERATORS for code in list_codes(node)) > 1:
         yield node
         return
