@@ -27,6 +27,7 @@ from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
+from tflite2onnx.builder.rewrites.keep_float_weights import keep_float_weights
 from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.store_once import share_transposed
@@ -140,7 +141,8 @@ def emit(
     ends_of_graph = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
-    live, changed = rewrite(g, omit_zero_states(distinct), ends_of_graph)
+    exact = keep_float_weights(g, omit_zero_states(distinct), ends_of_graph)
+    live, changed = rewrite(g, exact, ends_of_graph)
     ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in changed)
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)

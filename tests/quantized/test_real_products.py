@@ -32,8 +32,7 @@ def read_producers(result: Result) -> dict[str, set[str]]:
 def test_weights_are_dequantized_at_load(forms: Any) -> None:
     """No DequantizeLinear of weights is left, the file has integers, and the results are equal.
 
-    Canonical models run without optimizations, because ONNX Runtime would round the weights. The
-    others have some hundred bytes of scales for each product (`keep_float_weights`).
+    The models have some hundred bytes of scales for each product (`keep_float_weights`).
     """
     result = convert(KEYWORDS, weights="float", forms=forms)
     assert set().union(*read_producers(result).values()) == {"Clip"}
@@ -51,9 +50,7 @@ def test_weights_are_dequantized_at_load(forms: Any) -> None:
         for each in (result, plain)
     ]
     np.testing.assert_array_equal(*outputs)
-    # ONNX Runtime rounds the weights of the canonical model; their products may saturate.
-    if forms == "fastest":
-        assert verify(KEYWORDS, result, tensors=False).ok
+    assert verify(KEYWORDS, result, tensors=False).ok
 
 
 def test_qoperator_quantization_refuses_float_weights() -> None:

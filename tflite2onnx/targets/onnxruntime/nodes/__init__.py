@@ -8,7 +8,6 @@ from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
-from tflite2onnx.targets.onnxruntime.nodes.keep_float_weights import keep_float_weights
 from tflite2onnx.targets.onnxruntime.nodes.keep_softmax_rows import keep_softmax_rows
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 
@@ -18,6 +17,6 @@ def rewrite_nodes(
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     rows = keep_softmax_rows(nodes, g.types, g.ints)
-    exact = eliminate_dead_nodes(keep_float_weights(g, rows, ends), ends)
-    wide, changed = widen_blocks(g, add_adaptive_weights(g, exact), ends)
+    live = eliminate_dead_nodes(rows, ends)
+    wide, changed = widen_blocks(g, add_adaptive_weights(g, live), ends)
     return assemble_constants(g, share_transposed(wide)), changed

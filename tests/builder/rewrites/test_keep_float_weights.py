@@ -1,4 +1,4 @@
-"""targets/onnxruntime/nodes/keep_float_weights.py: ONNX Runtime does not round these weights."""
+"""builder/rewrites/keep_float_weights.py: ONNX Runtime does not round these weights."""
 
 from __future__ import annotations
 
@@ -35,23 +35,40 @@ def make_layer(code: str, scale: float, activation: str = "NONE", *, pools: bool
     return m.bytes()
 
 
+@pytest.mark.parametrize("forms", ["canonical", "fastest"])
 @pytest.mark.parametrize("scale", [0.25, 0.3])
 @pytest.mark.parametrize("code", OPTIONS)
-def test_float_layers_between_integers_equal_litert(code: str, scale: float) -> None:
+def test_float_layers_between_integers_equal_litert(code: str, scale: float, forms: str) -> None:
     """A scale that is a power of two needs no Mul before QuantizeLinear; others need one."""
     for activation in ("NONE", "RELU"):
         data = make_layer(code, scale, activation)
-        model = check(data, steps=0, default_kernels=True).model
+        model = check(data, steps=0, default_kernels=True, forms=forms).model
         assert not count_optimized_nodes(model).keys() & {"QLinearConv", "QGemm"}
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("target", ["onnxruntime", "openvino"])
+def test_weights_are_kept_that_are_dequantized_at_load(target: str, *, has_bias: bool) -> None:
+    """Data of one element cannot have several scales."""
+    m, numbers = Build(), np.random.default_rng(2)
+    x = m.input([1, 1], dtype="int8", scale=0.024, zero_point=-128)
+    w = m.constant(numbers.integers(-127, 128, (16, 1)).astype(np.int8), scale=0.01, zero_point=0)
+    b = m.constant(numbers.integers(-9999, 9999, 16).astype(np.int32), scale=0.00024, zero_point=0)
+    made = m.tensor([1, 16], dtype="int8", scale=0.03, zero_point=-128)
+    m.output(*m.op("FULLY_CONNECTED", [x, w, b] if has_bias else [x, w], [made]))
+    model = check(m.bytes(), steps=1, target=target, weights="float").model
+    assert "QGemm" not in count_optimized_nodes(model)
 
 
 def test_nodes_that_move_elements_are_passed() -> None:
     check(make_layer("CONV_2D", 0.25, pools=True), steps=0, default_kernels=True)
 
 
-def test_canonical_data_have_one_scale() -> None:
-    model = convert(make_layer("CONV_2D", 0.25), forms="canonical").model
+def test_symmetric_data_have_one_scale() -> None:
+    """Runtimes for symmetric integers take no other data."""
+    model = convert(make_layer("CONV_2D", 0.25), target="tensorrt").model
     scales = {n.input[1] for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    assert scales
     assert all(not each.dims for each in model.graph.initializer if each.name in scales)
 
 

@@ -1,0 +1,65 @@
+"""Files of every target are right in ONNX Runtime's CPU provider, with its optimizations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.golden.closeness import ConvertedModel, Distance, compare_with_litert
+from tests.golden.records import Case, assets
+from tests.support import random_inputs
+from tflite2onnx import Result, Stateful, convert
+from tflite2onnx.targets.table import TARGETS, Target
+
+_LEVELS = onnxruntime.GraphOptimizationLevel
+_STEPS = 3  # the number of runs of a model that has a state
+_DECIBELS = 25.0
+# Ends of these targets are floats, and most of them compute no integers as LiteRT does.
+_FLOAT_ENDS = ("coreml", "hailo", "tensorrt")
+
+
+def load(
+    converted: ConvertedModel, level: onnxruntime.GraphOptimizationLevel = _LEVELS.ORT_ENABLE_ALL
+) -> onnxruntime.InferenceSession:
+    """Return a session in which products by int8 weights do not saturate.
+
+    Some targets need int8 weights, whose products saturate on x86-64 processors without VNNI.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(converted.model, options, ["CPUExecutionProvider"])
+
+
+def convert_for(case: Case, target: Target) -> tuple[Result, ConvertedModel]:
+    """Return a model for a target, with few runs if it has a state."""
+    result = convert(case.path, target=target)
+    converted = ConvertedModel.from_result(result)
+    return result, replace(converted, steps=min(converted.steps, _STEPS))
+
+
+@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
+@pytest.mark.parametrize("target", [name for name in TARGETS if name not in _FLOAT_ENDS])
+def test_outputs_equal_litert(case: Case, target: Target) -> None:
+    compare_with_litert(case.path.read_bytes(), convert_for(case, target)[1], load)
+
+
+@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
+@pytest.mark.parametrize("target", _FLOAT_ENDS)
+def test_optimizations_change_nothing(case: Case, target: Target) -> None:
+    """The file without optimizations is what the options mean."""
+    result, converted = convert_for(case, target)
+    arrays = random_inputs(case.path.read_bytes(), 0, float32=(-2, 2), int32=(0, 3))
+    feeds = {
+        end.name: np.ascontiguousarray(x.transpose(end.order)).astype(end.dtype)
+        for end, x in zip(result.inputs, arrays, strict=True)
+    }
+    live = [load(converted, level) for level in (_LEVELS.ORT_DISABLE_ALL, _LEVELS.ORT_ENABLE_ALL)]
+    outputs = [Stateful(each).run(None, feeds) for each in live]
+    for want, have in zip(*outputs, strict=True):
+        distance = Distance.measure(np.asarray(want), np.asarray(have))
+        assert distance.decibels >= _DECIBELS, distance
