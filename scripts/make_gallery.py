@@ -1,0 +1,143 @@
+"""Write docs/models.md, a table of published networks: what each becomes, and how right it is.
+
+FOLDER has a folder OWNER+REPOSITORY for each source, with `.tflite` files in which two underscores
+stand for a slash of the path. Every network runs in its own process, because LiteRT aborts the
+process on some networks::
+
+    python scripts/make_gallery.py FOLDER             # numbers
+    python scripts/make_gallery.py FOLDER --latency   # and times, on an idle machine
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tflite2onnx import ConversionError, convert, verify
+from tflite2onnx.inspection import inspect
+from tflite2onnx.utils.processor import describe_processor, describe_sets, list_instructions
+from tflite2onnx.verification import Difference
+from tflite2onnx.verification.latency import measure_latency
+
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+COLUMNS = ("network", "from", "scheme", "MB", "nodes", "Transposes", "beside LiteRT", "time")
+_MEGABYTE = 1e6
+_SECONDS = 600
+HEAD = """# Published networks
+
+Each row is a network as its authors published it. `python scripts/make_gallery.py FOLDER` made this
+page.
+
+- *nodes*: of the default ONNX model.
+- *Transposes*: with `--forms canonical`, the plain form for every runtime, and by default, the form
+  for ONNX Runtime.
+- *beside LiteRT*: the outputs on random inputs. "equal" is bit for bit with the kernels that are
+  named. "right" and "close" are the verdicts of [`verify`](verification.md).
+- *time*: ONNX Runtime's time by LiteRT's, one thread, if it was measured.
+"""
+
+Row = dict[str, str]
+
+
+def describe_network(path: Path, *, with_latency: bool) -> Row:
+    """Return the cells of a network."""
+    row = {"scheme": inspect(path).scheme, "MB": f"{path.stat().st_size / _MEGABYTE:.2f}"}
+    try:
+        result = convert(path)
+        plain = convert(path, forms="canonical")
+    except ConversionError as error:
+        return row | {"beside LiteRT": f"refused: {str(error).splitlines()[0]}"}
+    row |= {"nodes": f"{result.nodes:,}", "Transposes": f"{plain.transposes} / {result.transposes}"}
+    try:
+        report = verify(path, result, tensors=False)
+    except ConversionError as error:
+        return row | {"beside LiteRT": f"LiteRT: {str(error).splitlines()[0]}"}
+    texts = {_compare(difference) for difference in report.outputs}
+    row["beside LiteRT"] = texts.pop() if len(texts) == 1 else report.verdict.value
+    if with_latency:
+        latency = measure_latency(path, result)
+        row["time"] = f"{latency.onnx_runtime / latency.litert:.2f}"
+    return row
+
+
+def _compare(output: Difference) -> str:
+    """Return "equal" with LiteRT's kernels that give the same bits, or how near the numbers are."""
+    kernels = output.kernels or "plain kernels"
+    if not output.largest:
+        return f"equal to the {kernels}"
+    word = "right" if output.is_within else "close" if output.ok else "wrong"
+    return f"{word}, {output.decibels:.0f} dB"
+
+
+def describe_apart(path: Path, *, with_latency: bool) -> Row:
+    """Return the cells of a network, which a process of its own finds."""
+    command = [sys.executable, __file__, "--json", str(path), *["--latency"] * with_latency]
+    try:
+        done = subprocess.run(  # noqa: S603 - this script itself
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"beside LiteRT": f"takes more than {_SECONDS} seconds"}
+    if done.returncode:
+        return {"beside LiteRT": f"ends with {done.stderr.strip().rpartition(chr(10))[2]}"}
+    row: Row = json.loads(done.stdout)
+    return row
+
+
+def make_page(folder: Path, *, with_latency: bool) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield HEAD
+    paths = sorted(folder.rglob("*.tflite"), key=lambda path: path.as_posix().lower())
+    rows = []
+    for path in paths:
+        source, _, name = path.relative_to(folder).as_posix().partition("/")
+        row = describe_apart(path, with_latency=with_latency)
+        print(path.name, row, flush=True)
+        link = source.replace("+", "/", 1)
+        rows.append(
+            row
+            | {
+                "network": name.rpartition("__")[2].removesuffix(".tflite"),
+                "from": f"[{link}](https://github.com/{link})",
+            }
+        )
+    verdicts = Counter(row["beside LiteRT"].partition(",")[0] for row in rows)
+    yield (
+        f"{len(rows)} networks: "
+        + "; ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
+        + "."
+    )
+    if with_latency:
+        processor = f"{describe_processor()}: {describe_sets(list_instructions())}"
+        yield f"\nThe times were measured on {processor}."
+    yield ""
+    columns = [c for c in COLUMNS if with_latency or c != "time"]
+    yield f"| {' | '.join(columns)} |"
+    yield "| --- " * len(columns) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row.get(column, '').replace('|', ' ') for column in columns)} |"
+
+
+def main() -> None:
+    """Write the page, or print the cells of one network."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="a folder of models, or one model")
+    parser.add_argument("--latency", action="store_true", help="measure the time of an inference")
+    parser.add_argument("--json", action="store_true", help="run one model in this very process")
+    arguments = parser.parse_args()
+    if arguments.json:
+        print(json.dumps(describe_network(arguments.folder, with_latency=arguments.latency)))
+    else:
+        lines = make_page(arguments.folder, with_latency=arguments.latency)
+        PAGE.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
