@@ -93,7 +93,7 @@ def build_chain(generator: np.random.Generator, name: str) -> tuple[list[Any], .
 
 
 def describe_node(node: NodeTime, block: int) -> tuple[str, Terms] | None:
-    """Return the kernel and the terms of convolutions in blocks and of moves behind them."""
+    """Return the kernel and the terms of convolutions in blocks and of moves after them."""
     if node.kind not in {"Conv", *MOVES} or not (node.inputs and node.outputs):
         return None
     made = 4 * prod(node.outputs[0])

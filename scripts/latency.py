@@ -307,7 +307,7 @@ def format_report(rows: Sequence[Row], names: Sequence[str], more: More) -> str:
 
 
 def draw_bar(ratio: float, scale: float, place: tuple[int, int], colour: str, title: str) -> str:
-    """Return a bar, `scale` pixels for a ratio of 1, with its number behind it."""
+    """Return a bar, `scale` pixels for a ratio of 1, with its number after it."""
     x, y = place
     return (
         f'<rect x="{x}" y="{y}" width="{ratio * scale:.1f}" height="12" fill="{colour}">'

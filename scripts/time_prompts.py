@@ -1,4 +1,4 @@
-"""Time of a prompt and of the steps behind it in onnxruntime-genai, on one thread.
+"""Time of a prompt and of the steps after it in onnxruntime-genai, on one thread.
 
     tflite2onnx MODEL.tflite -o FOLDER --target genai
     python scripts/time_prompts.py FOLDER ... [--tokens 100]

@@ -87,7 +87,7 @@ class Emitted(NamedTuple):
 def find_shared_caches(emitted: Emitted) -> dict[str, str]:
     """Return the inputs whose memory outputs may share, by output: names of values.
 
-    A node writes a row of the output. If the output has other memory, its rows behind the position
+    A node writes a row of the output. If the output has other memory, its rows after the position
     of the token are undefined.
     """
     names = {port.value: port.name for port in (*emitted.inputs, *emitted.outputs)}

@@ -22,7 +22,7 @@ POSITIONS = ("input_pos", "positions")
 CACHE, MASK = "cache", "mask"  # The names of caches and masks contain these words.
 START = "time_step"  # The position of the first token.
 VALID = "valid_mask"  # False for tokens that fill up a prompt.
-# The input of models for GPUs that has the first token, and the numbers of tokens behind the last.
+# The input of models for GPUs that has the first token, and the numbers of tokens after the last.
 RANGE = "param_tensor"
 # The names of the only output of an embedder, by the names of models: the first that fits.
 _EMBEDDERS = {"per_layer_embedder": "per_layer_embeddings", "embedder": "embeddings"}

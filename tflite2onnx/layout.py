@@ -134,7 +134,7 @@ def find_labels(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
 
 
 def _insert_missing(present: Axes, names: Axes) -> Axes:
-    """Return names, with each missing name behind the name that it follows, else in front."""
+    """Return names, with each missing name after the name that it follows, else in front."""
     result = list(present)
     for name, previous in zip(names, (None, *names), strict=False):
         if name not in result:

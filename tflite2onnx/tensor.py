@@ -167,9 +167,9 @@ class Assembly:
 
     @property
     def appends_zeros(self) -> bool:
-        """Whether the constant is one copy with zeros behind its elements along each axis."""
-        behind = not any(before for pads in self.pads for before, _ in pads)
-        return behind and len(self.pads) == 1 and self.fill == 0 and self.keeps_axes
+        """Whether the constant is one copy with zeros after its elements along each axis."""
+        pads_after = not any(before for pads in self.pads for before, _ in pads)
+        return pads_after and len(self.pads) == 1 and self.fill == 0 and self.keeps_axes
 
     @property
     def keeps_axes(self) -> bool:

@@ -46,7 +46,7 @@ def list_filters(data: bytes) -> list[tuple[int, ...]]:
 def test_padded_channels_give_equal_integers(channels: int, padded: int, activation: str) -> None:
     """The integers equal those of the convolution without padding."""
     data = bottleneck(channels, activation)
-    check(data, steps=3)  # a step of the first layer is several behind the last
+    check(data, steps=3)  # a step of the first layer is several after the last
     assert (padded, 1, 3, 3) in list_filters(data)
     x = np.random.default_rng(1).integers(-128, 128, (1, 6, 5, 16)).astype(np.int8)
     made = []

@@ -368,7 +368,7 @@ def test_relu_is_removed_if_only_rounded_pixels_read_it(
 def test_pixels_of_few_channels_are_real_numbers() -> None:
     """Quantizing the pixels would take longer than integers save.
 
-    Then the data of a depthwise convolution behind them are not rounded for equal numbers either.
+    Then the data of a depthwise convolution after them are not rounded for equal numbers either.
     """
     m, generator = Build(), np.random.default_rng(3)
     pointwise, depthwise = (

@@ -194,7 +194,7 @@ def archive(**files: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def test_files_behind_the_model_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_after_the_model_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files appended to the model are read; large files are no labels."""
     data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
     (tmp_path / "model.tflite").write_bytes(data)

@@ -100,7 +100,7 @@ def test_a_file_stays_mapped_while_views_live(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [2**31 + 16, 2**32 + 16])
-def test_buffers_behind_the_flatbuffer_are_read(tmp_path: Path, at: int) -> None:
+def test_buffers_after_the_flatbuffer_are_read(tmp_path: Path, at: int) -> None:
     """Models over 2 GB have buffers after the flatbuffer; here the file is sparse."""
     m = Build()
     x, values = m.input([3], name="x"), float32([1, 2, 3])

@@ -264,7 +264,7 @@ def test_file_gives_the_same_report_as_its_conversion(options: dict[str, Any]) -
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
 def test_file_with_other_forms_of_prelu_is_recognized(forms: Forms) -> None:
-    """PRELU behind a convolution has two forms with other nodes."""
+    """PRELU after a convolution has two forms with other nodes."""
     m = Build()
     x = convolve(m, m.input((1, 5, 7, 3), name="x"), 8, "convolved")
     slopes = m.constant(np.linspace(0.1, 0.5, 8, dtype=np.float32).reshape(1, 1, 8))

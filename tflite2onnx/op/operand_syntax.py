@@ -7,13 +7,13 @@ in brackets:
 
     float32|quantized   one of these types. `any` is every type, `index` is int32|int64, and
                         `integers` are all signed and unsigned integers of whole bytes
-    float32+float64     types behind + are types of TensorFlow's kernel only: they need
+    float32+float64     types after + are types of TensorFlow's kernel only: they need
                         `MadeOptions.of_tensorflow`
     T, T:index          the type of all operands with this letter; the first may limit it
     ?                   the operand may be absent
     #                   the operand is constant
     ~                   a constant may have other types and axes
-    *                   behind the last type: any number of these operands
+    *                   after the last type: any number of these operands
     [n 4]               two axes; axes of one name have one size
     [... n]             any axes before the last; all `...` are the same axes
     [1*]                one element, in any number of axes

@@ -81,7 +81,7 @@ def warn_of_other_bytes(name: str, stored: memoryview) -> None:
 
 
 def shape_elements(elements: Array, shape: Shape) -> Array:
-    """Return elements, without the padding behind them, in a shape; ElementsError if too few."""
+    """Return elements, without the padding after them, in a shape; ElementsError if too few."""
     count = math.prod(shape)
     if elements.size < count:
         raise ElementsError(f"it must have {count} elements in the file, got {elements.size}")

@@ -4,7 +4,7 @@ The file is memory-mapped and constants are views on it. Published files break m
 format, so the reader accepts the following:
 
 1. an operator's code is the larger of its old (one byte) and its new code field;
-2. a buffer may be in the flatbuffer, behind the flatbuffer at an offset (files over 2 GB), or in
+2. a buffer may be in the flatbuffer, after the flatbuffer at an offset (files over 2 GB), or in
    another file;
 3. an operator's options may be in either of two tables, or in a flexbuffer if the operator is
    custom; they may be missing, or be the options of another operator, which no kernel reads;

@@ -1,4 +1,4 @@
-"""The bytes of buffers: in the flatbuffer, behind the flatbuffer, or in another file."""
+"""The bytes of buffers: in the flatbuffer, after the flatbuffer, or in another file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StoredBytes:
         return memoryview(buffer["data"]) or self.read_at(buffer["offset"], buffer["size"])
 
     def read_at(self, offset: int, size: int) -> memoryview:
-        """Return bytes behind the flatbuffer; the offsets 0 and 1 mean that there are no bytes."""
+        """Return bytes after the flatbuffer; the offsets 0 and 1 mean that there are no bytes."""
         data = self._source.data
         if offset <= 1:
             return data[:0]

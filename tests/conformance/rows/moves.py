@@ -158,7 +158,7 @@ def tile(b: Bench, code: str, *, times: list[int], index: str) -> None:
 def pad(b: Bench, code: str, *, pads: list[tuple[int, int]], index: str) -> None:
     """Build PAD or PADV2; PADV2 has the padding value as an input."""
     shape, fields = (4, 5, 7, 3)[: len(pads)], b.type()
-    made = [size + before + behind for size, (before, behind) in zip(shape, pads, strict=True)]
+    made = [size + before + after for size, (before, after) in zip(shape, pads, strict=True)]
     words = [b.constant(np.array(pads, index))]
     if code == "PADV2":
         words.append(b.add_input((), fields))
@@ -170,7 +170,7 @@ def pad(b: Bench, code: str, *, pads: list[tuple[int, int]], index: str) -> None
 def mirror_pad(b: Bench, code: str, *, pads: list[tuple[int, int]], mode: str) -> None:
     """Build MIRROR_PAD: REFLECT does not repeat the element at the edge, SYMMETRIC repeats it."""
     shape, fields = (4, 5, 7, 3)[: len(pads)], b.type()
-    made = [size + before + behind for size, (before, behind) in zip(shape, pads, strict=True)]
+    made = [size + before + after for size, (before, after) in zip(shape, pads, strict=True)]
     words = b.constant(np.array(pads, np.int32))
     b.add_outputs(
         *b.op(code, [b.add_input(shape, fields), words], [b.output_tensor(made, fields)], mode=mode)

@@ -177,7 +177,7 @@ def test_box_may_have_several_classes(classes: int) -> None:
     assert 0 < check_detections(m, [boxes, scores + apart], words) < 53
 
 
-def test_key_points_behind_the_boxes_are_not_read() -> None:
+def test_key_points_after_the_boxes_are_not_read() -> None:
     m = Build()
     detector(m, options(), width=7)
     check(m.bytes(), inputs=draw_detections(0, width=7), tolerance=0)

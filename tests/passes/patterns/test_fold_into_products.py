@@ -120,7 +120,7 @@ def split_features(
     return m.bytes()
 
 
-def test_constants_behind_a_reshape_are_folded() -> None:
+def test_constants_after_a_reshape_are_folded() -> None:
     """The bias of heads of attention, and the scale of the queries."""
     before = """
         inputs %0: float32[2,7]

@@ -23,7 +23,7 @@ def build_set_item(  # noqa: PLR0913 - each is a choice
     *,
     step: int = 1,
     before: int = -1,
-    behind: int = 0,
+    after: int = 0,
     begin: int = 0,
     rest: int = -1,
     axis: int = 0,
@@ -63,7 +63,7 @@ def build_set_item(  # noqa: PLR0913 - each is a choice
 
     head = add_slice(items, m.constant(int32(begin, 0, 0)), add_leading(index, before))
     source = m.op("NEG", [items], [SHAPE])[0] if other else items
-    tail = add_slice(source, add_leading(following, behind), m.constant(int32(rest, -1, -1)))
+    tail = add_slice(source, add_leading(following, after), m.constant(int32(rest, -1, -1)))
     parts = [tail, update, head] if swapped else [head, update, tail]
     made = unknown() if guessed else m.tensor(shape, **fields)
     m.output(*m.op("CONCATENATION", parts, [made], axis=axis, fused_activation_function=activation))
@@ -92,7 +92,7 @@ def test_the_declared_shape_of_the_result_is_not_read() -> None:
         {"step": 2},
         {"step": 0},
         {"before": 3},
-        {"behind": 1},
+        {"after": 1},
         {"begin": 1},
         {"rest": 2},
         {"item": (2, 3, 5)},

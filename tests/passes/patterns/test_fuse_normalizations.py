@@ -239,7 +239,7 @@ def test_images_are_normalized_with_two_reduce_mean(spelling: Spelling) -> None:
     assert found.count("ReduceMean") == 2
 
 
-def test_images_behind_convolutions_use_instance_normalization() -> None:
+def test_images_after_convolutions_use_instance_normalization() -> None:
     """After a convolution channels are first, and InstanceNormalization is used."""
     m = Spelled([1, 2])
     filters = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)

@@ -82,10 +82,10 @@ def turn_twice(m: Build, x: Tensor) -> list[Tensor]:
     return [transpose(m, reshape(m, first, 1, 12, 4, 4), 0, 2, 3, 1)]
 
 
-def spell(spelling: Spelling, *, behind: bool = True) -> bytes:
+def spell(spelling: Spelling, *, after: bool = True) -> bytes:
     m = Build()
-    x = m.input([1, SIZE, SIZE, 5 if behind else CHANNELS])
-    x = convolve(m, x, CHANNELS) if behind else x
+    x = m.input([1, SIZE, SIZE, 5 if after else CHANNELS])
+    x = convolve(m, x, CHANNELS) if after else x
     m.output(*(convolve(m, y, 5) for y in spelling(m, x)))
     return m.bytes()
 
@@ -189,7 +189,7 @@ def test_moves_of_rows_and_of_other_blocks_stay(spelling: Spelling) -> None:
 
 def test_images_that_no_convolution_makes_stay() -> None:
     """An image that no convolution computes is stored with channels last."""
-    graph = read_model(spell(shuffle, behind=False)).graphs[0]
+    graph = read_model(spell(shuffle, after=False)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 
 

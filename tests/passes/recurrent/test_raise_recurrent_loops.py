@@ -91,7 +91,7 @@ PROJECTED = Keras(projected=True, zeroed=True)
     ],
     ids=str,
 )
-def test_a_projection_is_a_product_behind_the_layer(form: Keras) -> None:
+def test_a_projection_is_a_product_after_the_layer(form: Keras) -> None:
     types = checked_node_types(form)
     assert {"LSTM", "MatMul"} <= types
     assert types.isdisjoint({"Loop", "Scan"})

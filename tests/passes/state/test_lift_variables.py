@@ -56,7 +56,7 @@ def test_taken_names_of_states_get_a_number() -> None:
     assert states(result) == [("x_1", "x_1/next")]
 
 
-def test_states_are_listed_behind_own_ends() -> None:
+def test_states_are_listed_after_own_ends() -> None:
     graph = graph_of(build_sum())
     assert [t.name for t in graph.inputs] == ["x", "memory"]
     assert [t.name for t in graph.outputs] == ["y", "memory/next"]

@@ -112,7 +112,7 @@ def test_logits_equal_litert_token_by_token(form: Mapping[str, Any]) -> None:
 def test_prompts_of_several_tokens_give_the_last_logits(
     form: Mapping[str, Any], chunk: int
 ) -> None:
-    """Several tokens at once give the logits of the last one, also behind other tokens."""
+    """Several tokens at once give the logits of the last one, also after other tokens."""
     data = build_decoder(**form, depth=16, normalized=True)
     convert_bundle(make_bundle(data), "out", target="genai")
     wanted = [*run_litert(data, TOKENS)]

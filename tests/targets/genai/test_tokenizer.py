@@ -39,7 +39,7 @@ SPACES = {**GEMMA, "user_defined_symbols": [*TURNS, "▁▁", "▁▁▁", "\n\n
 DIFFERENCES = {
     ("bpe", "GEMMA"): "",
     ("bpe", "SPACES"): "",
-    ("bpe", "LLAMA"): "adds a space behind each special token",
+    ("bpe", "LLAMA"): "adds a space after each special token",
     ("bpe", "T5"): "does not normalize the text",
     ("unigram", "GEMMA"): "removes repeated spaces and adds a space in front of the text",
     ("unigram", "LLAMA"): "removes repeated spaces and adds a space in front of the text",
@@ -97,7 +97,7 @@ def test_converted_tokenizers_find_the_tokens_of_sentencepiece(kind: str, settin
     content, difference = convert_sentencepiece(data)
     ours = tokenizers.Tokenizer.from_str(json.dumps(content))
     theirs = sentencepiece.SentencePieceProcessor(model_proto=data)
-    # A space in front of the text is added behind each special token, too.
+    # A space in front of the text is added after each special token, too.
     special = [] if theirs.encode("<turn>")[1:] else ["<turn>user\nHi  you</turn>"]
     # A piece of spaces is not found if the text has the character that stands for a space.
     lines = [line for line in list_lines() if settings != "SPACES" or "▁" not in line]
@@ -205,7 +205,7 @@ PIECE = message((1, message((1, "a"), (2, 0.5))))
         (b"", "the unknown piece must be below 0, the number of pieces, got 0"),
         (PIECE + message((2, message((40, 7)))), "must be below 1, the number of pieces, got 7"),
         (PIECE + message((2, message((3, 3)))), "its type must be 1 (UNIGRAM) or 2 (BPE), got 3"),
-        (PIECE + message((2, message((24, 1)))), "got spaces behind words"),
+        (PIECE + message((2, message((24, 1)))), "got spaces after words"),
         (PIECE + message((1, message((2, float("inf"))))), "must be numbers, got inf or nan"),
         (message((1, message((1, "a" * 2000)))), "at most 1,024 characters, got 2,000"),
     ],

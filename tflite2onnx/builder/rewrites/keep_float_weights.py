@@ -24,7 +24,7 @@ from tflite2onnx.builder.opsets import ORDINARY_OPSET
 from tflite2onnx.tensor import DType
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
-# ONNX Runtime moves DequantizeLinear behind these nodes, and QuantizeLinear before them.
+# ONNX Runtime moves DequantizeLinear after these nodes, and QuantizeLinear before them.
 _MOVES = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 # ONNX Runtime fuses these nodes into the product before them.
 _FUSED = ("Add", "Clip", "Mul", "Relu")
@@ -72,7 +72,7 @@ def _find_constants(g: Builder, nodes: Sequence[Node]) -> set[Value]:
 def _is_quantized_again(
     value: Value, readers: Mapping[Value, Sequence[Node]], outputs: Collection[Value]
 ) -> bool:
-    """Return whether only QuantizeLinear reads a value, maybe behind nodes that do not stop it."""
+    """Return whether only QuantizeLinear reads a value, maybe after nodes that do not stop it."""
     while value not in outputs and len(readers.get(value, ())) == 1:
         (node,) = readers[value]
         if node.op_type == "QuantizeLinear":

@@ -332,7 +332,7 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     product = rw.op("MUL", mean, factor, like=channels, name="mean")
     rest = rw.op("SUB", offset, product, like=channels, name="rest")
     rw.op("ADD", rw.op("MUL", x, factor, like=y, name="product"), rest, output=y)
-    # The outputs behind the first are the statistics for training, then values for gradients.
+    # The outputs after the first are the statistics for training, then values for gradients.
     for output, statistic in zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False):
         if output.shape == statistic.shape:
             rw.op("RESHAPE", statistic, output=output, new_shape=output.shape)

@@ -71,7 +71,7 @@ class AudioMicrofrontend(Operator):
 
     @property
     def _stacks(self) -> Array:
-        """The frames of each stack, [stacks, frames]; an index behind the last is for zeros."""
+        """The frames of each stack, [stacks, frames]; an index after the last is for zeros."""
         s, count = self._settings, self._frames
         left = s.read_integer("left_context", 0, _MOST_FEATURE)
         right = s.read_integer("right_context", 0, _MOST_FEATURE)

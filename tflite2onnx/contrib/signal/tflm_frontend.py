@@ -67,7 +67,7 @@ class SignalEnergy(Signal):
     operands = "int16 [samples] -> uint32"
 
     def _find_range(self, size: int) -> tuple[int, int]:
-        """Return the index of the first complex number in the range, and that behind the last."""
+        """Return the index of the first complex number in the range, and that after the last."""
         return self.read_option("start_index", 0, size), self.read_option("end_index", 0, size)
 
     def infer_outputs(self) -> Sequence[OutputShape]:

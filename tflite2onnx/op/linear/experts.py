@@ -146,7 +146,7 @@ class Experts(DynamicShape):
     def _read_matrices(self, inputs: Sequence[View]) -> list[Array]:
         """Return gate, up and down: [experts, rows, columns].
 
-        Matrices of integers are [experts, rows, groups, columns of a group], and behind each are
+        Matrices of integers are [experts, rows, groups, columns of a group], and after each are
         its scales, [experts, rows, groups, 1].
         """
         experts, read = self._sizes[0], []

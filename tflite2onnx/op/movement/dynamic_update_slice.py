@@ -83,7 +83,7 @@ class DynamicUpdateSlice(Movement, Foldable):
     def _list_coordinates(self, x: View, axes: Sequence[int]) -> Array | None:
         """Return the index of each row of the update within the update, int64, for ScatterND.
 
-        A row has all axes behind the last of `axes` in the stored order. Returns None if ScatterND
+        A row has all axes after the last of `axes` in the stored order. Returns None if ScatterND
         would take longer than Slice and Concat, or if sizes are dynamic.
         """
         if x.tensor.symbols or self.input(1).symbols:

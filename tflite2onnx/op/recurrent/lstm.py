@@ -187,7 +187,7 @@ class UnidirectionalLstm(Recurrent):
         h, n = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
         clips = cell.can_clip(states[1].tensor, times)
-        if not cell.is_onnx or (clips and not (cell.clips_behind_steps and times != 1)):
+        if not cell.is_onnx or (clips and not (cell.clips_after_steps and times != 1)):
             first = states[0].reshape((batch, h)), states[1].reshape((batch, n))
             shape = (*x.sizes[:-1], h)
             return cell.run_steps(g, x, auxiliary, first, shape, reverse=reverse)

@@ -181,7 +181,7 @@ class Cell:
         return cell_before if cell_before.is_onnx else None
 
     @property
-    def clips_behind_steps(self) -> bool:
+    def clips_after_steps(self) -> bool:
         """Whether the limits change only the next step, because tanh is 1 at the limits."""
         return self.activation == "TANH" and self.limit >= _SATURATED
 

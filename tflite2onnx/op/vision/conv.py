@@ -112,7 +112,7 @@ class Convolution(ImageOperator):
         first = make_channels_first(x.rank)
         permutation = tuple(x.order.index(axis) for axis in first)
         if permutation != make_identity(x.rank):
-            # If a Transpose is behind DequantizeLinear, runtimes insert another QDQ pair.
+            # If a Transpose is after DequantizeLinear, runtimes insert another QDQ pair.
             turned = g.Transpose(rows.integers, perm=permutation)
             sizes = tuple(x.sizes[i] for i in permutation)
             rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))

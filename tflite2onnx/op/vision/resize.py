@@ -122,7 +122,7 @@ class ResizeBilinear(Resize):
 
     float32 images are resized with channels last, except to a multiple of their size: 32x32 pixels
     of 32 channels to 45x45 between two convolutions take 0.57 of the time, 33x33 of 21 to 257x257
-    0.80, 32x32 of 32 to 16x16 0.79, 16x16 of 21 behind a convolution to 128x128 0.37 (AMD EPYC,
+    0.80, 32x32 of 32 to 16x16 0.79, 16x16 of 21 after a convolution to 128x128 0.37 (AMD EPYC,
     family 26).
     """
 

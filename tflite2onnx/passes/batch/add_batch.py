@@ -20,7 +20,7 @@ shapes that the operators infer, from the axes along which they compute
    size 1, or to the next axis. If the axis has other elements beside the samples, or the operator
    computes along other axes together with it (`IndexesTogether`), the samples move to a new first
    axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the
-   graph has no batch. If an operator mixes samples behind a RESHAPE that leaves a choice between
+   graph has no batch. If an operator mixes samples after a RESHAPE that leaves a choice between
    two axes, the second axis is tried.
 6. Sub-graphs are walked like the graph. A loop variable is repeated if it depends on samples after
    an iteration. A condition must be the same for all samples.

@@ -5,7 +5,7 @@ reads the keys and values of earlier tokens from the caches. A convolution reads
 the rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
 samples of a batch. Attention writes their keys and values into the caches, and each token sees the
 tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of the
-state and the rows of all tokens behind it; the last rows are the next state.
+state and the rows of all tokens after it; the last rows are the next state.
 
 The scores of the next token follow from the last token of the prompt. Only these scores are
 computed, because the product with the table of all tokens takes a large part of the time.
@@ -117,7 +117,7 @@ class _Tokens(Batching):
         return state
 
     def _add_window(self, op: Op, state: Tensor) -> None:
-        """Add the windows of all tokens: parts of the state and the rows behind it."""
+        """Add the windows of all tokens: parts of the state and the rows after it."""
         builder, row, window = self._builder, op.operand(1), op.outputs[0]
         axis = int(op.options.axis) % state.rank
         rows = builder.move_samples(row, Place(axis))
@@ -133,9 +133,9 @@ class _Tokens(Batching):
             )
             for i in range(count)
         ]
-        behind = axis + 1
-        packed = make_tensor(row, (*row.shape[:behind], count, *row.shape[behind:]))
-        builder.add("PACK", parts, packed, axis=behind, values_count=count)
+        after = axis + 1
+        packed = make_tensor(row, (*row.shape[:after], count, *row.shape[after:]))
+        builder.add("PACK", parts, packed, axis=after, values_count=count)
         self._places[packed] = Place(axis)
         builder.move_to(packed, 1, window.shape, Place(0), window)
 
@@ -164,7 +164,7 @@ class _Tokens(Batching):
 
 
 class _TokenRows(NamedTuple):
-    """A state of a convolution and the rows of all tokens behind it, along an axis."""
+    """A state of a convolution and the rows of all tokens after it, along an axis."""
 
     tensor: Tensor
     state: Tensor

@@ -171,7 +171,7 @@ class BatchBuilder:
     def move_to(
         self, x: Tensor, after: Dim, sample: Sizes, place: Place, y: Tensor | None = None
     ) -> Tensor:
-        """Return x with the samples behind `after` elements of each sample, of shape `sample`."""
+        """Return x, of shape `sample`, with the samples in front of which are `after` elements."""
         before = self.count_before(x)
         low, high = (after, before) if divide(before, after) is not None else (before, after)
         middle, rest = divide(high, low), divide(prod(sample), high)

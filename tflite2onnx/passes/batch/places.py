@@ -78,7 +78,7 @@ def count_before(sample: Sequence[Dim], place: Place) -> Dim:
 
 
 def rank_places(sample: Sequence[Dim], before: Dim) -> list[Place]:
-    """Return the places behind `before` elements; axes of size 1 come first."""
+    """Return the places after `before` elements; axes of size 1 come first."""
     rank = len(sample)
     # The last axis comes last, because most operators that mix elements mix the last axis.
     return sorted(
@@ -88,7 +88,7 @@ def rank_places(sample: Sequence[Dim], before: Dim) -> list[Place]:
 
 
 def list_places(sample: Sequence[Dim], before: Dim) -> Iterator[Place]:
-    """Yield all places behind `before` elements."""
+    """Yield all places after `before` elements."""
     for axis, size in enumerate(sample):
         outer = divide(before, prod(sample[:axis]))
         if outer is not None and divide(size, outer) is not None:

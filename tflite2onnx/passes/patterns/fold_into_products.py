@@ -1,6 +1,6 @@
-"""Products of convolutions and dense layers take over what is added and multiplied behind them.
+"""Products of convolutions and dense layers take over what is added and multiplied after them.
 
-`fold_into_products`: constants behind a convolution or a dense layer go into its constants.
+`fold_into_products`: constants after a convolution or a dense layer go into its constants.
 
     (x W + b) * m = x (W m) + b m, and (x W + b) / d
     (x W + b) + c = x W + (b + c), and (x W + b) - c
@@ -9,7 +9,7 @@ Runtimes do this when they load a convolution, but not for a dense layer: a cell
 whose steps are spelled out has one node less of 14. The ONNX model is smaller in both cases. An
 operator is folded if
 
-1. CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED computes its input, of the same shape. Behind
+1. CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED computes its input, of the same shape. After
    FULLY_CONNECTED may be a RESHAPE: Keras splits heads of attention before it adds the bias;
 2. all tensors are float32; filters and biases are constant;
 3. the constant has one element for each output channel, or only one;
@@ -100,7 +100,7 @@ def _scale_filters(product: Op, weights: Tensor, factors: Array) -> Tensor | Non
 
 fold_into_products = Rules(
     Rule(
-        "sums and products with constants behind convolutions and dense layers",
+        "sums and products with constants after convolutions and dense layers",
         "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",
         Activated(any_of(("ADD", "DIV", "MUL", "SUB"), Named("x", _PRODUCT), "constant#")),
         _fold_constant,

@@ -15,7 +15,7 @@ number, if
 3. all sizes are static, and the image has at most a million elements. Blocks are of float32. The
    batch may be dynamic, if it is the first axis of all tensors.
 
-A shuffle as PyTorch models have it and DepthToSpace behind a convolution take less time
+A shuffle as PyTorch models have it and DepthToSpace after a convolution take less time
 (docs/performance.md). A shuffle as Keras models have it has fewer nodes. The last rearrangement
 replaces TILE or BROADCAST_TO of axes of size 1 between RESHAPE, if
 
@@ -197,7 +197,7 @@ def _find_repeated(found: Match) -> Tensor:
 def _undo_repeat(shape: Shape, narrow: Shape, wide: Shape) -> Shape:
     """Return the shape before an axis of size 1 is repeated, () if it has no such axis.
 
-    RESHAPE moves no element. So runs of the elements behind the axis are repeated in the shape too.
+    RESHAPE moves no element. So runs of the elements after the axis are repeated in the shape too.
     """
     axes = [i for i, n in enumerate(narrow) if len(narrow) == len(wide) and n != wide[i]]
     if len(axes) != 1 or narrow[axes[0]] != 1:

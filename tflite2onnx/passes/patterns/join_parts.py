@@ -5,7 +5,7 @@
     PACK(UNPACK(x)), CONCATENATION(SPLIT(x))              x
     UNPACK(PACK(a, b)), SPLIT(CONCATENATION(a, b))        a, b
 
-SPLIT stands for SPLIT_V too. Recurrent layers that are unrolled one behind the other contain them.
+SPLIT stands for SPLIT_V too. Recurrent layers that are unrolled one after the other contain them.
 
 1. Both operators have the same constant axis, and no activation is applied.
 2. The parts that are joined are all parts of the tensor, in sequence; or the parts of the joined

@@ -7,7 +7,7 @@ their order, has the same states: its output number n is the state after n unmas
     order    the unmasked times, then the others
     counts   the number of unmasked items up to each time
 
-The items behind the unmasked ones are computed, and nothing reads their outputs.
+The items after the unmasked ones are computed, and nothing reads their outputs.
 """
 
 from __future__ import annotations

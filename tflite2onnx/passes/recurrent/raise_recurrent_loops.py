@@ -313,7 +313,7 @@ def _build_masked_layer(
         zero = variable.now in choices and choices[variable.now].is_zero
         shown = made._replace(every=outputs[zero], ends=[lasts[zero], *made.ends[1:]])
         source = _find_source(loop, [shown], variable)
-        # The last c of the layer is that behind all items, masked ones included.
+        # The last c of the layer is that after all items, masked ones included.
         sources.append(None if source in made.ends else source)
     read = {v.last for v in loop.variables if not graph.readers.are_among((), v.last)}
     return _add_copies(rw.ops, loop, sources, read)

@@ -3,7 +3,7 @@
 1. A float32 input that a QUANTIZE reads, or a float32 output that a DEQUANTIZE computes, becomes
    the integers of this operator. The operator is removed if no other operator reads its real
    numbers.
-2. An integer end becomes float32 by a QUANTIZE behind an input, or a DEQUANTIZE before an output.
+2. An integer end becomes float32 by a QUANTIZE after an input, or a DEQUANTIZE before an output.
 3. An int8 end becomes uint8, and a uint8 end int8, by a QUANTIZE. The zero point of uint8 is 128
    higher, so the real numbers are the same.
 

@@ -145,7 +145,7 @@ class _HeaderReader(TableReader):
 
 def _read_section(reader: _HeaderReader, data: memoryview, table: Table, header: int) -> Section:
     begin, end, number = table["begin_offset"], table["end_offset"], table["data_type"]
-    # The builder places an empty section at the end behind the end of the file.
+    # An empty last section begins after the end of the file.
     if begin != end and not header <= begin <= end <= len(data):
         raise ValueError(
             f"a section must be at {header:,} to {len(data):,}, got {begin:,} to {end:,}"

@@ -32,7 +32,7 @@ CONFIG = "genai_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
 _MASKS = ("mask",)
 # Exports for GPUs read where the tokens are written: the position of the first token, the position
-# behind the last token (twice), the number of tokens, and three numbers without a meaning.
+# after the last token (twice), the number of tokens, and three numbers without a meaning.
 _PARAMETERS = (RANGE,)
 _PARAMETER_SHAPE, _PARAMETER_FACTORS = (1, 1, 1, 7), ([1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0])
 _KINDS = {"k": "key", "v": "value"}

@@ -108,7 +108,7 @@ def _find_difference(pieces: Sequence[Piece], settings: TextSpec) -> str:
     if not settings.byte_fallback:
         return "has no token for characters without a piece"
     splits = settings.add_dummy_prefix and any(piece.kind == _USER_DEFINED for piece in pieces)
-    return "adds a space behind each special token" if splits else ""
+    return "adds a space after each special token" if splits else ""
 
 
 def _check_model(pieces: Sequence[Piece], settings: TextSpec) -> None:
@@ -116,7 +116,7 @@ def _check_model(pieces: Sequence[Piece], settings: TextSpec) -> None:
     if settings.model_type not in (_UNIGRAM, _BPE):
         raise ValueError(f"its type must be 1 (UNIGRAM) or 2 (BPE), got {settings.model_type}")
     if settings.treat_whitespace_as_suffix:
-        raise ValueError("spaces must be before the words of its pieces, got spaces behind words")
+        raise ValueError("spaces must be before the words of its pieces, got spaces after words")
     if not 0 <= settings.unk_id < len(pieces):
         raise ValueError(
             f"the unknown piece must be below {len(pieces):,}, the number of pieces, got"

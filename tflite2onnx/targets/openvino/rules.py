@@ -25,7 +25,7 @@ RULES = (
         source=_TYPES,
     ),
     NoTypes(
-        types=("string",), advice="cut the model behind its operators on strings", source=_TYPES
+        types=("string",), advice="cut the model after its operators on strings", source=_TYPES
     ),
     # OpenVINO computes this product in floats. It refuses the product if the floats are bfloat16.
     DequantizedInputs(

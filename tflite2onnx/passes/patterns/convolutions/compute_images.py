@@ -13,10 +13,10 @@ rows, a network of licence plates take half the time (docs/performance.md).
 
 1. An operator moves before a RESHAPE to sequences or rows if all its operands are these, of images
    of one shape, or constants of one axis at most. It is elementwise; or, of sequences,
-   BATCH_TO_SPACE_ND behind a convolution that may be dilated, because on images the operator takes
+   BATCH_TO_SPACE_ND after a convolution that may be dilated, because on images the operator takes
    more time; or, of rows, a convolution with windows and strides of height 1 that pads no rows and
    does not quantize float data, which it would do row by row.
-2. PAD, and SPACE_TO_BATCH_ND if the convolution may be dilated, move behind a RESHAPE to images
+2. PAD, and SPACE_TO_BATCH_ND if the convolution may be dilated, move after a RESHAPE to images
    that only convolutions read, if nothing else reads their output.
 3. All sizes are fixed, but for the batch of sequences; paddings, crops and blocks are constant.
 

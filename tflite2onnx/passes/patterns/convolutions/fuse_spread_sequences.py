@@ -54,7 +54,7 @@ def _is_convolved(tensor: Tensor, graph: Graph) -> bool:
 
 
 def _gather(found: Match) -> list[Op]:
-    """Return BATCH_TO_SPACE_ND in place of a RESHAPE, or of a SLICE behind it."""
+    """Return BATCH_TO_SPACE_ND in place of a RESHAPE, or of a SLICE after it."""
     image, long, y = found.tensors["image"], found.tensors["long"], found.output
     count, height, width, channels = image.shape
     samples = 2 if height == 1 else 1

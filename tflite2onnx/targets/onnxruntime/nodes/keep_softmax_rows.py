@@ -1,6 +1,6 @@
 """Softmax between two Transposes, which becomes a Softmax of the rows of a matrix.
 
-ONNX Runtime moves a Transpose before Softmax behind it if the Transpose cancels another one there
+ONNX Runtime moves a Transpose from before Softmax to after it, if it cancels another one there
 (HandleSoftHardMax in onnx_transpose_optimization.cc). The axis is then not the last in memory, and
 the kernel transposes the data element by element: 64x64 pixels of 32 channels between two
 convolutions take 0.9 ms in place of 0.25. A Reshape stops the Transposes.
@@ -21,7 +21,7 @@ _OPERATORS = ("LogSoftmax", "Softmax")
 def keep_softmax_rows(
     nodes: Sequence[Node], types: Types, make_ints: Callable[[Sequence[int]], Value]
 ) -> tuple[Node, ...]:
-    """Return nodes with a Reshape before and behind each Softmax between two Transposes.
+    """Return nodes with a Reshape before and after each Softmax between two Transposes.
 
     The shapes of the Softmax must be static. `make_ints` returns a constant for a shape.
     """

@@ -248,7 +248,7 @@ def _choose_branch(
 
 
 def _pad(inner: Builder, value: Value, amounts: tuple[int, ...]) -> Value:
-    """Return a value with zeros behind its elements along each axis."""
+    """Return a value with zeros after its elements along each axis."""
     return inner.Pad(value, inner.ints([0] * len(amounts) + [*amounts])) if any(amounts) else value
 
 

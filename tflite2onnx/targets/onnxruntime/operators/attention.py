@@ -117,7 +117,7 @@ class RotaryEmbedding(MadeOperator):
         rows = x.axis(positions) == 1
         tables, places = [cosines.value, sines.value], g.constant(np.zeros(1, np.int64))
         if batch == 1 and (place is not None or cosines.sizes[0] == 1):
-            shape: Shape = (1, 1, heads, depth)  # The heads are rows before and behind the node.
+            shape: Shape = (1, 1, heads, depth)  # The heads are rows before and after the node.
             rows = False
             value = x.reshape(shape)
             if place is None:
@@ -253,7 +253,7 @@ class TokenAttention(_CacheAttention):
         return NeedsReshape(self._weigh(g, queries.shape, weights, caches[1], tokens))
 
     def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
-        """Return the index of the first visible token, and the index behind the last."""
+        """Return the index of the first visible token, and the index after the last."""
         end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
         window = self.made.window
         start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])

@@ -26,7 +26,7 @@ class FullyConnected(matmul.FullyConnected):
     def multiply_floats(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
-        # A Reshape behind Gemm infers at most one dynamic size.
+        # A Reshape after Gemm infers at most one dynamic size.
         is_fixed = len(y.tensor.symbols) < 2
         if not self.is_hybrid and is_fixed and w.tensor.data is not None:
             return self.emit_gemm(g, y, x, w, b)

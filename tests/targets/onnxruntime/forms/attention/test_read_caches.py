@@ -101,7 +101,7 @@ def test_layers_that_share_caches_each_write_the_token() -> None:
 
 
 def test_layers_that_share_caches_are_replaced_together() -> None:
-    """A layer that is not replaced would read numbers behind the position."""
+    """A layer that is not replaced would read numbers after the position."""
     text = SHARED.replace("[-1e4]", "[-1.0]")
     assert text != SHARED
     assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))
@@ -127,7 +127,7 @@ def test_cap_of_scores_equals_litert() -> None:
     ("old", "new"),
     [
         ("LESS_EQUAL", "LESS"),  # the token does not see itself
-        ("-1e9", "-1.0"),  # it sees those behind it, if less
+        ("-1e9", "-1.0"),  # it sees those after it, if less
         ("[0.0]", "[1.0]"),
         ("CONCATENATION([0], at,", "CONCATENATION([0], [0],"),  # another place
         ("[0, 1, 2, 3, 4, 5], at)", "[0, 2, 1, 3, 4, 5], at)"),
@@ -169,7 +169,7 @@ def test_caches_without_heads_first_stay() -> None:
 def test_signatures_store_caches_with_heads_first(*, tokens_first: bool) -> None:
     """All signatures store caches with heads first; a step updates them in place.
 
-    In a runtime that does not share the memory of caches, rows behind the position would be lost.
+    In a runtime that does not share the memory of caches, rows after the position would be lost.
     """
     data = build_decoder(mask="", tokens_first=tokens_first, depth=16)
     keys = ("decode", "prefill_3")

@@ -93,7 +93,7 @@ def test_keys_may_be_scaled_before_they_are_repeated() -> None:
 
 
 def test_reshape_may_move_heads_but_not_last_axis() -> None:
-    """The RESHAPE of a cache may move its heads; the TRANSPOSE behind it moves its last axis."""
+    """The RESHAPE of a cache may move its heads; the TRANSPOSE after it moves its last axis."""
     graph = share_heads(parse_graph(STEP))
     kept = [op for op in graph.ops if op.made == MovedOptions(keeps_last=True)]
     assert len(kept) == 2

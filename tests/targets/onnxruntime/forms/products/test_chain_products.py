@@ -38,7 +38,7 @@ def test_second_dense_layer_adds_the_result_of_the_first() -> None:
     assert_rewritten(chain_products, SECOND_BIAS, after)
 
 
-def test_constant_behind_the_sum_is_the_first_bias() -> None:
+def test_constant_after_the_sum_is_the_first_bias() -> None:
     after = """
         inputs a: float32[1,3], b: float32[1,4]
         p: float32[1,5] = FULLY_CONNECTED(a, float32[5,3], [0.0, 1.0, 2.0, 3.0, 4.0])

@@ -32,7 +32,7 @@ def transpose(m: Build, x: Tensor) -> Tensor:
 
 
 def mixer(*, size: int = 0, batch: int = 1, **options: Any) -> bytes:
-    """Return a model that mixes channels, then pixels, behind a convolution of some size."""
+    """Return a model that mixes channels, then pixels, after a convolution of some size."""
     m = Build()
     x = m.input([batch, 1, 9, 4])
     x = convolve(m, x, 4, size) if size else x

@@ -16,7 +16,7 @@ def build_resize(
     old: tuple[int, int], new: tuple[int, int], channels: int = 3, *, batch: int | None = 2,
     convolved: bool = True, **options: Any,
 ) -> Build:  # fmt: skip
-    """Return RESIZE_BILINEAR of an image, behind a convolution or not."""
+    """Return RESIZE_BILINEAR of an image, after a convolution or not."""
     m = Build()
     x = m.input([batch, *old, channels])
     if convolved:

@@ -9,10 +9,10 @@ contains, if
    values of the token; the updated caches are outputs of the graph;
 2. conditions 2 and 5 of `read_caches` hold.
 
-The mask may say anything. Often it is a row of a table, and NaN for positions behind the cache. If
+The mask may say anything. Often it is a row of a table, and NaN for positions after the cache. If
 it shows a token all tokens up to its position, or the last few of them (see `positions`), only
 these are read, and angles of the position are rows of a table. `read_caches` needs fewer nodes, but
-caches in another order in memory, and does not keep what they hold behind the position.
+caches in another order in memory, and does not keep what they hold after the position.
 
 ONNX Runtime's product of matrices copies its second operand, unless the first one has a single row,
 and reads its first operand as it is. So long caches are first operands, or are multiplied by single
@@ -116,7 +116,7 @@ class _Replacer:
     def _find_position(self, found: CacheAttention, tokens: int) -> tuple[Tensor | None, int]:
         """Return the position of which a mask shows all tokens up to it, or a window of them.
 
-        Returns no position if the mask says anything else, or anything behind the cache.
+        Returns no position if the mask says anything else, or anything after the cache.
         """
         mask = found.mask
         if not found.hides_tokens:

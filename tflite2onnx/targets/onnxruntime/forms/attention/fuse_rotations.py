@@ -43,7 +43,7 @@ def _rotate_halves(found: Match) -> list[Op] | str:
 def _rotate_whole(found: Match) -> list[Op] | str:
     rw, tensors, angles = Rewriter(found.last), found.tensors, []
     for code in ("COS", "SIN"):
-        # RESHAPE may stand behind the function.
+        # RESHAPE may stand after the function.
         if tensors[f"whole {code}"].shape[-1:] != tensors[f"twice {code}"].shape[-1:]:
             return "sines and cosines must be the same angles twice"
         angle = tensors[f"angle {code}"]

@@ -12,14 +12,14 @@ contains, if
    neighbouring heads of the queries share heads of keys and values (`share_heads`). The scores s
    may become cap * tanh(s / cap);
 3. the key and the value of the token are written at its position, which is an input of the graph;
-4. the mask hides all tokens behind the position, and none up to it; or all but the last few, always
+4. the mask hides all tokens after the position, and none up to it; or all but the last few, always
    as many. This is proven by all positions of the cache;
 5. all tensors are float32 and have fixed sizes, the depth is a multiple of 8, and no other operator
    reads the tensors between. The caches may be read by the attention of several layers.
 
 Layers of Gemma 3n and 4 read the caches of other layers. Each of the layers gets the key and the
 value of the token, and writes them: the first one to an output of the graph, the others to a copy.
-A written cache holds no numbers behind the position, so nothing but attention may read it.
+A written cache holds no numbers after the position, so nothing but attention may read it.
 
 The operator also rotates queries and keys that ROTARY_EMBEDDING rotates by angles of the position.
 ONNX Runtime's GroupQueryAttention reads the tokens up to the position only, and updates caches in

@@ -7,7 +7,7 @@ the new forms take longer. An infinite number gives
 NaN in other channels that the same filters read.
 
 `convolve_padded_channels`: PAD of channels becomes a convolution with 1x1 filters. The filter of an
-output channel has a single 1, at the input channel that it copies; the others are 0. The sum behind
+output channel has a single 1, at the input channel that it copies; the others are 0. The sum after
 PAD, and all sums that depend on it, stay in the blocks: face landmarks take 0.75 of the time. PAD
 pads with a positive number of zeros, and its output is no output of a graph.
 
@@ -20,7 +20,7 @@ slope is 1. The form relu(x) - sign(a) relu(-|a| x) has neither case, but a node
 landmarks take 1.13 times as long.
 
 `merge_groups`: four groups of 4 channels, which ONNX Runtime computes one by one, become one of 16
-by filters of zeros. Three convolutions of 32 groups (ResNeXt), each with one of 1x1 filters behind
+by filters of zeros. Three convolutions of 32 groups (ResNeXt), each with one of 1x1 filters after
 it, take 0.65 of the time with AVX-512, and 0.88 with AVX2. With AVX2, groups of 8 and of 24
 channels as groups of 16 and 48 would take 1.11 and 1.6 times as long, and groups of 12 1.1 times.
 
@@ -115,7 +115,7 @@ convolve_padded_channels = Rules(
 )
 split_prelu = Rules(
     Rule(
-        "PRELU behind convolutions",
+        "PRELU after convolutions",
         "DEPTHWISE_CONV_2D, ADD",
         ("PRELU", "x", "slope#"),
         _split_prelu,

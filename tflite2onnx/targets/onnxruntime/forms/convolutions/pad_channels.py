@@ -81,7 +81,7 @@ def leave_out_copies(graph: Graph) -> Graph:
 
 
 def _copies_channels(op: Op) -> bool:
-    """Return whether the operator is a convolution that pads behind the channels."""
+    """Return whether the operator is a convolution that pads after the channels."""
     alone = op.is_builtin("CONV_2D") and len(op.present) == 2 and op.activation == "NONE"
     if not alone or not has_unit_steps(op) or not is_float(op.operand(1)):
         return False
@@ -254,12 +254,12 @@ def _pad_operator(op: Op, known: Mapping[Tensor, Tensor]) -> Op:
 
 
 def _pad_constant(tensor: Tensor, more: Sequence[int]) -> Tensor:
-    """Return a constant with zeros behind its elements along each axis."""
+    """Return a constant with zeros after its elements along each axis."""
     if not any(more):
         return tensor
     shape = tuple(size + count for size, count in zip(tensor.shape, more, strict=True))
     name, source, before = f"{tensor.name}/padded", tensor.values, tensor.assembly
-    if before and before.appends_zeros:  # zeros behind zeros are one padding
+    if before and before.appends_zeros:  # zeros after zeros are one padding
         name, source = tensor.name, before.source
     pads = tuple((0, new - old) for new, old in zip(shape, source.shape, strict=True))
     made = Assembly(source, (pads,), tuple(range(tensor.rank)), shape)

@@ -2,7 +2,7 @@
 
     x m + c = the depthwise convolution of x with 1x1 filters m and biases c
 
-Normalizations before a convolution are products and sums with constants of each channel, behind a
+Normalizations before a convolution are products and sums with constants of each channel, after a
 concatenation or a sum (DenseNet, ResNet v2). ONNX Runtime adds them outside of the blocked layout
 of convolutions, and applies the activation there, between two reorders; a convolution does both in
 the blocks. A product, a sum, or a sum of a product is replaced if

@@ -1,6 +1,6 @@
 """Slices of the channels of a convolution become convolutions of their filters.
 
-YOLOv8 and its successors halve the channels of a convolution behind its SiLU. ONNX Runtime has no
+YOLOv8 and its successors halve the channels of a convolution after its SiLU. ONNX Runtime has no
 Slice or Split in its blocks of channels, so that the image leaves the blocks and both halves enter
 them again; and the Concat of the halves stays outside of the blocks, too. A SLICE or STRIDED_SLICE
 is replaced if
@@ -101,7 +101,7 @@ def _estimate(conv: Op, parts: Sequence[range]) -> tuple[Times, Times]:
 
 
 def _copy_for_channels(conv: Op, between: Sequence[Op], channels: range, last: Op) -> Iterator[Op]:
-    """Yield a convolution and the operators behind it for some of its channels."""
+    """Yield a convolution and the operators after it for some of its channels."""
     part = slice(channels.start, channels.stop)
     known: dict[Tensor, Tensor] = {}
     for tensor in conv.present[1:]:

@@ -88,9 +88,9 @@ class _Quantizer:
     def _keeps_channels_last(self, op: Op) -> bool:
         """Return whether an operator keeps the channels last, as products of integers do.
 
-        These are DEPTH_TO_SPACE behind a product, and MUL that scales the channels of an image that
-        only products read: the move of channels costs nothing behind a convolution in ONNX Runtime,
-        but it does behind MUL.
+        These are DEPTH_TO_SPACE after a product, and MUL that scales the channels of an image that
+        only products read: the move of channels costs nothing after a convolution in ONNX Runtime,
+        but it does after MUL.
         """
         if op.is_builtin("DEPTH_TO_SPACE"):
             x = op.operand(0)

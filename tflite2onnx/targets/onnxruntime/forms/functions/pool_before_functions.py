@@ -7,7 +7,7 @@ pixels. The results are the same bits where f rounds without falling. The functi
 
 - ELU, EXP, LOGISTIC, TANH;
 - sums with constants, products with constants of at least 0, and sums of products: normalizations
-  behind an activation, which no convolution can absorb.
+  after an activation, which no convolution can absorb.
 
 They move if
 

@@ -87,7 +87,7 @@ def _make_weights(size: int, new: int, *, align: bool, half: bool) -> Array:
 
 multiply_resizes = Rules(
     Rule(
-        "RESIZE_BILINEAR of small images behind convolutions",
+        "RESIZE_BILINEAR of small images after convolutions",
         "TRANSPOSE, two BATCH_MATMUL, TRANSPOSE",
         ("RESIZE_BILINEAR", "x", ...),
         _make_products,
