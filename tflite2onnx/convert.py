@@ -90,8 +90,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             network (float), or integers where the network itself quantizes its inputs and
             dequantizes its outputs (int8, uint8) (default: as in the file).
         quantization: quantized tensors: integers, read through DequantizeLinear and written through
-            QuantizeLinear (qdq); likewise with int8 and the zero point 0 throughout, in scales that
-            are computed from those of the file (symmetric); products as QLinearConv and
+            QuantizeLinear (qdq); likewise with one scale for each tensor, also where integers are
+            moved (qdq-uniform); with int8 and the zero point 0 throughout, in scales that are
+            computed from those of the file (symmetric); products as QLinearConv and
             QLinearMatMul, from opset 10, where other computations are refused (qoperator) or read
             and write as with qdq (qoperator-mixed); or floats throughout (float).
         activations: int8 activations inside the model: int8 as in the file (int8); uint8 with a

@@ -37,7 +37,7 @@ from tflite2onnx.layout import Order, Plan
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import REAL, decode_constant
+from tflite2onnx.quantization.storage import REAL, decode_constant, find_integer_range
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -303,9 +303,10 @@ def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activa
     """Apply the fused activation, quantize real numbers, and reshape a `NeedsReshape`.
 
     Several scales belong to an axis of the output's shape, so the value is reshaped before
-    QuantizeLinear.
+    QuantizeLinear. Operators that read in the scale of the tensor move real numbers only.
     """
-    if isinstance(emitted, NeedsReshape) and view.tensor.per_axis:
+    first = view.tensor.per_axis or view.plan.reading is Reading.UNIFORM
+    if isinstance(emitted, NeedsReshape) and first:
         emitted = g.reshape(emitted.value, view.sizes, like=emitted.like)
     if isinstance(emitted, NeedsReshape):
         value = emitted.value
@@ -320,11 +321,27 @@ def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activa
     return value
 
 
+def _limit_real(g: Builder, planned: OperandStorage, value: Value) -> Value:
+    """Return real numbers, with the limits of an activation that QuantizeLinear does not imply."""
+    if planned.limits is None:
+        return value
+    storage = planned.written or planned.storage
+    low, high = (float(storage.scale[0]) * (n - storage.zero_point) for n in planned.limits)
+    if low == 0 and planned.limits[1] == find_integer_range(storage.dtype)[1]:
+        return g.Relu(value)
+    return g.Clip(value, g.scalar(low, DType.FLOAT32), g.scalar(high, DType.FLOAT32))
+
+
 def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: str) -> Value:
     """Return real numbers, clipped to the range that the stored integers would have."""
     if planned.limits is None:
         return apply_fused_activation(g, activation, value, DType.FLOAT32)
     value = g.Clip(value, *(g.scalar(limit, DType.FLOAT32) for limit in planned.limits))
+    return _rescale(g, planned, value)
+
+
+def _rescale(g: Builder, planned: OperandStorage, value: Value) -> Value:
+    """Return the real numbers that readers read from the integers that the kernel writes."""
     source, written = planned.storage, planned.written
     if written is None:
         return value
@@ -343,6 +360,11 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
     storage = view.plan.storage
     if g.plan.applies_activation(view.plan):
         value = apply_fused_activation(g, activation, value, DType.FLOAT32)
+    elif view.plan.reading is Reading.UNIFORM:
+        value = _rescale(g, view.plan, _limit_real(g, view.plan, value))
+        return g.convert(
+            g.quantize(value, storage, view.order), storage, g.find_storage(view.tensor), view.order
+        )
     if view.plan.reading is Reading.DEQUANTIZED:
         value = g.quantize(value, view.plan.written or storage, view.order)
     if storage.quantization is None:

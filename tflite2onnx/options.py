@@ -32,7 +32,9 @@ from tflite2onnx.utils.contradictions import ABSENT, GIVEN, Contradiction, check
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
-QuantizationMode = Literal["qdq", "symmetric", "qoperator", "qoperator-mixed", "float"]
+QuantizationMode = Literal[
+    "qdq", "qdq-uniform", "symmetric", "qoperator", "qoperator-mixed", "float"
+]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
 DynamicRange = Literal["quantized", "float"]
@@ -156,7 +158,8 @@ class ConversionOptions:
         preset, default = find_options(self.target), ConversionOptions()
         unset = {n: v for n, v in preset.items() if getattr(self, n) == getattr(default, n)}
         mode = {**vars(self), **unset}["quantization"]
-        if mode != "qdq":  # another value of `quantization` determines the type of 8-bit values
+        # Other values of `quantization` determine the type of 8-bit values.
+        if mode not in ("qdq", "qdq-uniform"):
             kind = "int8" if mode == "symmetric" else "auto"
             free = (
                 n for n in ("activations", "weights") if n in unset or getattr(self, n) == "auto"

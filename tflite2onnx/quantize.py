@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from tflite2onnx.errors import as_unsupported
 from tflite2onnx.graph import Op
 from tflite2onnx.quantization.declarations import (
@@ -90,6 +92,7 @@ class StoragePlan:
     weights: str = "auto"
     canonical: bool = False
     symmetric: bool = False
+    uniform: bool = False  # whether each tensor has one scale for all operators
     keeps_data: bool = False  # whether float data that LiteRT quantizes at run time stay float
     qoperator: str = ""  # the value of the option `quantization`, if it asks for QLinear products
     finds_processor: bool = False  # whether nodes of the model test the processor
@@ -154,6 +157,7 @@ def plan(operators: Sequence[Declared], options: StorageOptions) -> StoragePlan:
         options.weights,
         options.forms == "canonical",
         mode == "symmetric",
+        mode == "qdq-uniform",
         # `keeps_data`: data that are quantized at run time have a zero point, or are float.
         mode in ("float", "symmetric") or options.dynamic_range == "float",
         mode if mode.startswith("qoperator") else "",
@@ -199,9 +203,12 @@ class _Planner:
             self.declared = drop_common_zero_point(self.declared)
         # Split, Tile, Resize and ArgMax do not support int8 in some runtimes. Sub-graphs pass
         # stored integers on.
-        is_portable = plan.symmetric and plan.canonical and not operator.op.graphs
-        is_real = plan.float_only or is_portable
+        is_portable = plan.uniform or (plan.symmetric and plan.canonical)
+        is_real = plan.float_only or (is_portable and not operator.op.graphs)
         self.real = _computes_real_numbers(operator, prefers_real=is_real)
+        # One input is moved as real numbers in its own scale, which the output may not have.
+        self.rescales = plan.uniform and is_real and _moves_one_input(operator)
+        self.real |= self.rescales
         self.dynamic = "" if plan.keeps_data else quantizes_data(operator)
         # Some runtimes do not find the weights of a product of float data and integers in a nested
         # graph, and reject the model.
@@ -223,7 +230,9 @@ class _Planner:
         # The bias of QLinearConv is int32.
         real_bias = (plan.canonical or plan.weights == "float") and not plan.qoperator
         real_bias |= x is not None and x.dtype is DType.INT16
-        case = OperandCase(storage, role, is_real, plan.float_only, self.dynamic, real_bias)
+        case = OperandCase(
+            storage, role, is_real, plan.float_only, self.dynamic, real_bias, plan.uniform
+        )
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
@@ -260,6 +269,7 @@ class _Planner:
             isinstance(declaration, Real)
             and self.real
             and not self.plan.float_only
+            and not (self.plan.uniform and tensor.data is None)
             and operand >= 0
         ):
             reads = declaration.reads[operand] if operand < len(declaration.reads) else None
@@ -271,7 +281,8 @@ class _Planner:
         activation = self.activation if operand == ~0 else "NONE"
         written = self._find_written_storage(tensor) if operand == ~0 else None
         if planned.reading is not Reading.FLOAT:
-            written = written if planned.reading is Reading.DEQUANTIZED else None
+            is_written = planned.reading in (Reading.DEQUANTIZED, Reading.UNIFORM)
+            written = written if is_written else None
             applied = self.plan.applies_activation(planned)
             bounds = None if applied else clamp(activation, planned.storage)
             return planned._replace(written=written, limits=bounds)
@@ -290,10 +301,13 @@ class _Planner:
 
     def _find_written_storage(self, tensor: Tensor) -> Storage | None:
         declaration = self.declared
-        if not isinstance(declaration, (Real, Integers)):
+        if self.rescales and self.op.inputs[0] is not None:
+            scale = self.op.inputs[0].quantization
+        elif not isinstance(declaration, (Real, Integers)):
             return None
-        scale = declaration.kernel_writes
-        if isinstance(declaration, Real) and not self.plan.float_only:
+        else:
+            scale = declaration.kernel_writes
+        if isinstance(declaration, Real) and not (self.plan.float_only or self.plan.uniform):
             scale = declaration.writes or scale
         if scale is None or scale.same_as(tensor.quantization):
             return None
@@ -322,6 +336,20 @@ def _computes_real_numbers(operator: Declared, *, prefers_real: bool) -> bool:
     if isinstance(declaration, Integers) and declaration.in_file_types:
         return False
     return prefers_real and (declaration.keeps_scales or has_one_scale(operator.op))
+
+
+def _moves_one_input(operator: Declared) -> bool:
+    """Return whether an operator moves the stored integers of its first input to one output.
+
+    The zero points must be equal: PAD adds that of the output.
+    """
+    quantized = [t.quantization for t in operator.op.present if is_quantized(t)]
+    written = [t.quantization for t in operator.op.outputs if is_quantized(t)]
+    is_movement = isinstance(operator.quantization, Moves) and reads_integers(operator)
+    if not is_movement or len(quantized) != 1 or len(written) != 1:
+        return False
+    (x,), (y,) = quantized, written
+    return x is not None and y is not None and np.array_equal(x.zero_point, y.zero_point)
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:

@@ -245,14 +245,14 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
         check(emitted, ends)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, ends, signature)
-    pictures = options.preprocess or options.postprocess
+    mode, pictures = options.quantization, options.preprocess or options.postprocess
     emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties = {
         "signatures": list_signature_io(model, opened.place, emitted),
         "metadata": None,
         "rename": options.rename,
         "io_type": options.io_type,
-        "quantization": "symmetric" if options.quantization == "symmetric" else None,
+        "quantization": mode if mode in ("symmetric", "qdq-uniform") else None,
         "float16": {"io": options.float16_io} if options.float16 else None,
         "batch": options.batch,
         **opened.properties,

@@ -92,6 +92,7 @@ GENAI = Runtime(
     "genai",
     "onnxruntime_genai",
 )
+QNN = Runtime("qnn", "qnn", ("onnxruntime==1.32.0", "onnxruntime-qnn==2.7.0"), "qnn")
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
@@ -108,5 +109,6 @@ RUNTIMES = {
         Runtime("opencv-4", "opencv", ("opencv-python-headless==4.14.0.94",), "opencv"),
         Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),
         Runtime("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx"), "tvm"),
+        QNN,
     )
 }

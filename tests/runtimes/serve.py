@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,27 @@ def load_onnxruntime(path: str) -> Run:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def load_qnn(path: str, *, strict: bool) -> Run:
+    """Load a model in the QNN provider, on the simulator of its HTP processor.
+
+    If it is strict, a model is refused that the processor does not run as a whole. Without the
+    numbers of a chip the simulator computes floats in float32, and lacks memory for some networks.
+    """
+    runtime, qnn = import_module("onnxruntime"), import_module("onnxruntime_qnn")
+    provider = "QNNExecutionProvider"
+    runtime.register_execution_provider_library(provider, qnn.get_library_path())
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", str(int(strict)))
+    devices = [each for each in runtime.get_ep_devices() if each.ep_name == provider]
+    backend = Path(qnn.LIB_DIR_FULL_PATH, "libQnnHtp.so")
+    chip = {"backend_path": str(backend), "htp_arch": "73", "soc_model": "43"}
+    options.add_provider_for_devices(devices[:1], chip)
+    session = runtime.InferenceSession(path, options)
     names = [output.name for output in session.get_outputs()]
     return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
 
@@ -95,6 +117,8 @@ LOADERS: dict[str, Callable[[str], Run]] = {
     "openvino-floats": partial(
         load_openvino, INFERENCE_PRECISION_HINT="f32", LP_TRANSFORMS_MODE="NO"
     ),
+    "qnn": partial(load_qnn, strict=True),
+    "qnn-fallback": partial(load_qnn, strict=False),
     "reference": load_reference,
     "tvm": load_tvm,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = ["REAL", "Body", "Builder", "NeedsReshape", "Operand", "Port", "Value", "View"]
 
-_DEQUANTIZING = (Reading.DEQUANTIZED, Reading.FOLDED, Reading.NUMBERS)
+_DEQUANTIZING = (Reading.DEQUANTIZED, Reading.UNIFORM, Reading.FOLDED, Reading.NUMBERS)
 
 
 class View(NamedTuple):
@@ -291,7 +292,8 @@ class Builder(QdqNodes):
             self._keep_assembly(tensor, value, target, order, shape)
             return value
         if shape is not None:
-            return self.reshape(self._fetch(tensor, order, target, None), shape)
+            whole = self._fetch(tensor, order, target, None)
+            return self._move_elements(whole, target, lambda x: self.reshape(x, shape))
         return self.convert(
             self._move_value(tensor, order), self.find_storage(tensor), target, order
         )
@@ -380,11 +382,23 @@ class Builder(QdqNodes):
         return values[order]
 
     def _move(self, tensor: Tensor, values: Mapping[Order, Value], order: Order) -> Value:
+        storage = self.find_storage(tensor)
         for other, value in values.items():
             if moves_nothing(tensor.layout_shape, other, order):
-                return self.reshape(value, _reorder_sizes(tensor, order))
+                move = partial(self.reshape, shape=_reorder_sizes(tensor, order))
+                return self._move_elements(value, storage, move)
         first, value = next(iter(values.items()))
-        return self.Transpose(value, perm=[first.index(i) for i in order])
+        perm = [first.index(i) for i in order]
+        return self._move_elements(value, storage, lambda x: self.Transpose(x, perm=perm))
+
+    def _move_elements(
+        self, value: Value, storage: Storage, move: Callable[[Value], Value]
+    ) -> Value:
+        """Return a moved value, in the same storage; with `uniform` real numbers are moved."""
+        scales = storage.quantization
+        if not self.plan.uniform or scales is None or scales.per_axis:
+            return move(value)
+        return self.quantize(move(self.dequantize(value, storage, ())), storage, ())
 
     def convert(self, x: Value, source: Storage, target: Storage, order: Order) -> Value:
         """Return the same real numbers in another storage."""

@@ -46,6 +46,7 @@ class Reading(Enum):
 
     STORED = "as stored"
     DEQUANTIZED = "real numbers"  # DequantizeLinear makes them, QuantizeLinear reads them
+    UNIFORM = "real numbers, in the scale of the tensor"  # likewise; not in the kernel's scales
     FOLDED = "real numbers, dequantized at load"
     FLOAT = "real numbers in the file"  # the file stores floats in place of integers
     DYNAMIC = "quantized at run time"
@@ -96,7 +97,8 @@ class OperandCase(NamedTuple):
 
     `role` is "data", "weights" or "bias" in a product, "vector" for weights that are multiplied
     element by element, else "". `dynamic` says how the data of a product are quantized at run time
-    (`quantizes_data`). `real_bias` is set if no kernel of integers reads the bias.
+    (`quantizes_data`). `real_bias` is set if no kernel of integers reads the bias, and `is_uniform`
+    if each tensor has one scale in the whole model.
     """
 
     storage: Storage
@@ -105,6 +107,7 @@ class OperandCase(NamedTuple):
     float_only: bool = False
     dynamic: str = ""
     real_bias: bool = False
+    is_uniform: bool = False
 
 
 # The storage of each tensor inside the model.
@@ -302,6 +305,13 @@ READINGS = (
         "Cast and Mul of constants are folded",
         lambda case: case.storage.folds,
         lambda _: Reading.FOLDED,
+    ),
+    StorageRule(
+        "`--quantization qdq-uniform`, other operands than weights and biases",
+        "real numbers in the scale of the tensor",
+        "compilers of NPUs know one scale for each tensor",
+        lambda case: case.is_uniform and case.role in ("", "data"),
+        lambda _: Reading.UNIFORM,
     ),
     StorageRule(
         "all others",

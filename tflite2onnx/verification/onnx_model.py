@@ -59,7 +59,7 @@ class OpenedModel(NamedTuple):
     names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
     `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
     outputs are float16 too. `io_type` are the types of inputs and outputs that the user has chosen.
-    `quantization` is "symmetric" if scales differ from those of the file. `batch` is the size of a
+    `quantization` is the option, if it is "symmetric" or "qdq-uniform". `batch` is the size of a
     batch of independent samples, or its name. `joined` is whether the graph is that of several
     signatures.
     """
@@ -223,6 +223,8 @@ def _try_conversions(
     kinds.insert(len(kinds) if is_quantized else 0, ("float", "auto", "auto"))
     if ends.quantization == "symmetric":
         kinds = [("symmetric", "auto", "auto")]
+    elif ends.quantization == "qdq-uniform":
+        kinds = [("qdq-uniform", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     static = not any(end.symbols for end in ends.inputs)
     shared = any(entry.key == CACHES for entry in proto.metadata_props)
     inputs, outputs = _pair_tensors(model, ends)

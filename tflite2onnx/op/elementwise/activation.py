@@ -155,6 +155,11 @@ class Bounded(Elementwise):
     def activation(self) -> str:
         return self.op.code
 
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        # Some runtimes lose a Clip or a bare QuantizeLinear after a convolution, but no Relu.
+        is_positive = y.plan.reading is Reading.UNIFORM and BOUNDS[self.op.code][0] == 0
+        return g.Relu(xs[0]) if is_positive else super().emit(g, y, *xs)
+
     def check(self) -> None:
         super().check()
         expect_one_scale(self.op)

@@ -14,6 +14,7 @@ from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
@@ -74,7 +75,7 @@ class Softmax(Exponential):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         beta = self.options.beta
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
-        if self._overflows():
+        if y.plan.reading is not Reading.UNIFORM and self._overflows():
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
 
