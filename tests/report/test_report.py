@@ -160,6 +160,37 @@ def test_page_names_the_first_wrong_operator(folder: Path) -> None:
     assert points[2]["lines"][-1].startswith("its difference must be at most ")
 
 
+def test_only_faults_are_red(folder: Path) -> None:
+    """A tensor after the fault is not red if its operator is right; nor is one without a proof."""
+    html = (folder / "wrong.html").read_text()
+    bad, after = (
+        [len(re.findall("M", d)) for d in re.findall(f'class="dot {kind}" d="(.*?)"', html)]
+        for kind in ("bad", "after")
+    )
+    assert bad == [1, 1]  # alone, and in the network
+    assert after == [1, 1]
+    assert 'class="wrong">wrong<' in html
+    assert 'class="after">differs<' in html
+    found = gather_facts(chain("ABS"))
+    outputs = tuple(replace(output, level=1.0) for output in found.report.outputs)
+    report = replace(found.report, outputs=outputs, operators=(), tensors=())
+    html = write_page(replace(found, report=report))
+    assert 'class="verdict unshown">Nothing shown.' in html
+    assert 'class="unshown">nothing shown<' in html
+    assert report.faults == frozenset()
+
+
+def test_page_and_conversion_count_alike() -> None:
+    """The nodes and the Transposes of the page are those that a conversion counts."""
+    model = MODELS / "mobilenet_int8.tflite"
+    result = convert(model)
+    found = collect_facts(model, result, verify(model, result))
+    assert found.nodes == result.nodes
+    assert found.kinds["Transpose"][0] == found.transposes == result.transposes
+    kinds = [row.kind for row in found.strip.rows]
+    assert kinds.count("Transpose") == result.transposes
+
+
 def test_hostile_names_are_escaped() -> None:
     """Names are escaped in HTML."""
     m = Build()
@@ -352,10 +383,12 @@ def test_lanes_of_values_never_overlap(data: st.DataObject) -> None:
 WIDTHS = [(390, False), (390, True), (1100, False), (1100, True)]
 LAYOUT = """
   const box = (e) => e.getBoundingClientRect().toJSON();
+  const high = page.scrollingElement.scrollHeight;
+  page.querySelectorAll("details").forEach((e) => { e.open = true; });
   const root = page.scrollingElement, style = view.getComputedStyle(page.body);
   const flow = [...page.querySelectorAll("header > *, section > *:not(script), footer")];
   return {
-    wide: root.scrollWidth, inner: view.innerWidth,
+    wide: root.scrollWidth, high, inner: view.innerWidth,
     paper: style.backgroundColor, ink: style.color,
     flow: flow.map((e) => ({...box(e), tag: e.tagName + "." + e.className})),
     labels: [...page.querySelectorAll(".plot .grid span")].filter((e) => e.textContent).map(box),
@@ -384,6 +417,7 @@ def test_report_layout_does_not_overlap(folder: Path, name: str, width: int, *, 
     """No text overflows or overlaps, and contrasts suffice, in the light and in the dark theme."""
     told = evaluate_script(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
     assert told["wide"] <= told["inner"] == width
+    assert told["high"] <= 12 * 900
     ink, paper = luminance(told["ink"]), luminance(told["paper"])
     assert (paper < ink) == dark
     assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) > 7

@@ -6,11 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import onnx
 
+from tflite2onnx.builder.messages import walk_graphs
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.reader.model import read_model
@@ -27,7 +29,9 @@ from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import
 class PageFacts:
     """The data of a page.
 
-    `kinds` counts nodes by operator type, in the file and after the optimizations of ONNX Runtime.
+    `nodes` counts nested graphs too, and `transposes` leaves out Transposes of constants, as
+    `Result` does. `kinds` counts nodes in the same way by operator type, in the file and after the
+    optimizations of ONNX Runtime.
     `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
     """
 
@@ -64,6 +68,8 @@ def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -
     data = skeleton.serialize()
     name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
     before, after = _count_node_types(proto), _count_optimized_nodes(data)
+    nodes = before.total()
+    before["Transpose"] = transposes
     return PageFacts(
         name,
         find_scheme(source.graphs),
@@ -71,7 +77,7 @@ def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -
         converted.size if isinstance(converted, Result) else len(data),
         len(source.graphs[0].ops),
         opset,
-        len(proto.graph.node),
+        nodes,
         transposes,
         moved,
         tuple(ends.inputs),
@@ -88,9 +94,10 @@ def _measure_size(model: ModelFile) -> int:
 
 
 def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:
+    """Count the nodes of a model, in nested graphs too, by type."""
     return Counter(
         node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
-        for node in proto.graph.node
+        for node in chain.from_iterable(graph.node for graph in walk_graphs(proto.graph))
     )
 
 

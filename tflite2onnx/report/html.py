@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflite2onnx.utils.console import escape_text, shorten
-from tflite2onnx.verification import Verdict
+from tflite2onnx.verification import Report, Verdict
+
+# The styles of tensors that are not faults, and are not shown to be right.
+_STYLES = {Verdict.NOTHING_SHOWN: "unshown", Verdict.DIFFERS: "after"}
+
+
+class StyledText(NamedTuple):
+    """A text and the class of its style."""
+
+    text: str
+    kind: str
 
 
 def as_text(words: object) -> str:
@@ -20,6 +30,12 @@ def as_section(title: str, *parts: str) -> str:
     """Return a section, or an empty string if it has no parts."""
     inner = "\n".join(part for part in parts if part)
     return f"<section>\n<h2>{as_text(title)}</h2>\n{inner}\n</section>" if inner else ""
+
+
+def as_folded(title: str, *parts: str) -> str:
+    """Return parts that are hidden until their title is clicked."""
+    inner = "\n".join(parts)
+    return f"<details>\n<summary>{as_text(title)}</summary>\n{inner}\n</details>"
 
 
 def as_paragraph(words: str, kind: str = "") -> str:
@@ -46,7 +62,7 @@ def as_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     body = "\n".join(as_row("td", cells) for cells in rows)
     return (
-        f'<div class="scroll"><table>\n<thead>{as_row("th", names)}</thead>\n'
+        f'<div class="scroll" tabindex="0"><table>\n<thead>{as_row("th", names)}</thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
 
@@ -57,10 +73,17 @@ def _as_class(kind: str, cell: object) -> str:
 
 
 def _as_cell(cell: object) -> str:
-    if isinstance(cell, Verdict):
-        kind = "right" if cell.accepts else "wrong"
-        return f'<span class="{kind}">{cell.value}</span>'
+    if isinstance(cell, StyledText):
+        return f'<span class="{cell.kind}">{as_text(cell.text)}</span>'
     return as_text(cell)
+
+
+def style_verdict(report: Report, name: str) -> StyledText:
+    """Return the verdict on a tensor with its style, the same in the whole page."""
+    verdict = report.verdicts[name]
+    if name in report.faults:
+        return StyledText(verdict.value, "wrong")
+    return StyledText(verdict.value, _STYLES.get(verdict, "right"))
 
 
 def format_sizes(shape: Iterable[int | str]) -> str:

@@ -12,11 +12,13 @@ from tflite2onnx.report import svg
 from tflite2onnx.report.facts import PageFacts
 from tflite2onnx.report.html import (
     as_bars,
+    as_folded,
     as_paragraph,
     as_section,
     as_table,
     as_text,
     format_sizes,
+    style_verdict,
 )
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.processor import describe_sets
@@ -33,6 +35,12 @@ _WORST_FIRST = (
     Verdict.CLOSE,
     Verdict.RIGHT,
 )
+_VERDICTS = {
+    Verdict.RIGHT: ("right", "Equal"),
+    Verdict.CLOSE: ("right", "Close"),
+    Verdict.NOTHING_SHOWN: ("unshown", "Nothing shown"),
+    Verdict.WRONG: ("wrong", "Different"),
+}
 _EQUAL = -99  # the decade in which tensors without a difference are counted
 _SMALLEST = 1e-7  # the smallest fraction of the elements for which a bar is visible
 
@@ -91,12 +99,7 @@ def _write_head(facts: PageFacts) -> str:
 
 def _describe_verdict(report: Report) -> tuple[str, str]:
     """Return the style of the verdict, and its text."""
-    if not report.ok:
-        return "wrong", "Different"
-    if report.nothing_shown:
-        return "wrong", "Nothing shown"
-    close = any(output.is_relaxed for output in report.outputs)
-    return "right", "Close" if close else "Equal"
+    return _VERDICTS[report.verdict]
 
 
 def _describe_extent(report: Report) -> str:
@@ -114,10 +117,12 @@ def _summarize(report: Report) -> str:
         return f"The first tensor that differs from LiteRT is the output of {place}."
     if not report.ok:
         return "The outputs differ from LiteRT's by more than rounding explains."
-    words = "ONNX Runtime and LiteRT agree within the limits of their arithmetic."
+    words = ""
+    if report.verdict is not Verdict.NOTHING_SHOWN:
+        words = "ONNX Runtime and LiteRT agree within the limits of their arithmetic. "
     if report.nothing_shown:
         names = ", ".join(output.name for output in report.nothing_shown)
-        words = f"These outputs are the same number everywhere, which shows nothing: {names}."
+        words += f"These outputs are the same number everywhere, which shows nothing: {names}."
     for output in report.outputs:
         if output.comparison:
             words += f" {output.name} is {output.comparison}."
@@ -127,13 +132,15 @@ def _summarize(report: Report) -> str:
         words += (
             " Rounding errors accumulate in inner tensors, but no operator is wrong on its own."
         )
-    return words
+    return words.strip()
 
 
 def _write_interface(facts: PageFacts) -> str:
     empty = ("", "", "")
+    report = facts.report
     differences = {
-        d.name: (*_format_numbers(d)[::2], verdict) for d, verdict in facts.report.judged_outputs
+        d.name: (*_format_numbers(d)[::2], style_verdict(report, name))
+        for name, d in report.named_outputs
     }
     kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
     rows = [
@@ -234,7 +241,7 @@ def _write_worst(report: Report) -> str:
             c.name,
             *_format_numbers(c.difference),
             *([_format_snr(alone[c.name].difference) if c.name in alone else ""] if alone else []),
-            report.verdicts[c.name],
+            style_verdict(report, c.name),
         )
         for c in sorted(chain, key=sort_key)[:_WORST]
         if c.difference.largest or not report.verdicts[c.name].accepts
@@ -288,12 +295,20 @@ def _write_kinds(facts: PageFacts) -> str:
 
 
 def _write_storage(facts: PageFacts) -> str:
-    rows = [astuple(storage) for storage in facts.storage]
-    words = "The storage of each quantized tensor in both models, how operators read it, and why."
-    head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
-    if not rows:
-        return ""
-    return as_section("Storage", as_paragraph(words, "soft"), as_table(head, rows))
+    words = (
+        "The storage of each quantized tensor in both models, and how operators read it. Tensors"
+        " with the same reason are in one list."
+    )
+    head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~")
+    reasons: dict[str, list[tuple[str, ...]]] = {}
+    for storage in facts.storage:
+        *cells, reason = astuple(storage)
+        reasons.setdefault(reason, []).append(tuple(cells))
+    folded = [
+        as_folded(f"{count(len(rows), 'tensor')}: {reason}", as_table(head, rows))
+        for reason, rows in sorted(reasons.items(), key=lambda entry: -len(entry[1]))
+    ]
+    return as_section("Storage", as_paragraph(words, "soft"), *folded) if folded else ""
 
 
 def _write_latency(latency: Latency | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 
 from tflite2onnx.report.graph_lanes import Line, Strip
 from tflite2onnx.report.html import as_data, as_text, format_sizes, write_keys
@@ -29,6 +29,7 @@ def draw_depth(report: Report, bound: float | None) -> str:
     """
     chain, alone = report.tensors, report.operators
     far = {name for name, verdict in report.verdicts.items() if not verdict.accepts}
+    kinds = {"bad": report.faults, "after": far - report.faults}
     order = {c.name: i for i, c in enumerate(chain or alone)}
     last = max(len(order) - 1, 1)
     finite = [d for c in (*chain, *alone) if math.isfinite(d := c.difference.decibels)]
@@ -42,9 +43,7 @@ def draw_depth(report: Report, bound: float | None) -> str:
         return 1000 * order[compared.name] / last, 100 * (top - level) / (top - low)
 
     series = [
-        _draw_series(
-            kind, [(compute_position(c), c.name not in far) for c in items if c.name in order]
-        )
+        _draw_series(kind, {c.name: compute_position(c) for c in items if c.name in order}, kinds)
         for kind, items in (("alone", alone), ("chain", chain))
     ]
     lines = [
@@ -63,8 +62,10 @@ def draw_depth(report: Report, bound: float | None) -> str:
         for c in chain or alone
     ]
     named = [("chain", "computed in the network"), ("alone", "operator on LiteRT's inputs")]
-    named.append(("bad", "exceeds its limits"))
-    drawn = [entry for entry, items in zip(named, (chain, alone, far), strict=True) if items]
+    named += [("bad", "wrong"), ("after", "exceeds its limits, but its operator is not wrong")]
+    drawn = [
+        entry for entry, items in zip(named, (chain, alone, *kinds.values()), strict=True) if items
+    ]
     return (
         '<div class="plot" tabindex="0" role="img" data-points="points" aria-label="signal to'
         f' noise of {len(order)} tensors">{"".join(lines)}<svg viewBox="0 0 1000 100"'
@@ -74,19 +75,21 @@ def draw_depth(report: Report, bound: float | None) -> str:
     )
 
 
-def _draw_series(kind: str, points: Sequence[tuple[tuple[float, float], bool]]) -> str:
+def _draw_series(
+    kind: str,
+    points: Mapping[str, tuple[float, float]],
+    kinds: Mapping[str, Collection[str]],
+) -> str:
+    """Return the dots of tensors, in the style `kind` if no other one of `kinds` has them."""
     if not points:
         return ""
-    track = "L".join(f"{x:.2f},{y:.2f}" for (x, y), _ in points)
-    dots = {
-        ok: "".join(f"M{x:.2f},{y:.2f}h0" for (x, y), right in points if right == ok)
-        for ok in (True, False)
-    }
+    track = "L".join(f"{x:.2f},{y:.2f}" for x, y in points.values())
     link = f'<path class="link {kind}" d="M{track}"/>' if len(points) <= _LINKED else ""
-    return (
-        f'{link}<path class="dot {kind}" d="{dots[True]}"/>'
-        f'<path class="dot bad" d="{dots[False]}"/>'
-    )
+    dots = dict.fromkeys((kind, *kinds), "")
+    for name, (x, y) in points.items():
+        style = next((style for style, names in kinds.items() if name in names), kind)
+        dots[style] += f"M{x:.2f},{y:.2f}h0"
+    return link + "".join(f'<path class="dot {style}" d="{d}"/>' for style, d in dots.items())
 
 
 def _draw_line(y: float, label: str, kind: str = "") -> str:

@@ -135,18 +135,19 @@ class Report:
         sound = all(output.ok for output in alone.values())
         found = alone | {c.name: c.difference for c in self.tensors}
         verdicts = {name: _judge(output, accepted=output.ok) for name, output in found.items()}
-        for name, output in zip(self._names, self.outputs, strict=True):
+        for name, output in self.named_outputs:
             verdicts[name] = _judge(output, accepted=output.ok if sound else output.is_within)
         return verdicts | {name: Verdict.WRONG for name, output in alone.items() if not output.ok}
 
     @property
     def judged_outputs(self) -> list[tuple[Difference, Verdict]]:
         """The outputs, each with the verdict on its tensor."""
-        return [(d, self.verdicts[name]) for name, d in zip(self._names, self.outputs, strict=True)]
+        return [(d, self.verdicts[name]) for name, d in self.named_outputs]
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        return self.names or tuple(d.name for d in self.outputs)
+    def named_outputs(self) -> list[tuple[str, Difference]]:
+        """The outputs, each after the name of its tensor in the TFLite model."""
+        return [*zip(self.names or [d.name for d in self.outputs], self.outputs, strict=True)]
 
     @property
     def nothing_shown(self) -> list[Difference]:
@@ -168,6 +169,18 @@ class Report:
         bad = Verdict.WRONG if self.operators else Verdict.DIFFERS
         comparisons = self.operators or self.tensors
         return next((c for c in comparisons if self.verdicts[c.name] is bad), None)
+
+    @property
+    def faults(self) -> frozenset[str]:
+        """The tensors where the model is wrong; tensors that differ after them are no faults.
+
+        They are the tensors that operators compute wrongly; if operators did not run alone, the
+        first that differs; if every operator is right, the outputs that exceed their limits.
+        """
+        wrong = {name for name, verdict in self.verdicts.items() if verdict is Verdict.WRONG}
+        first = {self.diverging.name} if self.diverging and not self.operators else set()
+        outputs = {name for name, output in self.named_outputs if not output.ok}
+        return frozenset(wrong or first or outputs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as numbers, strings, lists and dicts; inf and NaN become None."""
