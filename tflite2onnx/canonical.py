@@ -55,10 +55,10 @@ def keep_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
         raise UnsupportedOperators([error]) from error
 
 
-class Converters(dict[Op, Operator]):
-    """A function from an operator of the file to its converter, one for each operator.
+class OperatorCache(dict[Op, Operator]):
+    """A function from an operator of the file to the instance of its class.
 
-    Converters cache what they compute. Most operators are the same object in all stages.
+    Operators cache what they compute. Most operators are the same object in all stages.
     """
 
     __call__ = dict.__getitem__

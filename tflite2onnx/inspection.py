@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tflite2onnx.canonical import Converters, check_sizes, open_graph
+from tflite2onnx.canonical import OperatorCache, check_sizes, open_graph
 from tflite2onnx.errors import ConversionError, FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op import find_operator
@@ -168,7 +168,7 @@ def _list_axes(model: Model) -> tuple[AxisInfo, ...]:
     """Return the axes of the main entry point's inputs, each tried alone."""
     model = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(model, 0)
-    operator_of = Converters(ConversionOptions())
+    operator_of = OperatorCache(ConversionOptions())
     passes = list_entry_point_passes(model, 0, operator_of)
 
     def find_problem(tensor: Tensor, axis: int) -> str:

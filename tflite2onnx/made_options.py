@@ -157,6 +157,6 @@ class ReshapeOptions(MadeOptions):
 
 @dataclass(frozen=True)
 class RefusalOptions(MadeOptions):
-    """The reason why a pass could not replace an operator that has no converter."""
+    """The reason why a pass could not replace an operator that has no class."""
 
     reason: str = ""

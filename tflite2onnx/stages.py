@@ -32,7 +32,7 @@ from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.canonical import (
-    Converters,
+    OperatorCache,
     keep_file_sizes,
     make_canonical,
 )
@@ -182,7 +182,7 @@ class _Opened:
 
     graph: Graph | None
     words: Mapping[str, str]
-    converters: Converters
+    operator_of: OperatorCache
     options: ConversionOptions
     model: Model
     place: int
@@ -211,14 +211,14 @@ def _open_model(
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = inline_subgraphs(model, index)
     graph, words = _resize_inputs(graph, options)
-    converters = Converters(options)
-    graph = apply_passes(list_entry_point_passes(model, index, converters), graph)
+    operator_of = OperatorCache(options)
+    graph = apply_passes(list_entry_point_passes(model, index, operator_of), graph)
     if options.quantization == "symmetric":
         graph = find_pass("stored_numbers.make_symmetric")(graph)
     if options.batch is not None:
         from tflite2onnx.passes.batch.resize_batch import resize_batch  # noqa: PLC0415 - rare
 
-        graph, words = resize_batch(graph, options.batch, converters, words)
+        graph, words = resize_batch(graph, options.batch, operator_of, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     properties: dict[str, object] = {"metadata": notes}
@@ -228,7 +228,7 @@ def _open_model(
         model = model._replace(
             graphs=tuple(replace(each, ops=(), tensors=()) for each in model.graphs)
         )
-    return _Opened(graph, words, converters, options, model, index, signature, properties)
+    return _Opened(graph, words, operator_of, options, model, index, signature, properties)
 
 
 def _convert_opened(opened: _Opened, planner: Planner) -> Result:
@@ -236,7 +236,7 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
     options, model, signature = opened.options, opened.model, opened.signature
     ends = model.graphs[opened.place]
     emitted = _emit_opened(opened, planner)
-    opened.converters.clear()  # the operators take memory that the assembly of the model needs
+    opened.operator_of.clear()  # the operators take memory that the assembly of the model needs
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         from tflite2onnx.float16 import to_float16  # noqa: PLC0415 - rare
@@ -320,22 +320,22 @@ def _resize_inputs(graph: Graph, options: ConversionOptions) -> tuple[Graph, dic
 
 def _emit_opened(opened: _Opened, planner: Planner) -> Emitted:
     """Emit a graph with the wanted dynamic sizes."""
-    words, options, converters = opened.words, opened.options, opened.converters
+    words, options, operator_of = opened.words, opened.options, opened.operator_of
     graph = opened.take_graph()
     if options.static and words:
         raise OptionError("static must not be set with the names of dynamic sizes")
     if words or (not options.static and any(t.dynamic_axes for t in graph.inputs)):
-        return _convert_with_dynamic_axes(graph, words, options, converters, planner)
-    sized = [keep_file_sizes(graph, converters)]
+        return _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
+    sized = [keep_file_sizes(graph, operator_of)]
     del graph
-    return _emit_canonical(sized.pop(), options, converters, planner)
+    return _emit_canonical(sized.pop(), options, operator_of, planner)
 
 
 def _convert_with_dynamic_axes(
     graph: Graph,
     words: Mapping[str, str],
     options: ConversionOptions,
-    operator_of: Converters,
+    operator_of: OperatorCache,
     planner: Planner,
 ) -> Emitted:
     """Emit a graph whose sizes are dynamic as far as all operators support that.
@@ -372,7 +372,7 @@ def _convert_with_dynamic_axes(
 
 
 def _emit_canonical(
-    opened: OpenGraph, options: ConversionOptions, operator_of: Converters, planner: Planner
+    opened: OpenGraph, options: ConversionOptions, operator_of: OperatorCache, planner: Planner
 ) -> Emitted:
     """Make a graph canonical, plan and emit it, some of whose sizes may be dynamic."""
     graph, axes = opened

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.canonical import Converters, check_sizes, open_graph
+from tflite2onnx.canonical import OperatorCache, check_sizes, open_graph
 from tflite2onnx.errors import ConversionError, OperatorError
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature
 from tflite2onnx.options import ConversionOptions
@@ -70,7 +70,7 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> SharedGra
     Raises:
         ConversionError: the signatures differ in more than a length.
     """
-    operator_of = Converters(ConversionOptions())
+    operator_of = OperatorCache(ConversionOptions())
     first, *others = signatures
     graphs = [open_graph(model, each.subgraph, operator_of) for each in signatures]
     whole = model.graphs[first.subgraph]

@@ -115,10 +115,10 @@ def _find_builtin_class(code: str, *, custom: bool) -> type[Operator] | None:
 
 
 def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
-    """Return the converter of an operator.
+    """Return the instance of the class that converts an operator.
 
-    With `keep`, the converter of an unknown custom operator emits it as a node of its own domain.
-    `why` is the reason why there is no converter, if the caller knows more than the general reason.
+    With `keep`, an unknown custom operator becomes a node of its own domain.
+    `why` is the reason why there is no class, if the caller knows more than the general reason.
     """
     builtin = _find_builtin_class(op.code, custom=op.custom)
     try:
@@ -139,13 +139,13 @@ def _reads_packed_elements(op: Op) -> bool:
     return flex and any(0 < t.dtype.bits < 8 for t in (*op.present, *op.outputs))
 
 
-def has_converter(op: Op) -> bool:
+def has_class(op: Op) -> bool:
     """Return whether a class is registered or offered for this operator."""
     return Key(op.code, op.custom) in registry.list_known_keys()
 
 
 def find_supported_operator(op: Op) -> Operator | None:
-    """Return the converter of an operator, None if the operator cannot be converted."""
+    """Return the instance of an operator's class, None if the operator cannot be converted."""
     operator = find_operator(op)
     return operator if is_valid(operator) else None
 

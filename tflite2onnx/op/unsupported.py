@@ -1,4 +1,4 @@
-"""Operators without a converter: the reasons, and custom operators that stay in the graph."""
+"""Operators without a class: the reasons, and custom operators that stay in the graph."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ _UNKNOWN = "this custom operator is not supported: register one, or keep it with
 
 
 class Unsupported(Operator):
-    """An operator without a converter; `check` raises the reason."""
+    """An operator without a class; `check` raises the reason."""
 
     def __init__(self, op: Op, why: str = "") -> None:
         super().__init__(op)

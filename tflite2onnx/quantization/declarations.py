@@ -108,7 +108,7 @@ Declaration: TypeAlias = Real | Integers | Moves | Product
 
 
 class Declared(Protocol):
-    """The attributes of an operator's converter that the plan reads (`op.base.Operator`)."""
+    """The attributes of an operator that the plan reads (`op.base.Operator`)."""
 
     @property
     def op(self) -> Op: ...

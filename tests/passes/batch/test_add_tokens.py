@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.graph_text import parse_graph
-from tflite2onnx.canonical import Converters
+from tflite2onnx.canonical import OperatorCache
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes.batch.add_tokens import add_tokens
@@ -57,7 +57,7 @@ def _add(text: str) -> str:
     wanted = dict.fromkeys((*graph.inputs[2:4], *graph.outputs[1:3]), (0, 2, 1, 3))
     changed, operator_of = (
         read_caches(graph, wanted),
-        Converters(ConversionOptions(forms="fastest")),
+        OperatorCache(ConversionOptions(forms="fastest")),
     )
     return write_graph(add_tokens(changed, operator_of, caches, graph.outputs[0]))
 

@@ -21,7 +21,7 @@ from tflite2onnx.contrib.flex.names import OTHER_NAMES, PREFIX
 from tflite2onnx.contrib.flex.rules import RULES
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Model, Op, Options
-from tflite2onnx.op import has_converter
+from tflite2onnx.op import has_class
 from tflite2onnx.op.registry import list_builtin_codes
 from tflite2onnx.reader import flexbuffer
 
@@ -48,7 +48,7 @@ def explain_unmatched(op: Op) -> str:
 
 
 def _translate_op(op: Op) -> Sequence[Op]:
-    if op.custom and op.code in OTHER_NAMES and not has_converter(op):
+    if op.custom and op.code in OTHER_NAMES and not has_class(op):
         code = OTHER_NAMES[op.code]
         options = {name: value for name, value in op.options.items() if name[:4] != "seed"}
         custom = code not in list_builtin_codes()
@@ -57,7 +57,7 @@ def _translate_op(op: Op) -> Sequence[Op]:
         return [op]
     op_read = replace(op, options=Options(_read_attributes(op)))
     rule = RULES.get(op.code.removeprefix(PREFIX))
-    if rule is None or has_converter(op):
+    if rule is None or has_class(op):
         return [op_read]
     try:
         with as_operator_error():

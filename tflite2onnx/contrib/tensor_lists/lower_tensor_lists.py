@@ -29,7 +29,7 @@ from tflite2onnx.contrib.tensor_lists.list_operators import (
 )
 from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import has_converter
+from tflite2onnx.op import has_class
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.tensor import DType, Tensor
@@ -78,7 +78,7 @@ def lower_tensor_lists(graph: Graph) -> Graph:
             another operator reads or writes a list.
     """
     used = [op for op, _ in _list_uses(graph.walk_ops())]
-    if not used or any(map(has_converter, used)):
+    if not used or any(map(has_class, used)):
         return graph
     with as_operator_error():
         return _replace_lists(graph)

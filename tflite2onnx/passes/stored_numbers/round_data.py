@@ -19,10 +19,10 @@ from tflite2onnx.quantization.storage import is_quantized
 
 def round_data(graph: Graph) -> Graph:
     """Return the graph in which the data of convolutions are rounded at run time."""
-    converters = find_rounding_convolutions(graph)
-    if any(isinstance(conv, Conv2D) and conv.quantizes_pixels for conv in converters.values()):
+    convolutions = find_rounding_convolutions(graph)
+    if any(isinstance(conv, Conv2D) and conv.quantizes_pixels for conv in convolutions.values()):
         return graph
-    return graph.rewrite(lambda op: [_round(op) if op in converters else op])
+    return graph.rewrite(lambda op: [_round(op) if op in convolutions else op])
 
 
 def _round(op: Op) -> Op:
@@ -30,15 +30,15 @@ def _round(op: Op) -> Op:
 
 
 def find_rounding_convolutions(graph: Graph) -> dict[Op, Convolution]:
-    """Return the converters of convolutions with float data and integer weights."""
-    found = {op: _find_converter(op) for op in graph.walk_ops()}
-    return {op: converter for op, converter in found.items() if converter}
+    """Return the operators of convolutions with float data and integer weights."""
+    found = {op: _find_hybrid_convolution(op) for op in graph.walk_ops()}
+    return {op: operator for op, operator in found.items() if operator}
 
 
-def _find_converter(op: Op) -> Convolution | None:
+def _find_hybrid_convolution(op: Op) -> Convolution | None:
     if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
         return None
     if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
         return None
-    converter = find_operator(op)
-    return converter if isinstance(converter, Convolution) and converter.is_hybrid else None
+    operator = find_operator(op)
+    return operator if isinstance(operator, Convolution) and operator.is_hybrid else None

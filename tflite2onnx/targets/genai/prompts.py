@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.canonical import (
-    Converters,
+    OperatorCache,
     check_sizes,
     keep_file_sizes,
     make_canonical,
@@ -39,7 +39,7 @@ def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
     if signature is None:
         return decoder
     old = model.graphs[index]
-    operator_of = Converters(options)
+    operator_of = OperatorCache(options)
     try:
         graph = open_graph(model, index, operator_of)
         sized = keep_file_sizes(graph, operator_of).graph

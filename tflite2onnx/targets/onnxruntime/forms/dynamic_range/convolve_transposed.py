@@ -50,13 +50,13 @@ class _Axis(NamedTuple):
     skipped: int
 
 
-def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
+def convolve_transposed(op: Op, operator: TransposeConv) -> list[Op]:
     """Return the operators that replace a transposed convolution; none if it is not changed."""
-    x, y, (stride, *others) = op.operand(2), op.outputs[0], converter.read_window().strides
+    x, y, (stride, *others) = op.operand(2), op.outputs[0], operator.read_window().strides
     is_static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     if not is_static or others != [stride] or stride == 1 or not _has_constants(op):
         return []
-    axes = _place_blocks(converter, x.shape[1:3], y.shape[1:3])
+    axes = _place_blocks(operator, x.shape[1:3], y.shape[1:3])
     return _convolve_blocks(op, axes, stride)
 
 
@@ -66,9 +66,9 @@ def _has_constants(op: Op) -> bool:
     return w.dtype is DType.INT8 and w.is_symmetric and (bias is ABSENT or bias.has_data)
 
 
-def _place_blocks(converter: TransposeConv, old: Shape, image: Shape) -> list[_Axis]:
+def _place_blocks(operator: TransposeConv, old: Shape, image: Shape) -> list[_Axis]:
     """Return the blocks along the height and along the width of the output."""
-    window = converter.read_window()
+    window = operator.read_window()
     excess = [full - size for full, size in zip(window.compute_full_size(old), image, strict=True)]
     cropped = window.list_cropping_attributes(excess)["pads"]
     axes = []

@@ -92,28 +92,28 @@ def _join_windows(found: Match) -> list[Op] | str:
     op = found.last
     if not is_hybrid(op.operand(0), op.operand(1)):
         return "the data must be floats, and the filters integers"
-    converter = find_supported_operator(op)
-    if not isinstance(converter, Conv2D) or not _meets_conditions(op, converter):
+    operator = find_supported_operator(op)
+    if not isinstance(operator, Conv2D) or not _meets_conditions(op, operator):
         return "the window must have several columns, and the filters the zero point 0"
-    if loss := explain_floats(converter):
+    if loss := explain_floats(operator):
         return loss
-    window, width = converter.read_window(), op.outputs[0].shape[2]
+    window, width = operator.read_window(), op.outputs[0].shape[2]
     forms = [
         _WindowForm(pixels, splits_rows)
         for pixels in _PIXELS
-        if width % pixels == 0 and _count_bytes(pixels, converter) <= _MOST
+        if width % pixels == 0 and _count_bytes(pixels, operator) <= _MOST
         for splits_rows in (False, True)
         if not splits_rows or window.strides[0] == 1 < window.kernel[0]
     ]
-    best = choose_form({form: _estimate_time(form, converter) for form in forms}, _PLAIN, _GAIN)
-    return best if isinstance(best, str) else _replace_convolution(op, best, converter)
+    best = choose_form({form: _estimate_time(form, operator) for form in forms}, _PLAIN, _GAIN)
+    return best if isinstance(best, str) else _replace_convolution(op, best, operator)
 
 
-def _meets_conditions(op: Op, converter: Conv2D) -> bool:
+def _meets_conditions(op: Op, operator: Conv2D) -> bool:
     """Return whether conditions 1 and 2 hold."""
-    w, window = op.operand(1), converter.read_window()
+    w, window = op.operand(1), operator.read_window()
     is_plain = set(window.dilations) == {1} and window.kernel[1] > 1 and w.dtype is DType.INT8
-    if not is_plain or not converter.is_hybrid or op.activation not in ("NONE", *BOUNDS):
+    if not is_plain or not operator.is_hybrid or op.activation not in ("NONE", *BOUNDS):
         return False
     bias = op.operand(2)
     if not (w.is_symmetric and bias.has_data and is_float(bias)):
@@ -121,11 +121,11 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
     return bias.elements == w.shape[0]
 
 
-def _estimate_time(form: _WindowForm, converter: Conv2D) -> Times:
+def _estimate_time(form: _WindowForm, operator: Conv2D) -> Times:
     """Return the expected times for an image."""
-    (_, height, width, outputs) = converter.output.shape
-    window = CopiedWindow(*converter.read_window())
-    rows, channels = window.pad_size(converter.find_image_sizes(0))[0], converter.sizes(1)["I"]
+    (_, height, width, outputs) = operator.output.shape
+    window = CopiedWindow(*operator.read_window())
+    rows, channels = window.pad_size(operator.find_image_sizes(0))[0], operator.sizes(1)["I"]
     columns = width // form.pixels
     line = _count_columns(form.pixels, window) * channels
     copied, kernel_rows, filters = rows * columns * line, window.kernel[0], form.pixels * outputs
@@ -145,16 +145,16 @@ def _count_columns(pixels: int, window: Window) -> int:
     return window.kernel[1] + window.strides[1] * (pixels - 1)
 
 
-def _count_bytes(pixels: int, converter: Conv2D) -> int:
+def _count_bytes(pixels: int, operator: Conv2D) -> int:
     """Return the bytes by which filters for several pixels are larger than for one pixel."""
-    elements, window = converter.input(1).elements, converter.read_window()
+    elements, window = operator.input(1).elements, operator.read_window()
     return elements * pixels * _count_columns(pixels, window) // window.kernel[1] - elements
 
 
-def _replace_convolution(op: Op, form: _WindowForm, converter: Conv2D) -> list[Op]:
+def _replace_convolution(op: Op, form: _WindowForm, operator: Conv2D) -> list[Op]:
     rw, (x, w, bias), y = Rewriter(op), op.present, op.outputs[0]
-    window, filters = converter.read_window(), _arrange_filters(w, form, converter.read_window())
-    pads = tuple(window.make_attributes(converter.find_image_sizes(0))["pads"])
+    window, filters = operator.read_window(), _arrange_filters(w, form, operator.read_window())
+    pads = tuple(window.make_attributes(operator.find_image_sizes(0))["pads"])
     stride = window.strides[1] * form.pixels
     options = {**op.options, "padding": "EXPLICIT", "stride_w": stride}
     made = WindowOptions(pads=pads)

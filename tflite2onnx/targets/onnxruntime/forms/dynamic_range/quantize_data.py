@@ -49,7 +49,7 @@ class _Quantizer:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._converters = find_rounding_convolutions(graph)
+        self._convolutions = find_rounding_convolutions(graph)
 
     @cached_property
     def _positive(self) -> set[Tensor]:
@@ -59,9 +59,9 @@ class _Quantizer:
     def _products(self) -> set[Op]:
         """The convolutions that multiply integers."""
         products = set()
-        for op, converter in self._converters.items():
-            if isinstance(converter, Conv2D):
-                loss = explain_floats(converter)
+        for op, operator in self._convolutions.items():
+            if isinstance(operator, Conv2D):
+                loss = explain_floats(operator)
                 _logger.debug("%s: product of integers: %s", op.place, loss or "faster")
                 products |= set() if loss else {op}
         return products
@@ -69,7 +69,7 @@ class _Quantizer:
     @cached_property
     def _redundant_relus(self) -> set[Tensor]:
         """The outputs of RELU that only products with a scale for each pixel read."""
-        products = {*filter(self._multiplies_pixels, self._converters)}
+        products = {*filter(self._multiplies_pixels, self._convolutions)}
         return {
             tensor
             for op in self._graph.walk_ops()
@@ -81,8 +81,8 @@ class _Quantizer:
 
     def _multiplies_pixels(self, op: Op) -> bool:
         """Return whether a convolution becomes a product with a scale for each pixel."""
-        converter = self._converters[op]
-        is_pixel = isinstance(converter, Conv2D) and converter.quantizes_pixels
+        operator = self._convolutions[op]
+        is_pixel = isinstance(operator, Conv2D) and operator.quantizes_pixels
         return is_pixel and op in self._products
 
     def _keeps_channels_last(self, op: Op) -> bool:
@@ -103,14 +103,14 @@ class _Quantizer:
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
-        converter, is_product = self._converters.get(op), op in self._products
+        operator, is_product = self._convolutions.get(op), op in self._products
         multiplies_pixels = is_product and self._multiplies_pixels(op)
         if not self._redundant_relus.isdisjoint(op.outputs):
             op = op.with_activation("NONE")
         if self._keeps_channels_last(op):
             return [replace(op, made=replace(op.read_made(ImageOptions), channels_last=True))]
-        if isinstance(converter, TransposeConv):
-            return convolve_transposed(op, converter) or [op]
+        if isinstance(operator, TransposeConv):
+            return convolve_transposed(op, operator) or [op]
         if multiplies_pixels:
             return [self._multiply_pixels(op)]
         return [replace(op, code="INTEGER_CONV_2D") if is_product else op]
