@@ -366,7 +366,13 @@ def _convert_with_dynamic_axes(
         reasons |= dict.fromkeys(sorted(axes), reason)
     # If the error does not depend on sizes, it is raised again here.
     opened = keep_file_sizes(graph, operator_of)
-    emitted = _emit_canonical(opened, options, operator_of, planner)
+    try:
+        emitted = _emit_canonical(opened, options, operator_of, planner)
+    except ConversionError:
+        # A size of the file may be the cause, so that the reasons say what to do.
+        for axis, why in reasons.items():
+            _logger.warning("axis %s is fixed as in the file because %s", axis, why)
+        raise
     _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
 

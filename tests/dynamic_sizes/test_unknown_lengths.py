@@ -229,3 +229,17 @@ def test_squeeze_to_an_unknown_rank_is_refused() -> None:
     m.output(*m.op("SQUEEZE", [y], [m.tensor(None)]))
     with pytest.raises(ConversionError, match="it must list the axes to remove"):
         convert(m.bytes())
+
+
+def test_refusal_after_a_list_says_why_its_length_is_fixed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The length of an input is believed to be 1; the warning names the option that changes it."""
+    m = Build()
+    x, given = m.input([4, 12]), open_list(m)
+    (y,) = m.op("RESHAPE", [x, given], [[1]])
+    (z,) = m.op("SEGMENT_SUM", [y, m.constant(ints(0, 0, 1, 2))], [[3]])
+    m.output(z)
+    with pytest.raises(ConversionError):
+        convert(m.bytes())
+    assert "--shape" in caplog.text
