@@ -23,7 +23,14 @@ from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant, stack_matrices
 from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
-from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, read_grids
+from tflite2onnx.op.recurrent.lstm_cell import (
+    ORDER,
+    Cell,
+    Gate,
+    KernelStorage,
+    clip_bounds,
+    read_kernel_storage,
+)
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
@@ -123,21 +130,21 @@ class UnidirectionalLstm(Recurrent):
             raise OperatorError(
                 f"without a projection the cells must be as many as the outputs, got {n} and {h}"
             )
-        if cell.grids.cell and n != h and cell.gates["o"].peephole:
+        if cell.storage.cell and n != h and cell.gates["o"].peephole:
             # The kernel reads the length of peephole vectors as the length of the output.
             raise OperatorError("it must not have both peepholes and a projection if it is integer")
         self.expect_state(slots.states, h, x.dtype)
-        self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
+        self.expect_state(slots.states + 1, n, DType.INT16 if cell.storage.cell else x.dtype)
 
     def _make_cell(self, slots: LstmSlots) -> Cell:
         gates = {letter: self._read_gate(slots, letter) for letter in ORDER}
         present = {letter: gate for letter, gate in gates.items() if gate}
         projection = self.find_input(slots.weights + _PROJECTION)
         x, h, c = self.input(0), self.input(slots.states), self.input(slots.states + 1)
-        activation, scales = self.activation_function, Grids()
+        activation, storage = self.activation_function, KernelStorage()
         if x.dtype is not DType.FLOAT32:
             activation, projected = "TANH", projection is not None
-            scales = read_grids(
+            storage = read_kernel_storage(
                 self.op.intermediates, present, c, h, self.output, projected=projected
             )
         return Cell(
@@ -149,7 +156,7 @@ class UnidirectionalLstm(Recurrent):
             activation,
             clip_bounds(self.options.cell_clip, c),
             clip_bounds(self.options.proj_clip, self.output, h),
-            scales,
+            storage,
             self.shares_state,
             self.activations,
         )

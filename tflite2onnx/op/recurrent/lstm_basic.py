@@ -105,7 +105,7 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
     x, h, _, _, c = (view for view in xs)
     data, w, b = (operator.input(i) for i in (0, 2, 3))
     sums, cell, functions = (
-        grid if data.dtype is DType.UINT8 else None for grid in (_SUMS, _CELL, _FUNCTIONS)
+        storage if data.dtype is DType.UINT8 else None for storage in (_SUMS, _CELL, _FUNCTIONS)
     )
     x_and_h = g.Concat(x, h, axis=1)
     biases = read_bias(b, read_scale(b))

@@ -7,11 +7,11 @@
 where the peephole P of o reads c'. Layer normalization is applied before b is added. If input and
 forget gate are coupled (CIFG), i has no parameters and is 1 - f.
 
-An integer kernel (8 x 8 -> 16, lstm.cc) stores sums, gates and states as integers; `Grids` contains
-their scales. The inputs of the gates have 16 bits, 12 of them fractional, or scales given by
-intermediate tensors with layer normalization. Gates are within -1 and 1. The kernel rounds
-o * tanh(c) to the scale of the fifth intermediate tensor, copies the integers to h, and copies h to
-the output. So h and the output may read the integers with other scales and zero points. With a
+An integer kernel (8 x 8 -> 16, lstm.cc) stores sums, gates and states as integers; `KernelStorage`
+contains their scales. The inputs of the gates have 16 bits, 12 of them fractional, or scales given
+by intermediate tensors with layer normalization. Gates are within -1 and 1. The kernel rounds o *
+tanh(c) to the scale of the fifth intermediate tensor, copies the integers to h, and copies h to the
+output. So h and the output may read the integers with other scales and zero points. With a
 projection, o * tanh(c) is stored as an additional integer, with the negated zero point, and the
 projection is rounded to the scale of h.
 
@@ -81,7 +81,7 @@ class Gate(NamedTuple):
     auxiliary: Tensor | None = None
 
 
-class Grids(NamedTuple):
+class KernelStorage(NamedTuple):
     """The storage of each intermediate value of an integer kernel; None for a float kernel.
 
     Attributes:
@@ -131,7 +131,7 @@ class Cell:
     activation: str
     cell_limits: tuple[float, float] | None
     output_limits: tuple[float, float] | None
-    grids: Grids
+    storage: KernelStorage
     shares_state: bool = False
     activations: Sequence[GateActivation] = ()
 
@@ -153,7 +153,7 @@ class Cell:
     @property
     def is_onnx(self) -> bool:
         """Whether ONNX's LSTM computes a step, except for the limits of the cell."""
-        if self.grids.cell or self.projection or self.gates["o"].normalization:
+        if self.storage.cell or self.projection or self.gates["o"].normalization:
             return False
         return self.activation in _ACTIVATIONS and not self.shares_state
 
@@ -301,18 +301,18 @@ class Cell:
             sums = g.Add(sums, g.MatMul(auxiliary, matrix))
         if not gates[0].normalization:
             # Runtimes fuse an int8 product and an Add into a node that some of them then reject.
-            add = g.Sum if self.grids.sums else g.Add
+            add = g.Sum if self.storage.sums else g.Add
             sums = add(sums, np.concatenate([self._make_bias(gate) for gate in gates]))
         return round_to_storage(g, sums, self._sums, rank)
 
     @property
     def _sums(self) -> Storage | None:
         """The storage of the inputs of all gates, concatenated."""
-        grids = self.grids.sums
-        if len({float(grid.scale[0]) for grid in grids}) < 2:  # all grids have the same scale
-            return grids[0] if grids else None
-        scales = np.repeat([grid.scale[0] for grid in grids], self.cells)
-        return make_storage(DType.INT16, scales)
+        sums = self.storage.sums
+        scales = [float(each.scale[0]) for each in sums]
+        if len({*scales}) < 2:
+            return sums[0] if sums else None
+        return make_storage(DType.INT16, np.repeat(scales, self.cells))
 
     def _emit_step(
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
@@ -324,17 +324,17 @@ class Cell:
             input_gate = self._emit_gate(g, "i", sums["i"], c)
         else:
             input_gate = g.Sub(g.scalar(self._find_unit_value(g), DType.FLOAT32), forget_gate)
-        remembered = round_to_storage(g, g.Mul(forget_gate, c), self.grids.cell)
+        remembered = round_to_storage(g, g.Mul(forget_gate, c), self.storage.cell)
         update = g.Mul(input_gate, self._emit_gate(g, "c", sums["c"], c))
-        c = round_to_storage(g, g.Add(remembered, update), self.grids.cell)
+        c = round_to_storage(g, g.Add(remembered, update), self.storage.cell)
         c = clip_to_limits(g, c, self.cell_limits)
         if self.shares_state and not is_hybrid(self.x, self.gates["o"].recurrent):
             sums = self._sum_gates(weights, g, now, c)
         activated = apply_activation(g, self.activation, c)
-        activated = round_to_storage(g, activated, self.grids.functions)
+        activated = round_to_storage(g, activated, self.storage.functions)
         hidden = g.Mul(self._emit_gate(g, "o", sums["o"], c), activated)
-        if self.grids.hidden and g.plan.find_inner_storage(self.grids.hidden).quantization:
-            hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
+        if self.storage.hidden and g.plan.find_inner_storage(self.storage.hidden).quantization:
+            hidden = clip_to_limits(g, hidden, self.storage.hidden_limits)
         h = self._emit_output(g, weights, hidden)
         return h, g.Identity(h) if self.shares_state else c
 
@@ -348,37 +348,39 @@ class Cell:
         gate = self.gates[letter]
         if gate.peephole:
             place = list(self.gates).index(letter)
-            grid = self.grids.sums[place] if self.grids.sums else None
+            storage = self.storage.sums[place] if self.storage.sums else None
             product = g.Mul(c, dequantize_weights(self.x, gate.peephole))
-            z = round_to_storage(g, g.Add(z, product), grid)
+            z = round_to_storage(g, g.Add(z, product), storage)
         if gate.normalization:
             factors = dequantize_weights(self.x, gate.normalization)
             b = read_bias(gate.bias, read_scale(gate.normalization), 2**-10)
             z = g.LayerNormalization(z, factors, b, axis=-1, epsilon=_EPSILON)
-            z = round_to_storage(g, z, self.grids.normalized)
+            z = round_to_storage(g, z, self.storage.normalized)
         z = apply_activation(g, self.activation, z) if letter == "c" else g.Sigmoid(z)
-        return round_to_storage(g, z, self.grids.functions)
+        return round_to_storage(g, z, self.storage.functions)
 
     def _find_unit_value(self, g: Builder) -> float:
         """Return 1, or the largest number that the storage of the functions represents."""
-        grid = g.plan.find_inner_storage(self.grids.functions or REAL)
-        return find_integer_range(grid.dtype)[1] * float(grid.scale[0]) if grid.quantization else 1
+        storage = g.plan.find_inner_storage(self.storage.functions or REAL)
+        if not storage.quantization:
+            return 1
+        return find_integer_range(storage.dtype)[1] * float(storage.scale[0])
 
     def _emit_output(self, g: Builder, weights: Weights, hidden: Value) -> Value:
         if self.projection is None:
-            return round_to_storage(g, hidden, self.grids.hidden, read=self.grids.state)
-        hidden = round_to_storage(g, hidden, self.grids.hidden)
+            return round_to_storage(g, hidden, self.storage.hidden, read=self.storage.state)
+        hidden = round_to_storage(g, hidden, self.storage.hidden)
         b = None
         if self.projection_bias:
-            grid = self.grids.hidden
-            scale = 1 if grid is None else float(grid.scale[0])
+            storage = self.storage.hidden
+            scale = 1 if storage is None else float(storage.scale[0])
             b = read_bias(self.projection_bias, scale, read_scale(self.projection))
         projected = g.Gemm(hidden, weights.projection, b)
-        rounded = round_to_storage(g, projected, self.grids.state)
+        rounded = round_to_storage(g, projected, self.storage.state)
         return clip_to_limits(g, rounded, self.output_limits)
 
 
-def read_grids(
+def read_kernel_storage(
     intermediates: Sequence[Tensor],
     gates: Mapping[str, Gate],
     c: Tensor,
@@ -386,8 +388,8 @@ def read_grids(
     y: Tensor,
     *,
     projected: bool,
-) -> Grids:
-    """Return the scales; OperatorError if the kernel does not support the tensors."""
+) -> KernelStorage:
+    """Return the storage; OperatorError if the kernel does not support the tensors."""
     if len(intermediates) != _INTERMEDIATES:
         # With 12 tensors LiteRT runs another kernel (8 x 8 -> 8), which reads past the end of its
         # tables.
@@ -411,7 +413,7 @@ def read_grids(
     opposite = -zero if projected else zero
     # Int8 has no zero point of 128, with which all numbers would be negative.
     fits = opposite <= high
-    return Grids(
+    return KernelStorage(
         sums=tuple(make_storage(DType.INT16, scale) for scale in scales),
         normalized=make_storage(DType.INT16, 2.0**-12),
         functions=make_storage(DType.INT16, 2.0**-15),
