@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from tests.support import Build
-from tests.support.small import chain, network
-from tests.verification.test_inner_tensors import build_deep, damage_model, wrong_pad
+from tests.support.small import chain, convolve, network
+from tests.verification.test_inner_tensors import build_deep, damage_model, find_node, wrong_pad
 from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
@@ -119,6 +119,30 @@ def test_wrong_conversion_names_the_first_wrong_tensor(model: str, capsys: Captu
     )
     assert main(["verify", "-q", model, "wrong.onnx"]) == 2
     assert capsys.readouterr() == ("", err)
+
+
+def test_wrong_tensor_names_the_operators_that_are_compared_with_it(
+    model: str, capsys: Captured
+) -> None:
+    """The form for ONNX Runtime pads the channels, so that one tensor is compared for all."""
+    m = Build()
+    x = convolve(m, m.input([1, 8, 8, 3]), 5, "first")
+    (x,) = m.op("LEAKY_RELU", [x], [x.shape], alpha=0.2)
+    m.output(convolve(m, x, 7, "second"))
+    Path(model).write_bytes(m.bytes())
+    onnx.save(damage_model(convert(model), wrong_alpha), "wrong.onnx")
+    assert main(["verify", model, "wrong.onnx"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "tflite2onnx: model.tflite: the cause may also be LEAKY_RELU (operator 1), CONV_2D"
+        " (operator 0), whose outputs the ONNX model lacks: a model of --forms canonical may have"
+        " them"
+    )
+
+
+def wrong_alpha(model: onnx.ModelProto) -> None:
+    """Use another slope for negative numbers."""
+    (alpha,) = find_node(model, "LeakyRelu").attribute
+    alpha.f = 0.3
 
 
 def test_long_lists_are_truncated() -> None:

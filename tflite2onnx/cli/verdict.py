@@ -10,6 +10,7 @@ from typing import TextIO
 from tflite2onnx.utils.console import Colour, align_rows, count, print_error, print_lines
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
+from tflite2onnx.verification.inner_tensors import TensorComparison
 from tflite2onnx.verification.language.decoding import Decoding
 from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
@@ -39,6 +40,8 @@ def print_verdict(model: str, report: Report) -> int:
         place = f"{first.operator} (operator {first.index}, {first.name})"
         note = f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
         print_error(model, f"the first tensor that differs is the output of {place}{note}")
+        if first.joined:
+            print_error(model, _describe_joined(first))
         if report.storage.get(first.name):
             print_error(model, f"storage of its operands: {report.storage[first.name]}")
     if report.cause:
@@ -50,6 +53,16 @@ def print_conclusion(stream: TextIO, model: str, report: Report) -> None:
     """Print the verdict on a model as one line, in colour on a terminal."""
     word, colour, meaning = _CONCLUSIONS[report.verdict]
     print_lines(stream, [f"{word}: {model}: {meaning}"], colour)
+
+
+def _describe_joined(tensor: TensorComparison) -> str:
+    """Return which other operators may be the cause of a difference."""
+    others = ", ".join(tensor.joined[:_MOST])
+    rest = f" and {len(tensor.joined) - _MOST:,} more" if len(tensor.joined) > _MOST else ""
+    return (
+        f"the cause may also be {others}{rest}, whose outputs the ONNX model lacks: a model of"
+        " --forms canonical may have them"
+    )
 
 
 def _describe_nothing(output: Difference) -> str:

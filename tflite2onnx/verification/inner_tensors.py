@@ -63,7 +63,8 @@ class TensorComparison:
     `operator` and `index` identify the operator that computes the tensor. `value` is its name in
     the ONNX model, where axis i is the axis order[i] of `shape`. `steps` counts the elements of a
     quantized tensor that are 0, 1, 2... steps apart; the last of 17 counts is for 16 steps and
-    more. `steps` is () for other tensors.
+    more. `steps` is () for other tensors. `joined` are the operators before `operator` whose
+    outputs the ONNX model does not have: the difference is of all of them together.
     """
 
     difference: Difference
@@ -73,6 +74,7 @@ class TensorComparison:
     shape: Shape
     order: tuple[int, ...]
     steps: tuple[int, ...] = ()
+    joined: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -258,8 +260,9 @@ def compare_tensor(
     counts: tuple[int, ...] = ()
     if not result.reason and (step or (litert.dtype.name in QUANTIZED and tensor.quantization)):
         counts = _count_steps(litert, onnx, step)
+    joined = tuple(f"{op.code} (operator {op.index})" for op in place.ops[1:])
     return TensorComparison(
-        result, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts
+        result, place.op.code, place.op.index, port.name, tensor.shape, port.order, counts, joined
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.op.elementwise.activation import Activation
+from tflite2onnx.op.elementwise.activation import Activation, LeakyRelu
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 CASES = [
     (code, dtype, options)
-    for code, row in Activation.rows.items()
+    for code, row in {**Activation.rows, **LeakyRelu.rows}.items()
     for dtype in row.types.split()
     for options in OPTIONS.get(code, [{}])
 ]
