@@ -44,10 +44,13 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.registry import register as register, unregister as unregister
 from tflite2onnx.op.traits import (
+    AnySizes as AnySizes,
     DynamicShape as DynamicShape,
     Foldable as Foldable,
     HasInternalState as HasInternalState,
     IndexesAxes as IndexesAxes,
+    Movement as Movement,
+    Pointwise as Pointwise,
     RunsSubgraphs as RunsSubgraphs,
     TakesRanges as TakesRanges,
 )
