@@ -12,7 +12,8 @@ import pytest
 
 from tests.golden.records import ZOO, zoo
 from tests.pictures.support import decode_yolo, run_model, suppress
-from tests.support.faces import FACES, detect_face
+from tests.support.documents import make_environment, run_document
+from tests.support.faces import FACES, ROOT, detect_face
 from tflite2onnx import convert, convert_bundle
 
 if TYPE_CHECKING:
@@ -43,6 +44,19 @@ def test_landmarks_equal_those_of_litert(pipeline: tuple[str, str], tmp_path: Pa
     svg = tmp_path / "faces.svg"
     assert FACES.main([detector, mesh, "--svg", str(svg)]) == 0
     assert svg.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False)))
+def test_first_sections_of_the_tutorial_run_as_written(
+    pipeline: tuple[str, str], tmp_path: Path
+) -> None:
+    """The bundle has MediaPipe's names; the last section has a test that needs no bundle."""
+    with zipfile.ZipFile(tmp_path / "face_landmarker.task", "w") as archive:
+        for path, name in zip(pipeline, ("detector", "landmarks_detector"), strict=True):
+            archive.write(path, f"face_{name}.tflite")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    text = (ROOT / "docs" / "tutorial.md").read_text().partition("## 6.")[0]
+    run_document(text, tmp_path, make_environment(tmp_path / "bin"))
 
 
 @pytest.mark.parametrize("detector", FOUND[0])

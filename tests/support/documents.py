@@ -24,8 +24,8 @@ def split_commands(block: str) -> list[tuple[str, int]]:
 
 
 def make_environment(folder: Path) -> dict[str, str]:
-    """Return an environment whose commands python and tflite2onnx are those of this test run."""
-    programs = {"python": '"$@"', "tflite2onnx": '-m tflite2onnx "$@"'}
+    """Return an environment with python and tflite2onnx of this test run; pip installs nothing."""
+    programs = {"python": '"$@"', "tflite2onnx": '-m tflite2onnx "$@"', "pip": "--version"}
     folder.mkdir()
     for name, words in programs.items():
         path = folder / name
