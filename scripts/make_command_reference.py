@@ -22,15 +22,32 @@ def document() -> str:
 
 
 def section(name: str) -> str:
-    """Return the section of a command."""
+    """Return the section of a command: its files, and a table for each group of options."""
     parser = make_parser(name)
-    actions = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - no public API
-    words = [f"[{a.metavar}]" if a.nargs == "?" else str(a.metavar) for a in actions if _is_file(a)]
+    groups = [(g, g._group_actions) for g in parser._action_groups]  # noqa: SLF001 - no public API
+    files = [action for action in parser._actions if _is_file(action)]  # noqa: SLF001 - likewise
+    words = [f"[{a.metavar}]" if a.nargs == "?" else str(a.metavar) for a in files]
     usage = " ".join([parser.prog, *words, "[options]"])
-    rows = "".join(f"| {cell(a)} | {escape_cell(a.help or '')} |\n" for a in actions)
-    table = f"| what | meaning |\n| --- | --- |\n{rows}"
+    tables = [
+        make_table([action for _, actions in groups[:2] for action in actions]),
+        *(make_group(group, actions) for group, actions in groups[2:]),
+    ]
     end = f"\n```text\n{parser.epilog.strip()}\n```\n" if parser.epilog else ""
-    return f"\n## {parser.prog}\n\n{parser.description}\n\n```text\n{usage}\n```\n\n{table}{end}"
+    head = f"\n## {parser.prog}\n\n{parser.description}\n\n```text\n{usage}\n```\n"
+    return head + "".join(tables) + end
+
+
+def make_group(group: argparse._ArgumentGroup, actions: list[argparse.Action]) -> str:
+    """Return a group of options: its title, an example and its table."""
+    title = str(group.title).capitalize()
+    example = str(group.description).partition(": ")[2]
+    return f"\n### {title}\n\n```text\n{example}\n```\n{make_table(actions)}"
+
+
+def make_table(actions: list[argparse.Action]) -> str:
+    """Return a table of arguments, "" if there are none."""
+    rows = [f"| {cell(a)} | {escape_cell(a.help or '')} |\n" for a in actions if a.dest != "help"]
+    return f"\n| what | meaning |\n| --- | --- |\n{''.join(rows)}" if rows else ""
 
 
 def escape_cell(text: str) -> str:

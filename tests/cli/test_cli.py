@@ -10,6 +10,7 @@ import runpy
 import stat
 import subprocess
 import sys
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -19,8 +20,10 @@ from tests.support import Build
 from tests.support.small import build_flattening, chain, network
 from tflite2onnx import __version__, convert, supported_operators
 from tflite2onnx.cli import convert as command, main
+from tflite2onnx.cli.arguments.conversion import GROUPS
+from tflite2onnx.cli.parsers import COMMANDS, make_parser
 from tflite2onnx.op import OPERATORS
-from tflite2onnx.options import IoLayout
+from tflite2onnx.options import ConversionOptions, IoLayout
 from tflite2onnx.verification import Difference, Report
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ def test_summary_lists_layouts_nodes_and_size(model: str, capsys: Captured) -> N
     assert capsys.readouterr().out.splitlines() == [
         "input   x      float32  TFLite [2, 5, 7, 3] NHWC   ONNX [2, 3, 5, 7] NCHW",
         "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
-        "output  flat   float32  TFLite [2, 385] 01         ONNX [2, 385] 01",
+        "output  flat   float32  TFLite [2, 385]            ONNX [2, 385]",
         "3 nodes, 3,080 bytes moved by 1 Transpose, opset 17",
         "layouts differ to save a Transpose; --io-layout tflite keeps the file's",
         f"wrote out.onnx, {size:,} bytes",
@@ -299,6 +302,50 @@ def test_help_lists_options_and_exit_statuses(capsys: Captured) -> None:
     words = ["--io-layout", "--layout", "--opset", "--verify", "-q", "-v", "--version", "./ops"]
     words += ["exit status:", "\n  0 ", "\n  1 ", "\n  2 ", "\n  130 ", "MODEL.tflite", "OUT.onnx"]
     assert all(word in out for word in words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns(
+    command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The help of each command is at most 80 columns wide."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["help", command])
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
+def test_help_has_each_option_in_a_group_with_an_example() -> None:
+    """Each option of a conversion is in one group, and the example has an option of its group."""
+    parser = make_parser("convert")
+    options = [name for _, names in GROUPS.values() for name in names]
+    assert {field.name for field in fields(ConversionOptions)} <= {*options}
+    assert len({*options}) == len(options)
+    for group in parser._action_groups[2:]:  # noqa: SLF001 - no public API
+        words = str(group.description).split()[2:]
+        given = [word for word in words if word.startswith("-")]
+        actions = group._group_actions  # noqa: SLF001 - likewise
+        spelled = {text for action in actions for text in action.option_strings}
+        assert {*given} <= spelled
+        assert given
+        parser.parse_intermixed_args(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--input", "data.npy", "--verify"], "; --inputs data.npy cuts the model"),
+        (["--input", "x=data.npy"], "with --verify or --report: it gives data to verify on"),
+        (["--inputs", "x=model.tflite"], "; --input x=model.tflite gives data to verify on"),
+    ],
+)
+def test_input_and_inputs_name_each_other(
+    model: str, capsys: Captured, words: list[str], reason: str
+) -> None:
+    """--input gives data and --inputs cuts the model: the error of one names the other."""
+    assert main([model, *words]) == 1
+    assert reason in capsys.readouterr().err
+    assert files() == {model}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from tflite2onnx.targets.checker import check_file
 from tflite2onnx.targets.table import TARGETS, has_part
 from tflite2onnx.utils.console import print_json, print_lines
+from tflite2onnx.utils.suggestions import join_alternatives
 
 SUMMARY = "List the nodes of any ONNX model that break a rule of a runtime."
 EPILOG = """\
@@ -25,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.onnx", help="the ONNX model to check")
     known = sorted(target for target in TARGETS if has_part(target, "rules"))
     parser.add_argument(
-        "--target", choices=known, required=True, help="the runtime whose rules are applied"
+        "--target",
+        choices=known,
+        required=True,
+        metavar="RUNTIME",
+        help=f"the runtime whose rules are applied: {join_alternatives(known)}",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the broken rules, with their sources, as JSON"

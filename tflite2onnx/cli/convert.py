@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import (
@@ -62,8 +63,9 @@ SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
 EPILOG = """\
 exit status:
   0    all models are converted, and right if they were verified
-  1    wrong usage, or a model cannot be converted (nothing is written for this model); stderr has
-       the reason; the other models, and with --signature all its other signatures, are converted
+  1    wrong usage, or a model cannot be converted (nothing is written for this
+       model); stderr has the reason; the other models, and with --signature all
+       its other signatures, are converted
   2    all models are converted, but --verify found a difference above the limit
   130  interrupted
 """
@@ -75,7 +77,9 @@ _JUDGED = ("verify", "report")
 # are the attributes of --input and --image.
 _CONTRADICTIONS = (
     Contradiction("parts", GIVEN, ("preprocess", "postprocess"), GIVEN),
-    Contradiction("arrays", GIVEN, _JUDGED, GIVEN),
+    Contradiction(
+        "arrays", GIVEN, _JUDGED, GIVEN, "it gives data to verify on, and --inputs cuts the model"
+    ),
     Contradiction("pictures", GIVEN, _JUDGED, GIVEN),
     Contradiction("samples", GIVEN, _JUDGED, GIVEN),
     Contradiction("seed", GIVEN, _JUDGED, GIVEN),
@@ -92,6 +96,7 @@ def run_command(options: argparse.Namespace) -> int:
     read_verification_options(options)  # raises OptionError for contradictory options
     found = (*_CONTRADICTIONS, *find_contradictions(options.target))
     check_contradictions(found, options, spell_option)
+    _check_cut(options.inputs or ())
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
@@ -104,6 +109,17 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json:
         return _run_jobs(options, [job])
     return _convert_one_bundle(options, job) if job.is_bundle else _convert_one_model(options, job)
+
+
+def _check_cut(inputs: Sequence[str]) -> None:
+    """Raise OptionError if --inputs has a file, which is for --input."""
+    for word in inputs:
+        name, _, file = word.rpartition("=")
+        if name and Path(file).exists():
+            raise OptionError(
+                f"--inputs must be names of tensors, where the model is cut, got {word};"
+                f" --input {word} gives data to verify on"
+            )
 
 
 def _convert_several_models(

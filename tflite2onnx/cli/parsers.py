@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
+from textwrap import fill
 from typing import NoReturn
 
 from tflite2onnx.utils.suggestions import suggest_names
@@ -28,6 +29,22 @@ class Parser(argparse.ArgumentParser):
         self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps lines as they are written, except paragraphs that are wider than the terminal.
+
+    Tables, which have lines that begin with spaces, are kept.
+    """
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = super()._fill_text(text, width, indent).split("\n\n")
+        return "\n\n".join(
+            paragraph
+            if "\n " in paragraph or all(len(line) <= width for line in paragraph.split("\n"))
+            else fill(paragraph, width, subsequent_indent=indent, break_on_hyphens=False)
+            for paragraph in paragraphs
+        )
+
+
 def make_parser(name: str) -> Parser:
     """Return the parser of a command, with its own and the common arguments."""
     command = import_module(f"tflite2onnx.cli.{name}")
@@ -38,14 +55,16 @@ def make_parser(name: str) -> Parser:
     )
     parser = Parser(
         "tflite2onnx" if converts else f"tflite2onnx {name}",
+        usage="%(prog)s MODEL.tflite [OUT.onnx] [options]" if converts else None,
         description=command.SUMMARY,
         epilog=f"{others}\n\n{command.EPILOG}" if converts else command.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    volume = parser.add_mutually_exclusive_group()
+    last = parser._action_groups[-1] if converts else parser  # noqa: SLF001 - the group "output"
+    volume = last.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")
-    parser.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
+    last.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
     return parser

@@ -6,7 +6,7 @@ import argparse
 import csv
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import cache
 from inspect import getdoc
 from typing import Any
@@ -27,35 +27,18 @@ _SMALLEST = 1024  # bytes of a weight; smaller weights stay in the model's file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    add = parser.add_argument
-    _add_path_arguments(parser)
-    _add_option(parser, "io_layout")
-    add(
-        "--layout",
-        metavar="NAME=NHWC:NCHW",
-        action="append",
-        default=[],
-        help="layout of a tensor, which may be an inner tensor, in TFLite and in ONNX; NAME=NCHW if"
-        ' C is last in TFLite; or a JSON file with layouts: {"input": ["NHWC", "NCHW"]}; may be'
-        " repeated",
-    )
-    add(
-        "--shape",
-        metavar="NAME=SIZE,...",
-        action="append",
-        default=[],
-        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word instead"
-        " of a number makes the size dynamic, as in NAME=batch,height,width,3; may be repeated",
-    )
-    for option in fields(ConversionOptions):
-        if option.name not in ("io_layout", "layouts", "shapes"):
-            _add_option(parser, option.name)
-    _add_verification_arguments(parser)
-    _add_file_arguments(parser)
+    """Add the arguments of the command, its options in groups."""
+    _add_models(parser)
+    for title, (example, names) in GROUPS.items():
+        group = parser.add_argument_group(title, f"example: tflite2onnx {example}")
+        for name in names:
+            if name in _ADDERS:
+                _ADDERS[name](group)
+            else:
+                _add_option(group, name)
 
 
-def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_models(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the models and their outputs."""
     add = parser.add_argument
     add(
@@ -72,6 +55,34 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
         " output; with -o all arguments are models",
     )
+
+
+def _add_layouts(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--layout",
+        metavar="NAME=NHWC:NCHW",
+        action="append",
+        default=[],
+        help="layout of a tensor, which may be an inner tensor, in TFLite and in ONNX; NAME=NCHW if"
+        ' C is last in TFLite; or a JSON file with layouts: {"input": ["NHWC", "NCHW"]}; may be'
+        " repeated",
+    )
+
+
+def _add_shapes(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--shape",
+        metavar="NAME=SIZE,...",
+        action="append",
+        default=[],
+        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word instead"
+        " of a number makes the size dynamic, as in NAME=batch,height,width,3; may be repeated",
+    )
+
+
+def _add_outputs(group: argparse._ActionsContainer) -> None:
+    """Add the options for the outputs of one model or several."""
+    add = group.add_argument
     add(
         "-o",
         "--output",
@@ -94,14 +105,14 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
+def _add_option(group: argparse._ActionsContainer, name: str) -> None:
     """Add an option of the conversion from its declaration and its description."""
     option = ConversionOptions.__dataclass_fields__[name]
     kind: dict[str, Any] = {"metavar": "NAME"}
     if OPTION_TYPES[name] is bool:
         kind = {"action": "store_true"}
     elif name == "target":
-        kind = {"choices": CHOICES[name], "action": _TargetAction}
+        kind = {"choices": CHOICES[name], "action": _TargetAction, "metavar": "RUNTIME"}
     elif name in CHOICES:
         kind = {"choices": CHOICES[name]}
     elif name == "io_type":
@@ -119,7 +130,7 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
     repeated = "; may be repeated" if kind.get("action") == "append" else ""
     text = _describe_options().get(name, "") + repeated
     default = None if option.default is MISSING else option.default
-    parser.add_argument(spell_option(name), default=default, help=text, **kind)
+    group.add_argument(spell_option(name), default=default, help=text, **kind)
 
 
 @cache
@@ -162,9 +173,9 @@ def _split_names(text: str) -> list[str]:
     return [name for row in csv.reader([text]) for name in row]
 
 
-def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_verification(group: argparse._ActionsContainer) -> None:
     """Add the options that verify a conversion."""
-    add = parser.add_argument
+    add = group.add_argument
     add(
         "--verify",
         action="store_true",
@@ -180,12 +191,12 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
         " signatures a folder, which gets a page for each; requires: pip install"
         " tflite2onnx[verify]",
     )
-    add_verification_options(parser)
+    add_verification_options(group)
 
 
-def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_files(group: argparse._ActionsContainer) -> None:
     """Add the options for the ONNX file."""
-    add = parser.add_argument
+    add = group.add_argument
     add(
         "--external-data",
         action="store_const",
@@ -201,7 +212,10 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
         help="as --external-data, for weights of at least SIZE bytes, such as 4096, 64K or 1M"
         f" (default: {_SMALLEST})",
     )
-    add(
+
+
+def _add_parts(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
         "--parts",
         action="store_true",
         help="with --preprocess or --postprocess: also write the preprocessing, the network and the"
@@ -216,3 +230,47 @@ def _parse_size(text: str) -> int:
         message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"
         raise argparse.ArgumentTypeError(message)
     return int(match[1]) << 10 * " KMG".index(match[2].upper() or " ")
+
+
+_ADDERS = {
+    "layouts": _add_layouts,
+    "shapes": _add_shapes,
+    "parts": _add_parts,
+    "verification": _add_verification,
+    "outputs of a command": _add_outputs,
+    "files": _add_files,
+}
+# Each group of options in the help: an example, and the options in their order.
+GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "layout": ("model.tflite --io-layout tflite", ("io_layout", "layouts")),
+    "quantization and types": (
+        "model.tflite --quantization float --io-type float",
+        (
+            "quantization",
+            "activations",
+            "weights",
+            "dynamic_range",
+            "io_type",
+            "float16",
+            "float16_io",
+        ),
+    ),
+    "sizes": ("model.tflite --shape image=batch,224,224,3", ("shapes", "batch", "static")),
+    "parts of a model": (
+        "model.tflite --outputs features --rename features=y",
+        ("signature", "lengths", "inputs", "outputs", "names", "rename"),
+    ),
+    "runtime": (
+        "model.tflite --target openvino",
+        ("target", "opset", "forms", "states", "caches", "allow_custom"),
+    ),
+    "pictures": (
+        "model.tflite --preprocess mean=127.5,std=127.5",
+        ("preprocess", "postprocess", "parts"),
+    ),
+    "verification": (
+        "model.tflite --verify --input image=photo.npy",
+        ("verification",),
+    ),
+    "output": ("models/ -o converted --jobs 2", ("outputs of a command", "files")),
+}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tflite2onnx.cli.arguments.tensors import read_pairs
+from tflite2onnx.errors import OptionError
 
 # Each option by its attribute of the parsed arguments. An attribute of None or [] means that the
 # option was not given.
@@ -20,18 +21,19 @@ NAMES = {
 SINGLE = ("arrays", "pictures")  # options that need a single model
 
 
-def add_verification_options(parser: argparse.ArgumentParser) -> None:
+def add_verification_options(group: argparse._ActionsContainer) -> None:
     """Add the options; `read_verification_options` reads them."""
-    add = parser.add_argument
+    add = group.add_argument
     add(
         "--input",
         metavar="NAME=FILE",
         action="append",
         default=[],
         dest="arrays",
-        help="verify on the user's data: arrays for the input of this name in TFLite's layout, as a"
-        " .npy file, a .npz file (with one array, or an array of this name) or a folder of these"
-        " files; a batch is split into samples; other inputs are random; may be repeated",
+        help="the user's data to verify on (--inputs cuts the model): arrays for the input of this"
+        " name in TFLite's layout, as a .npy file, a .npz file (with one array, or an array of this"
+        " name) or a folder of these files; a batch is split into samples; other inputs are random;"
+        " may be repeated",
     )
     add(
         "--image",
@@ -77,6 +79,12 @@ def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         OptionError: --input is not NAME=FILE, or is given twice for one name.
     """
+    name = next((word for word in options.arrays if "=" not in word), None)
+    if name is not None:
+        raise OptionError(
+            f"--input must be NAME=FILE, data to verify on, got {name}; --inputs {name} cuts the"
+            " model"
+        )
     arrays = read_pairs("--input", "NAME=FILE", options.arrays)
     values = {name: getattr(options, name) for name in ("samples", "seed", "tolerance")}
     options_set = {name: value for name, value in values.items() if value is not None}
