@@ -68,7 +68,7 @@ class OperatorCache(dict[Op, Operator]):
         self._allow_custom, self._classes = options.allow_custom, find_operators(options)
 
     def __missing__(self, op: Op) -> Operator:
-        operator = find_operator(op, keep=self._allow_custom, why=explain_unchanged(op))
+        operator = find_operator(op, keep=self._allow_custom, explain=explain_unchanged)
         cls = None if op.custom else self._classes.get(op.code)
         # A class that a user has registered comes first. Only forms make operators without another
         # class.

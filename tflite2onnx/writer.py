@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tflite2onnx.builder.builder import Body, Port, Value, find_bodies, walk_nodes
+from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, find_bodies, walk_nodes
 from tflite2onnx.builder.messages import (
     Inference,
     encode_item,
@@ -164,26 +164,39 @@ class Skeleton:
 
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
-        initializers = (*self._read_field("initializer"), *(header for header, _ in self.weights))
-        constants = {each.name for each in initializers} - {
-            x.name for x in self._read_field("input")
-        }
-        infos = chain(self._read_field("value_info"), self._read_field("output"))
-        found = [find_transposes(self._read_field("node"), infos, constants)]
-        for node in self._read_field("node"):
+        if isinstance(self.source, tuple) and b"Transpose" not in self.source[1]:
+            return 0, 0
+        read = self._read_graph()
+        initializers = (*read("initializer"), *(header for header, _ in self.weights))
+        constants = {each.name for each in initializers} - {x.name for x in read("input")}
+        infos = chain(read("value_info"), read("output"))
+        found = [find_transposes(read("node"), infos, constants)]
+        for node in read("node", *WITH_GRAPHS):
             for graph in walk_nested(node):
                 infos = chain(graph.value_info, graph.output)
                 found.append(find_transposes(graph.node, infos, constants))
         kinds = [info.type.tensor_type for _, known in found for info in known]
         return sum(n for n, _ in found), sum(nbytes(each, self.dynamic_sizes) for each in kinds)
 
-    def _read_field(self, field: str) -> Iterable[Any]:
-        """Return the messages of a field of the graph, of which few are in memory at a time."""
+    def _read_graph(self) -> Callable[..., Iterable[Any]]:
+        """Return a function that yields the messages of a field of the graph, one at a time.
+
+        If it gets words, it yields only messages that have one of them.
+        """
         if isinstance(self.source, onnx.ModelProto):
-            return cast("Iterable[Any]", getattr(self.source.graph, field))
-        number, kind = _FIELDS[field]
-        read: Callable[[bytes], Any] = kind.FromString  # type: ignore[attr-defined]
-        return (read(item) for n, item in read_fields(self.source[1]) if n == number)
+            graph = self.source.graph
+            return lambda field, *_: getattr(graph, field)
+        items: dict[int, list[bytes]] = {}
+        for number, item in read_fields(self.source[1]):
+            items.setdefault(number, []).append(item)
+
+        def read_items(field: str, *words: str) -> Iterator[Any]:
+            number, kind = _FIELDS[field]
+            parts = [word.encode() for word in words] or [b""]
+            found = (item for item in items.get(number, ()) if any(part in item for part in parts))
+            return map(kind.FromString, found)  # type: ignore[attr-defined]
+
+        return read_items
 
     def assemble_model(self) -> onnx.ModelProto:
         """Return the whole model with copies of the weights."""

@@ -64,7 +64,11 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
         cls = table.get(op.code)
         return None if cls is None else cls(op)
 
+    def find_facts(op: Op) -> tuple[Fact, ...]:
+        return (find_stub(op) or find_operator(op)).facts
+
     monkeypatch.setattr(passes.fold_constants, "find_supported_operator", find_stub)
+    monkeypatch.setattr(passes.fold_constants, "find_facts", find_facts)
     for module in (passes.fold_constants, passes.simplify):
         monkeypatch.setattr(module, "find_operator", lambda op: find_stub(op) or find_operator(op))
     return table

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from tflite2onnx.errors import OperatorError, RegistrationError, as_operator_error
 from tflite2onnx.extensions import MODULE_PATHS, list_packages, list_paths, offer_operators
@@ -34,6 +35,10 @@ class OperatorTable(Mapping[str, type[Operator]]):
             if code not in self._classes:
                 raise RegistrationError(_without_class(code, path))
         return self._classes[code]
+
+    def get(self, code: str, default: Any = None) -> Any:  # noqa: ANN401 - as in Mapping
+        """Return a class; the method of Mapping would catch a KeyError, which is slow."""
+        return self[code] if code in self._paths else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._paths)
@@ -96,9 +101,9 @@ _SCRIPT = "python scripts/make_module_table.py"
 
 def find_convolved(op: Op) -> Tensor:
     """Return the input that a built-in convolution convolves, `ABSENT` for other operators."""
-    operator = find_operator(op)
-    if op.custom or Fact.CONVOLVES not in operator.facts:
+    if op.custom or Fact.CONVOLVES not in find_facts(op):
         return ABSENT
+    operator = find_operator(op)
     images = (t for i, t in enumerate(op.inputs) if operator.read_letters(i).startswith("N"))
     return next(images) or ABSENT
 
@@ -109,28 +114,43 @@ def commutes(code: str) -> bool:
     return code in getattr(cls, "commutes", ())
 
 
-def _find_builtin_class(code: str, *, custom: bool) -> type[Operator] | None:
-    is_custom = code not in registry.list_builtin_codes() | MADE
-    return OPERATORS.get(code) if custom is is_custom else None
+def _find_class(op: Op) -> type[Operator] | None:
+    """Return the class of an operator; OperatorError if a package's class cannot be imported."""
+    found = registry.find_class(Key(op.code, op.custom))
+    if found is not None:
+        return found
+    is_custom = op.code not in registry.list_builtin_codes() and op.code not in MADE
+    return OPERATORS.get(op.code) if op.custom is is_custom else None
 
 
-def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
+def find_facts(op: Op) -> tuple[Fact, ...]:
+    """Return what the class of an operator states of it, () if it has no class."""
+    try:
+        return getattr(_find_class(op), "facts", ())
+    except OperatorError:  # the conversion reports the error later
+        return ()
+
+
+def find_operator(
+    op: Op, *, keep: bool = False, explain: Callable[[Op], str] = lambda _: ""
+) -> Operator:
     """Return the instance of the class that converts an operator.
 
-    With `keep`, an unknown custom operator becomes a node of its own domain.
-    `why` is the reason why there is no class, if the caller knows more than the general reason.
+    With `keep`, an unknown custom operator becomes a node of its own domain. `explain` returns why
+    an operator has no class, if the caller knows more than the general reason.
     """
-    builtin = _find_builtin_class(op.code, custom=op.custom)
     try:
-        cls = registry.find_class(Key(op.code, op.custom)) or builtin
+        cls = _find_class(op)
     except OperatorError as error:  # the conversion reports the error later
         return unsupported.Unsupported(op, str(error))
-    if cls is not None and cls is builtin and _reads_packed_elements(op):
+    if cls is None and keep and op.custom:
+        return unsupported.Kept(op)
+    if cls is None:
+        return unsupported.Unsupported(op, explain(op))
+    if _reads_packed_elements(op) and cls is OPERATORS.get(op.code):
         why = "elements of a TensorFlow operator must have 8 bits or more"
         return unsupported.Unsupported(op, why)
-    if cls is not None:
-        return cls(op)
-    return unsupported.Kept(op) if keep and op.custom else unsupported.Unsupported(op, why)
+    return cls(op)
 
 
 def _reads_packed_elements(op: Op) -> bool:

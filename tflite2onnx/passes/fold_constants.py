@@ -26,7 +26,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_operator, find_supported_operator, is_valid
+from tflite2onnx.op import find_facts, find_operator, find_supported_operator, is_valid
 from tflite2onnx.op.base import Operator, moves_elements
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
@@ -141,7 +141,7 @@ class Folder:
 
     def fold(self, op: Op, operator: Operator | None) -> list[Tensor]:
         """Return the outputs as constants; empty if they are not constant, or too large."""
-        if operator and not _depends_on_constants(op, operator):
+        if operator and not _depends_on_constants(op, operator.facts):
             return []
         results = fold_operator(op, operator, self._room)
         self._room -= sum(t.nbytes for t in results)
@@ -150,7 +150,7 @@ class Folder:
     def list_remaining_ops(self, op: Op) -> Iterator[Op]:
         """Yield the operators that replace an operator: none if its outputs are constant."""
         op = op.with_inputs(self.known)
-        if not op.graphs and not _depends_on_constants(op, find_operator(op)):
+        if not op.graphs and not _depends_on_constants(op, find_facts(op)):
             yield op
             return
         operator = find_supported_operator(op)
@@ -185,7 +185,7 @@ def _fold_float16(op: Op) -> list[Tensor]:
 
 def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
-    if not isinstance(operator, Foldable) or not _depends_on_constants(op, operator):
+    if not isinstance(operator, Foldable) or not _depends_on_constants(op, operator.facts):
         return []
     try:
         with as_operator_error():
@@ -219,9 +219,9 @@ def _evaluate(operator: Foldable, arrays: Sequence[Array]) -> Sequence[Array]:
         return ()
 
 
-def _depends_on_constants(op: Op, operator: Operator) -> bool:
+def _depends_on_constants(op: Op, facts: Sequence[Fact]) -> bool:
     """Return whether the outputs depend on constants and shapes only."""
-    return Fact.SHAPE_ONLY in operator.facts or all(t and t.is_constant for t in op.inputs)
+    return Fact.SHAPE_ONLY in facts or all(t and t.is_constant for t in op.inputs)
 
 
 def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:

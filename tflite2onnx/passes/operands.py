@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import find_operator
+from tflite2onnx.op import find_facts
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.linear.matmul import FullyConnected
 from tflite2onnx.op.movement.reshape_transpose import Reshape
@@ -38,7 +38,7 @@ def normalize_axes(axes: Array, rank: int) -> set[int]:
 
 def has(op: Op, fact: Fact) -> bool:
     """Return whether the class of an operator states a fact of it."""
-    return fact in find_operator(op).facts
+    return fact in find_facts(op)
 
 
 def is_float(tensor: Tensor) -> bool:

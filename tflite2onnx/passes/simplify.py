@@ -103,7 +103,7 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
         graphs = tuple(align_axes(inner, aligned) for inner in op.graphs)
         is_aligned = (*inputs,) == op.inputs and not graphs
         ops.append(op if is_aligned else replace(op, inputs=tuple(inputs), graphs=graphs))
-    return replace(graph, ops=tuple(ops))
+    return graph if (*ops,) == graph.ops else replace(graph, ops=tuple(ops))
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:

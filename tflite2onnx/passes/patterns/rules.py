@@ -94,7 +94,8 @@ class _Round:
 
     def change(self, op: Op) -> Sequence[Op]:
         """Return the operators that replace an operator; none if another computes its outputs."""
-        rules = self._list_rules(op)
+        key = (op.code, op.activation)
+        rules = self._ending[key] if key in self._ending else self._list_rules(*key)
         if not (rules or self._computed) or not op.outputs or op in self._built:
             return (op,)
         if self._computed.issuperset(op.outputs):
@@ -112,11 +113,10 @@ class _Round:
                     return ops
         return (op,)
 
-    def _list_rules(self, op: Op) -> list[Rule]:
-        """Return the rules whose pattern may end in an operator."""
-        key = (op.code, op.activation)
-        if key not in self._ending:
-            last = op.code if op.activation == "NONE" else op.activation
-            ends = {(op.code, True), (last, False)}
-            self._ending[key] = [rule for rule in self._rules if ends & rule.ends]
-        return self._ending[key]
+    def _list_rules(self, code: str, activation: str) -> list[Rule]:
+        """Return the rules whose pattern may end in an operator with an activation."""
+        last = code if activation == "NONE" else activation
+        ends = {(code, True), (last, False)}
+        return self._ending.setdefault(
+            (code, activation), [rule for rule in self._rules if ends & rule.ends]
+        )

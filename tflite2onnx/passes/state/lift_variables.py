@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, copy_op
 from tflite2onnx.made_options import RecurrentOptions
-from tflite2onnx.op import find_operator
+from tflite2onnx.op import find_facts
 from tflite2onnx.op.control_flow.lowered import RESOURCES
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
@@ -91,7 +91,7 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
 
 
 def _writes_to_inputs(op: Op) -> bool:
-    return op.custom or Fact.WRITES_INPUTS in find_operator(op).facts
+    return op.custom or Fact.WRITES_INPUTS in find_facts(op)
 
 
 def _find_handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:

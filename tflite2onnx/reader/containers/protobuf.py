@@ -57,6 +57,8 @@ def _list_fields(kind: str) -> dict[int, tuple[str, str, bool]]:
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    if place < len(data) and data[place] < 0x80:  # most numbers
+        return data[place], place + 1
     value = 0
     for shift in range(0, _MOST_BITS, 7):
         if place >= len(data):

@@ -39,6 +39,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import inf, prod
+from operator import mul
 from typing import NamedTuple, TypeVar
 
 from tflite2onnx.graph import Graph
@@ -86,8 +87,8 @@ class Factors(NamedTuple):
 
     def estimate(self, terms: Terms) -> float:
         """Return the microseconds of a node."""
-        parts = zip(self[1:], terms, strict=True)
-        return self.node + 1e-6 * sum(factor * term for factor, term in parts)
+        parts: Iterator[float] = map(mul, self[1:], terms)
+        return self.node + 1e-6 * sum(parts)
 
     def estimate_move(self, size: float) -> float:
         """Return the microseconds of a node that only moves bytes."""
