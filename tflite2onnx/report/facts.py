@@ -17,6 +17,7 @@ from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.report.graph_lanes import Strip, build_strip
+from tflite2onnx.report.tensor_details import TensorDetails, describe_tensors
 from tflite2onnx.result import Result
 from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.verification import Report
@@ -33,6 +34,7 @@ class PageFacts:
     `Result` does. `kinds` counts nodes in the same way by operator type, in the file and after the
     optimizations of ONNX Runtime.
     `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
+    `tensors` are those that operators compute.
     """
 
     name: str
@@ -50,6 +52,7 @@ class PageFacts:
     strip: Strip
     kinds: Mapping[str, tuple[int, int]]
     storage: tuple[StorageInfo, ...] = ()
+    tensors: tuple[TensorDetails, ...] = ()
 
 
 def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -> PageFacts:
@@ -86,6 +89,7 @@ def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -
         build_strip(proto, skeleton.tensors),
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
         tuple(skeleton.storage),
+        tuple(describe_tensors(source.graphs[0], skeleton)),
     )
 
 

@@ -19,6 +19,7 @@ from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.messages import list_reads
 from tflite2onnx.interface import make_endpoint
 from tflite2onnx.layout import make_channels_first, make_identity
+from tflite2onnx.utils.console import shorten
 
 # Nodes that only quantize or dequantize. They are left out, because runtimes fuse them.
 _PAIRS = {"DequantizeLinear", "QuantizeLinear"}
@@ -30,7 +31,8 @@ class GraphRow:
     """A node: `lane` is its column; `name` and `shape` belong to its output.
 
     `region` is the layout of the output: "tflite", "first" (channels first), "other", or "" if no
-    TFLite tensor or no layout is known. `layout` is the layout in letters.
+    TFLite tensor or no layout is known. `layout` is the layout in letters, and `attributes` are
+    lines of text.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class GraphRow:
     region: str
     layout: str
     lane: int
+    attributes: str = ""
 
 
 class Line(NamedTuple):
@@ -63,6 +66,7 @@ class _LaneNode(NamedTuple):
     kind: str
     reads: tuple[str, ...]
     makes: tuple[str, ...]
+    attributes: str = ""
 
 
 def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
@@ -97,7 +101,16 @@ def _list_steps(
             sources[node.output[0]] = reads[0]
         else:
             values = tuple(name for name in node.output if name)
-            yield _LaneNode(node.op_type, tuple(dict.fromkeys(reads)), values)
+            words = "\n".join(map(_describe_attribute, node.attribute))
+            yield _LaneNode(node.op_type, tuple(dict.fromkeys(reads)), values, words)
+
+
+def _describe_attribute(attribute: onnx.AttributeProto) -> str:
+    if attribute.type == onnx.AttributeProto.GRAPH:
+        return f"{attribute.name}: a graph of {len(attribute.g.node):,} nodes"
+    value = onnx.helper.get_attribute_value(attribute)
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return f"{attribute.name}: {shorten(text, 200)}"
 
 
 def _place_nodes(
@@ -158,9 +171,10 @@ def _make_row(
     shape = next((shapes[name] for name in values if name in shapes), ())
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
-        return GraphRow(step.kind, name, shape, "", "", lane)
+        return GraphRow(step.kind, name, shape, "", "", lane, step.attributes)
     end = make_endpoint(port.tensor, port.order, "", port.dtype, port.letters)
-    return GraphRow(step.kind, name, end.onnx_shape, find_region(port.order), end.layout[1], lane)
+    region = find_region(port.order)
+    return GraphRow(step.kind, name, end.onnx_shape, region, end.layout[1], lane, step.attributes)
 
 
 def find_region(order: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from tflite2onnx.utils.console import escape_text, shorten
@@ -32,10 +33,11 @@ def as_section(title: str, *parts: str) -> str:
     return f"<section>\n<h2>{as_text(title)}</h2>\n{inner}\n</section>" if inner else ""
 
 
-def as_folded(title: str, *parts: str) -> str:
-    """Return parts that are hidden until their title is clicked."""
-    inner = "\n".join(parts)
-    return f"<details>\n<summary>{as_text(title)}</summary>\n{inner}\n</details>"
+def as_folded(size: str, words: str, *parts: str) -> str:
+    """Return parts that are hidden until their title is clicked: their size, and why they are."""
+    inner, told = "\n".join(parts), as_text(words)
+    title = f'<summary data-words="{told}">{as_text(size)}: {told}</summary>'
+    return f"<details>\n{title}\n{inner}\n</details>"
 
 
 def as_paragraph(words: str, kind: str = "") -> str:
@@ -43,24 +45,28 @@ def as_paragraph(words: str, kind: str = "") -> str:
     return f'<p class="{kind}">{as_text(words)}</p>' if kind else f"<p>{as_text(words)}</p>"
 
 
-def as_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def as_table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], keys: Sequence[str] | None = None
+) -> str:
     """Return a table that scrolls if it is too wide; numbers are aligned to the right.
 
     The last character of a heading gives the kind of its column: "*" for names, of which only the
-    end is shown if they are long, "#" for numbers, "~" for text that may wrap.
+    end is shown if they are long, "#" for numbers, "~" for text that may wrap. The script searches
+    and sorts rows that have keys, and shows the details of a key.
     """
     kinds = [{"*": "name", "#": "number", "~": "broken"}.get(name[-1:], "") for name in head]
     names = [name.rstrip("*#~") for name in head]
 
-    def as_row(tag: str, cells: Sequence[object]) -> str:
+    def as_row(tag: str, cells: Sequence[object], attributes: str = "") -> str:
         written = (
             f"<{tag}{_as_class(kind, cell)}>"
             f"{_as_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
             for kind, cell in zip(kinds, cells, strict=True)
         )
-        return f"<tr>{''.join(written)}</tr>"
+        return f"<tr{attributes}>{''.join(written)}</tr>"
 
-    body = "\n".join(as_row("td", cells) for cells in rows)
+    marks = repeat("") if keys is None else (f' data-key="{as_text(key)}"' for key in keys)
+    body = "\n".join(as_row("td", cells, mark) for cells, mark in zip(rows, marks, strict=False))
     return (
         f'<div class="scroll" tabindex="0"><table>\n<thead>{as_row("th", names)}</thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"

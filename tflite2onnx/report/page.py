@@ -12,6 +12,7 @@ from tflite2onnx.report import svg
 from tflite2onnx.report.facts import PageFacts
 from tflite2onnx.report.html import (
     as_bars,
+    as_data,
     as_folded,
     as_paragraph,
     as_section,
@@ -22,12 +23,11 @@ from tflite2onnx.report.html import (
 )
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.processor import describe_sets
-from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
+from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.inner_tensors import MOST_STEPS
 from tflite2onnx.verification.latency import Latency
 from tflite2onnx.version import VERSION
 
-_WORST = 12  # the number of tensors in the table
 _WORST_FIRST = (
     Verdict.WRONG,
     Verdict.DIFFERS,
@@ -56,11 +56,12 @@ def write_page(facts: PageFacts) -> str:
             _write_interface(facts),
             _write_depth(facts.report),
             _write_steps(facts.report),
-            _write_worst(facts.report),
+            _write_tensors(facts),
             _write_graph(facts),
             _write_kinds(facts),
             _write_storage(facts),
             _write_latency(facts.report.latency),
+            as_data("details", {tensor.name: tensor.details for tensor in facts.tensors}),
             f"<footer>tflite2onnx {as_text(VERSION)}, seed {facts.report.seed}</footer>",
         )
         if part
@@ -226,26 +227,32 @@ def _compute_bar_length(part: float) -> float:
     return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
 
 
-def _write_worst(report: Report) -> str:
-    chain = report.tensors or report.operators
+def _write_tensors(facts: PageFacts) -> str:
+    """Return the table of all tensors that operators compute, faults first."""
+    report = facts.report
+    chain = {c.name: c for c in report.tensors or report.operators}
     alone = {c.name: c for c in report.operators} if report.tensors else {}
+    rows = {tensor.name: (tensor.index, tensor.operator) for tensor in facts.tensors}
+    rows |= {c.name: (c.index, c.operator) for c in chain.values()}
 
-    def sort_key(compared: TensorComparison) -> tuple[int, float]:
-        verdict = report.verdicts[compared.name]
-        return _WORST_FIRST.index(verdict), compared.difference.decibels
+    def sort_key(name: str) -> tuple[float, ...]:
+        if name not in chain:
+            return len(_WORST_FIRST), rows[name][0]
+        is_fault = name in report.faults
+        order = _WORST_FIRST.index(report.verdicts[name])
+        return -1 if is_fault else order, chain[name].difference.decibels
 
-    rows = [
+    names = sorted(rows, key=sort_key)
+    cells = (
         (
-            c.index,
-            c.operator,
-            c.name,
-            *_format_numbers(c.difference),
-            *([_format_snr(alone[c.name].difference) if c.name in alone else ""] if alone else []),
-            style_verdict(report, c.name),
+            *rows[name],
+            name,
+            *(_format_numbers(chain[name].difference) if name in chain else ("", "", "")),
+            *([_format_snr(alone[name].difference) if name in alone else ""] if alone else []),
+            style_verdict(report, name) if name in report.verdicts else "",
         )
-        for c in sorted(chain, key=sort_key)[:_WORST]
-        if c.difference.largest or not report.verdicts[c.name].accepts
-    ]
+        for name in names
+    )
     head = (
         "No.#",
         "Operator",
@@ -256,7 +263,12 @@ def _write_worst(report: Report) -> str:
         *["Alone#"] * bool(alone),
         "",
     )
-    return as_section("Worst tensors", as_table(head, rows) if rows else "")
+    words = (
+        "All tensors that operators compute, faults first, then by noise. A click on a row shows"
+        " attributes, layouts and storage; a click on a heading sorts."
+    )
+    table = as_table(head, cells, names) if names else ""
+    return as_section("Operators and tensors", as_paragraph(words, "soft"), table) if table else ""
 
 
 def _format_numbers(difference: Difference) -> tuple[str, str, str]:
@@ -305,7 +317,9 @@ def _write_storage(facts: PageFacts) -> str:
         *cells, reason = astuple(storage)
         reasons.setdefault(reason, []).append(tuple(cells))
     folded = [
-        as_folded(f"{count(len(rows), 'tensor')}: {reason}", as_table(head, rows))
+        as_folded(
+            count(len(rows), "tensor"), reason, as_table(head, rows, [row[0] for row in rows])
+        )
         for reason, rows in sorted(reasons.items(), key=lambda entry: -len(entry[1]))
     ]
     return as_section("Storage", as_paragraph(words, "soft"), *folded) if folded else ""

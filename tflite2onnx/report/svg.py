@@ -43,8 +43,11 @@ def draw_depth(report: Report, bound: float | None) -> str:
         return 1000 * order[compared.name] / last, 100 * (top - level) / (top - low)
 
     series = [
-        _draw_series(kind, {c.name: compute_position(c) for c in items if c.name in order}, kinds)
-        for kind, items in (("alone", alone), ("chain", chain))
+        _draw_series(kind, {c.name: compute_position(c) for c in items if c.name in order}, styles)
+        for kind, items, styles in (
+            ("alone", alone, {"bad": report.faults} if chain else kinds),
+            ("chain", chain, kinds),
+        )
     ]
     lines = [
         _draw_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)
@@ -129,7 +132,8 @@ def draw_graph(picture: Strip) -> str:
     curves = "".join(_draw_curve(line) for line in picture.lines)
     rows = "".join(
         f'<li class="{row.region or "none"}{" move" * (row.kind == "Transpose")}"'
-        f' title="{as_text(row.name)}" style="padding-left:{gutter}px">'
+        f' title="{as_text(row.name)}" data-key="{as_text(row.name)}"'
+        f' data-attributes="{as_text(row.attributes)}" style="padding-left:{gutter}px">'
         f'<span class="kind">{as_text(row.kind)}</span><span class="shape">'
         f"{as_text(' '.join([format_sizes(row.shape), row.layout if row.region else '']))}</span>"
         f'<span class="name">{as_text(shorten(row.name, 70))}</span></li>'

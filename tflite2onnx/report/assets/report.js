@@ -43,3 +43,109 @@ for (const plot of document.querySelectorAll(".plot")) {
     tell(chosen + step);
   });
 }
+
+// Rows of operators and tensors: search, sort, and details on click or Enter.
+const make = (tag, text = "", more = {}) =>
+  Object.assign(document.createElement(tag), { textContent: text }, more);
+const details = JSON.parse(document.getElementById("details").textContent);
+const rows = [...document.querySelectorAll("[data-key]")];
+const nameOf = (cell) => cell.title || cell.textContent;
+
+const dialog = make("dialog");
+document.body.append(dialog);
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+const show = (row) => {
+  const key = row.dataset.key, list = make("dl");
+  const add = (name, text) => {
+    if (text && text !== key) list.append(make("dt", name), make("dd", text));
+  };
+  const head = row.cells ? [...row.closest("table").tHead.rows[0].cells] : [];
+  [...(row.cells || [])].forEach((cell, i) => add(head[i].textContent || "Verdict", nameOf(cell)));
+  const folded = row.cells && row.closest("details");
+  if (folded) add("Why", folded.querySelector("summary").dataset.words);
+  if (!row.cells) {
+    add("Node", row.querySelector(".kind").textContent);
+    add("Stored", row.querySelector(".shape").textContent.trim());
+    add("Attributes in ONNX", row.dataset.attributes);
+  }
+  Object.entries(details[key] || {}).forEach(([name, text]) => add(name, text));
+  const close = make("button", "Close", { onclick: () => dialog.close() });
+  dialog.replaceChildren(make("h2", key || "Details"), list, close);
+  dialog.showModal();
+  dialog.scrollTop = 0;
+};
+
+for (const group of new Set(rows.map((row) => row.parentElement))) {
+  const choose = (row) => {
+    for (const other of group.children) other.tabIndex = other === row ? 0 : -1;
+  };
+  choose(group.children[0]);
+  group.addEventListener("click", (event) => {
+    const row = event.target.closest("[data-key]");
+    choose(row);
+    show(row);
+  });
+  group.addEventListener("keydown", (event) => {
+    const shown = [...group.children].filter((row) => !row.hidden);
+    const at = shown.indexOf(event.target);
+    const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: shown.length - 1 }[event.key];
+    if (event.key === "Enter") show(event.target);
+    if (next === undefined) return;
+    event.preventDefault();
+    if (!shown[next]) return;
+    choose(shown[next]);
+    shown[next].focus();
+  });
+}
+
+const valueOf = (cell) => {
+  const text = cell.textContent.replace(/,/g, "");
+  return text === "equal" ? Infinity : text === "" ? -Infinity : Number.parseFloat(text);
+};
+for (const table of document.querySelectorAll("table")) {
+  const body = table.tBodies[0];
+  if (!body.querySelector("[data-key]")) continue;
+  [...table.tHead.rows[0].cells].forEach((head, i) => {
+    const button = make("button", head.textContent || "Verdict");
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const compare = head.classList.contains("number")
+        ? (a, b) => (valueOf(a.cells[i]) > valueOf(b.cells[i])) - (valueOf(a.cells[i]) < valueOf(b.cells[i]))
+        : (a, b) => nameOf(a.cells[i]).localeCompare(nameOf(b.cells[i]));
+      body.append(...[...body.rows].sort((a, b) => (down ? compare(b, a) : compare(a, b))));
+    });
+  });
+}
+
+if (rows.length) {
+  const label = make("label", "Search ", { className: "search" });
+  const field = make("input", "", { type: "search", placeholder: "operators and tensors  ( / )" });
+  const found = make("span");
+  found.setAttribute("role", "status");
+  label.append(field, found);
+  document.querySelector("header").after(label);
+  const texts = rows.map((row) => [row, ...row.children].map(nameOf).join(" ").toLowerCase());
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const hits = rows.filter((row, i) => {
+      const hit = words.every((word) => texts[i].includes(word));
+      if (row.cells) row.hidden = !hit;
+      else row.classList.toggle("missed", !hit);
+      return hit;
+    });
+    for (const folded of document.querySelectorAll("details")) {
+      folded.open = words.length > 0 && hits.some((row) => folded.contains(row));
+    }
+    const node = hits.find((row) => !row.cells);
+    if (node) node.closest(".strip").scrollTop = words.length ? node.offsetTop - 44 : 0;
+    found.textContent = words.length ? ` ${hits.length} of ${rows.length} rows` : "";
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target === field || dialog.open) return;
+    event.preventDefault();
+    field.focus();
+  });
+}
