@@ -188,6 +188,11 @@ BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
         ),
         "type must not be string, got string",
     ),
+    (
+        "web",
+        lambda: model_of(helper.make_node("Relu", ["x"], ["y"]), opset=27),
+        "opset model: opset must be 1 to 26, got 27; convert with --opset 26",
+    ),
     ("web", with_default, "input x: input must have no initial value, got one"),
     ("nnapi", computed_weights, "Conv conv: input 1 must be a constant, got a computed tensor"),
     (

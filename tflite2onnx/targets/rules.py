@@ -246,10 +246,14 @@ class ConstantInputs(RuntimeRule):
 
 @dataclass(frozen=True, kw_only=True)
 class DequantizedInputs(RuntimeRule):
-    """Inputs of operators that come from DequantizeLinear must have integers of these types."""
+    """Inputs of operators that come from DequantizeLinear must have integers of these types.
+
+    `constant` is whether the rule is about constants or about computed integers; None for both.
+    """
 
     inputs: Mapping[str, Sequence[int]]
     types: Sequence[str]
+    constant: bool | None = None
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node that reads integers of another type."""
@@ -257,6 +261,7 @@ class DequantizedInputs(RuntimeRule):
             node.outputs[0]: model.types.get(node.inputs[0])
             for node in model.nodes
             if node.operator == "DequantizeLinear"
+            and self.constant in (None, node.inputs[0] in model.constants)
         }
         for node in model.nodes:
             for place in self.inputs.get(node.operator, ()):

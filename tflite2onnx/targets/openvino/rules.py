@@ -4,6 +4,7 @@ from tflite2onnx.targets.rules import (
     DequantizedInputs,
     NoDefaultInputs,
     NoTypes,
+    Operators,
     TypesOfEnds,
     list_names,
 )
@@ -37,7 +38,17 @@ RULES = (
     DequantizedInputs(
         inputs={"Conv": (1,), "Gemm": (1,), "MatMul": (1,)},
         types=("int8",),
+        constant=True,
         advice="convert with --weights float, or for processors with VNNI with --weights int8",
         source=_MEASURED,
     ),
+    # Products of int8 saturate without VNNI, and products of uint8 are wrong with it.
+    DequantizedInputs(
+        inputs={"Gemm": (1,), "MatMul": (1,)},
+        types=("int16", "uint16"),
+        constant=False,
+        advice="compile with LP_TRANSFORMS_MODE NO, or convert with --quantization float",
+        source=_MEASURED,
+    ),
+    Operators(refused=("BitCast",), advice="cut the model before it", source=_MEASURED),
 )

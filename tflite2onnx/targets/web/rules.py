@@ -1,5 +1,10 @@
 """ONNX Runtime Web in WebAssembly, which has the operators of ONNX Runtime's CPU provider."""
 
-from tflite2onnx.targets.rules import NoDefaultInputs
+from tflite2onnx.targets.rules import NoDefaultInputs, OpsetRange
 
-RULES = (NoDefaultInputs(advice="convert with --states required", source="docs/runtimes.md"),)
+_MEASURED = "docs/runtimes.md"
+
+RULES = (
+    OpsetRange(most=26, advice="convert with --opset 26", source=_MEASURED),
+    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+)

@@ -1,0 +1,1 @@
+"""Forms and rules for OpenVINO."""
