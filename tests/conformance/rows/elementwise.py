@@ -11,6 +11,7 @@ import numpy as np
 from tests.conformance.bench import Bench, Range
 from tests.conformance.table import KINDS, Bound, Row, coarse
 from tests.support.tensor import TensorFields
+from tflite2onnx.op.registry import list_builtin_codes
 
 SIZES = (2, 3, 5, 7, 4, 2)
 Q8, QU8, Q16 = "quantized int8", "quantized uint8", "quantized int16"
@@ -56,7 +57,10 @@ class Unary:
         """Build the operator with a tensor of this rank."""
         shape = SIZES[:rank]
         x = b.add_input(shape, within=self._range(b))
-        b.add_outputs(*b.op(code, [x], [b.output_tensor(shape, self._output_fields(b))], **options))
+        y = b.output_tensor(shape, self._output_fields(b))
+        is_builtin = code in list_builtin_codes()
+        made = b.op(code, [x], [y], **options) if is_builtin else b.custom(code, [x], [y], options)
+        b.add_outputs(*made)
 
     def _range(self, b: Bench) -> Range | None:
         return self.stored.get(b.kind) if "quantized" in b.kind else self.within
