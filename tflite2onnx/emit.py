@@ -103,7 +103,7 @@ def find_shared_caches(emitted: Emitted) -> dict[str, str]:
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 
-# A function from the nodes of the main graph, and the values at its ends, to the nodes that a
+# A function from the nodes of the main graph, and the values of its outputs, to the nodes that a
 # runtime wants, without dead ones, and the values that hold other elements then than the tensors.
 NodeRewrite = Callable[
     [Builder, Sequence[Node], Sequence[Value]], tuple[tuple[Node, ...], Collection[Value]]
@@ -111,10 +111,10 @@ NodeRewrite = Callable[
 
 
 def keep_nodes(
-    g: Builder, nodes: Sequence[Node], ends: Sequence[Value]
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes without dead ones, and with nodes that make the constants they read."""
-    return share_transposed(add_adaptive_weights(g, eliminate_dead_nodes(nodes, ends))), ()
+    return share_transposed(add_adaptive_weights(g, eliminate_dead_nodes(nodes, results))), ()
 
 
 def emit(
@@ -132,19 +132,19 @@ def emit(
         UnsupportedOperators: an operator cannot be converted.
         NeedsOpset: an operator needs a newer opset than the builder's.
     """
-    ends, *orders_inside = plan.orders
-    inputs = tuple(_emit_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
+    orders, *orders_inside = plan.orders
+    inputs = tuple(_emit_input(g, t, orders[~i]) for i, t in enumerate(graph.inputs))
     pairs = zip(operators, orders_inside, strict=True)
     planned = {operator.op: (operator, orders) for operator, orders in pairs}
     _emit_operators(g, graph, planned)
-    outputs = _emit_outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
-    ends_of_graph = [port.value for port in outputs]
-    joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
-    distinct, merged = merge_equal_nodes(joined, ends_of_graph)
-    exact = keep_float_weights(g, omit_zero_states(distinct), ends_of_graph)
-    live, changed = rewrite(g, exact, ends_of_graph)
+    outputs = _emit_outputs(g, graph, [orders[i] for i in range(len(graph.outputs))])
+    results = [port.value for port in outputs]
+    joined = join_reshapes(g.nodes, g.types, results, g.ints)
+    distinct, merged = merge_equal_nodes(joined, results)
+    exact = keep_float_weights(g, omit_zero_states(distinct), results)
+    live, changed = rewrite(g, exact, results)
     ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in changed)
-    nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
+    nodes = lower_nodes(_join_products(g, graph, live, results, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.walk_stored_tensors() for axis, s in t.symbols.items()}
@@ -157,7 +157,7 @@ def _join_products(
     g: Builder,
     graph: Graph,
     nodes: tuple[Node, ...],
-    ends: Sequence[Value],
+    results: Sequence[Value],
     ports: Sequence[Port],
 ) -> tuple[Node, ...]:
     """Return nodes with QLinear products, if the options ask for them.
@@ -167,7 +167,7 @@ def _join_products(
     """
     if not g.plan.qoperator:
         return nodes
-    joined = join_products(nodes, ends)
+    joined = join_products(nodes, results)
     if g.plan.qoperator == "qoperator":
         values = {port.tensor: port.value for port in ports}
         with collect_errors() as errors:

@@ -77,14 +77,14 @@ class Float32Node(NamedTuple):
     reason: str
 
 
-def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32Node, ...]]:
+def to_float16(emitted: Emitted, *, io: bool) -> tuple[Emitted, tuple[Float32Node, ...]]:
     """Return the graph in half precision, and the nodes that stay in float32.
 
-    With `ends`, the inputs, outputs and states are float16 as well.
+    With `io`, the inputs, outputs and states are float16 as well.
     """
     choice = _Float32Nodes(emitted)
     choice.visit(emitted.nodes)
-    half = _HalfRewriter(emitted, choice).rewrite_graph(emitted, ends=ends)
+    half = _HalfRewriter(emitted, choice).rewrite_graph(emitted, io=io)
     return half, tuple(_list_float32(emitted, choice.reasons))
 
 
@@ -235,16 +235,16 @@ class _HalfRewriter:
         # The constants that nodes read in float32.
         self._read: set[Value] = set()
 
-    def rewrite_graph(self, emitted: Emitted, *, ends: bool) -> Emitted:
+    def rewrite_graph(self, emitted: Emitted, *, io: bool) -> Emitted:
         """Return the main graph in half precision."""
-        inputs = tuple(self._convert_input(port, ends=ends) for port in emitted.inputs)
+        inputs = tuple(self._convert_input(port, io=io) for port in emitted.inputs)
         for node in emitted.nodes:
             self._rewrite_node(node)
         outputs: list[Port] = []
         for port in emitted.outputs:
-            outputs.append(self._convert_output(port, [*inputs, *outputs], ends=ends))
+            outputs.append(self._convert_output(port, [*inputs, *outputs], io=io))
         initial = tuple(
-            a.astype(np.float16) if ends and a.dtype == np.float32 else a for a in emitted.initial
+            a.astype(np.float16) if io and a.dtype == np.float32 else a for a in emitted.initial
         )
         return emitted._replace(
             nodes=eliminate_dead_nodes(self._nodes, [port.value for port in outputs]),
@@ -255,21 +255,21 @@ class _HalfRewriter:
             initial=initial,
         )
 
-    def _convert_input(self, port: Port, *, ends: bool) -> Port:
+    def _convert_input(self, port: Port, *, io: bool) -> Port:
         if port.dtype is not DType.FLOAT32:
             return port
-        if not ends:
+        if not io:
             self._single[port.value] = port.value
             return port
         value = Value(dtype=DType.FLOAT16)
         self._half[port.value] = value
         return port._replace(value=value, dtype=DType.FLOAT16)
 
-    def _convert_output(self, port: Port, ports: Sequence[Port], *, ends: bool) -> Port:
+    def _convert_output(self, port: Port, ports: Sequence[Port], *, io: bool) -> Port:
         """Return an output that a node computes and that is no other output, as ONNX requires."""
         if port.dtype is not DType.FLOAT32:
             return port
-        if not ends:
+        if not io:
             return port._replace(value=self._as_single(port.value))
         value = self._as_half(port.value)
         if value.data is not None or any(value is other.value for other in ports):

@@ -223,15 +223,15 @@ def make_interface(graph: Graph, user_orders: Mapping[Tensor, Order], io_layout:
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
 
-        def is_legal(label: Axes) -> bool:  # `order_ends` moves axes of size 1 later
+        def is_legal(label: Axes) -> bool:  # `order_endpoints` moves axes of size 1 later
             return label == names or moves_nothing(shape, make_order(names, label), first)
 
         return Frame({operand: names}, names, None, is_legal, choice)
 
     def make_state_frame(first: int, second: int) -> Frame:
-        ends = graph.inputs[~first], graph.outputs[second]
-        names = axis_names(ends[0].rank)
-        orders = [user_orders[t] for t in ends if t in user_orders]
+        endpoints = graph.inputs[~first], graph.outputs[second]
+        names = axis_names(endpoints[0].rank)
+        orders = [user_orders[t] for t in endpoints if t in user_orders]
         order = (
             orders[0] if orders else make_identity(len(names)) if io_layout == "tflite" else None
         )
@@ -247,15 +247,15 @@ def make_interface(graph: Graph, user_orders: Mapping[Tensor, Order], io_layout:
     return Site(graph.outputs, graph.inputs, tuple(frames))
 
 
-def order_ends(ends: Site, plan: Plan) -> Plan:
-    """Return the plan in which ends with channels first have the height before the width.
+def order_endpoints(interface: Site, plan: Plan) -> Plan:
+    """Return the plan in which endpoints with channels first have the height before the width.
 
     Inside the model a column of pixels may be stored as a row: both are the same bytes.
     """
     orders = dict(plan.orders[0])
-    for frame in ends.frames:
+    for frame in interface.frames:
         for operand in frame.slots if frame.choice is not Choice.FREE else ():
-            tensor = ends.reads[operand] if operand >= 0 else ends.writes[~operand]
+            tensor = interface.reads[operand] if operand >= 0 else interface.writes[~operand]
             order, first = orders[operand], make_channels_first(len(orders[operand]))
             if tensor and order != make_identity(len(order)):
                 is_same = moves_nothing(tensor.layout_shape, order, first)

@@ -46,7 +46,7 @@ class Planned(NamedTuple):
     """
 
     operators: Sequence[Operator]
-    ends: Site
+    interface: Site
     sites: Sequence[Site]
     plan: Plan
 
@@ -68,8 +68,8 @@ class Planning:
         """
         operators = [*map(self.operator_of, graph.walk_ops())]
         sites = make_sites(operators)
-        ends = make_interface(graph, self.user_orders, self.io_layout)
-        return Planned(operators, ends, sites, self.planner([ends, *sites]))
+        interface = make_interface(graph, self.user_orders, self.io_layout)
+        return Planned(operators, interface, sites, self.planner([interface, *sites]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +86,10 @@ class PlannedGraph(Graph):
     @cached_property
     def orders(self) -> Mapping[Tensor, Order]:
         """The order in which each input and each computed tensor is stored."""
-        _, ends, sites, plan = self.planned
+        _, interface, sites, plan = self.planned
         return {
             tensor: orders[~i]
-            for site, orders in zip((ends, *sites), plan.orders, strict=True)
+            for site, orders in zip((interface, *sites), plan.orders, strict=True)
             for i, tensor in enumerate(site.writes)
         }
 

@@ -56,8 +56,8 @@ class Result:
     @property
     def ends(self) -> list[tuple[str, Endpoint]]:
         """The inputs, the outputs and the inputs of states, each with its kind."""
-        ends = [("input", end) for end in self.inputs] + [("output", end) for end in self.outputs]
-        return ends + [("state", state.input) for state in self.states]
+        endpoints = [("input", e) for e in self.inputs] + [("output", e) for e in self.outputs]
+        return endpoints + [("state", state.input) for state in self.states]
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -65,21 +65,21 @@ class Result:
         return self.skeleton.assemble_model()
 
     def __repr__(self) -> str:
-        ends = (
-            ", ".join(f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]" for end in group)
+        endpoints = (
+            ", ".join(f"{e.name} {e.dtype}[{','.join(map(str, e.sizes))}]" for e in group)
             for group in (self.inputs, self.outputs)
         )
         size = f"{count(self.nodes, 'node')}, {self.size:,} bytes, opset {self.opset}"
-        return shorten(f"<Result {' -> '.join(ends)}: {size}>", _WIDTH, placeholder=" ...>")
+        return shorten(f"<Result {' -> '.join(endpoints)}: {size}>", _WIDTH, placeholder=" ...>")
 
     def _repr_html_(self) -> str:
         """Return a table of inputs and outputs as HTML, for notebooks."""
         from html import escape  # noqa: PLC0415 - slow to import
 
         rows = [
-            (kind, end.name, end.dtype, f"{[*end.tflite_sizes]} {end.layout[0]}",
-             f"{[*end.sizes]} {end.layout[1]}")
-            for kind, end in self.ends
+            (kind, e.name, e.dtype, f"{[*e.tflite_sizes]} {e.layout[0]}",
+             f"{[*e.sizes]} {e.layout[1]}")
+            for kind, e in self.ends
         ]  # fmt: skip
         cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in rows]
         table = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
@@ -96,15 +96,15 @@ class Result:
             "transposes": self.transposes,
             "bytes_moved": self.bytes_moved,
             "bytes": self.size,
-            "inputs": [end.to_dict() for end in self.inputs],
-            "outputs": [end.to_dict() for end in self.outputs],
+            "inputs": [e.to_dict() for e in self.inputs],
+            "outputs": [e.to_dict() for e in self.outputs],
             "states": [state.to_dict() for state in self.states],
             "float32_nodes": [node._asdict() for node in self.float32_nodes],
         }
 
     def drop_details(self) -> Result:
         """Return the result without what the nodes compute, which verification reads."""
-        skeleton = replace(self.skeleton, tensors=(), plan=StoragePlan(), ends=())
+        skeleton = replace(self.skeleton, tensors=(), plan=StoragePlan(), endpoints=())
         return replace(self, skeleton=skeleton)
 
     def save(self, path: str | os.PathLike[str], external_data: int | None = None) -> int:
@@ -139,8 +139,8 @@ def make_result(
     outputs, state_outputs = _split_endpoints(emitted.outputs, len(emitted.initial))
     states = tuple(map(State, state_inputs, state_outputs, emitted.initial, emitted.variables))
     properties = {
-        key: json.dumps([end.to_dict() for end in ends])
-        for key, ends in ((INPUTS, inputs), (OUTPUTS, outputs))
+        key: json.dumps([e.to_dict() for e in endpoints])
+        for key, endpoints in ((INPUTS, inputs), (OUTPUTS, outputs))
     }
     if states:
         described = [state.to_dict(initial=required_states) for state in states]
@@ -170,5 +170,5 @@ def _split_endpoints(
     ports: Sequence[Port], states: int
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     """Return the inputs or outputs without states, and the states."""
-    ends = tuple(make_endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
-    return ends[: len(ends) - states], ends[len(ends) - states :]
+    endpoints = tuple(make_endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
+    return endpoints[: len(endpoints) - states], endpoints[len(endpoints) - states :]

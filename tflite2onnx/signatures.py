@@ -63,11 +63,11 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
     """
     inner = {tensor.name for tensor in model.graphs[index].tensors}
     signatures = [entry for entry in model.signatures if entry.subgraph == index]
-    ends: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for entry in signatures:
-        ends |= {name: t.name for name, t in entry.outputs.items()}
-    inputs = ends | {name: t.name for entry in signatures for name, t in entry.inputs.items()}
-    for aliases in (ends, inputs):
+        outputs |= {name: t.name for name, t in entry.outputs.items()}
+    inputs = outputs | {name: t.name for entry in signatures for name, t in entry.inputs.items()}
+    for aliases in (outputs, inputs):
         aliases |= {new: aliases.get(old, old) for old, new in options.rename.items()}
         aliases |= {name: name for name in inner}
 
@@ -87,7 +87,7 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
         shapes=find_keys("shapes", options.shapes),
         io_type=find_keys("io_type", io_type) if isinstance(io_type, Mapping) else io_type,
         inputs=options.inputs and [inputs.get(name, name) for name in options.inputs],
-        outputs=options.outputs and [ends.get(name, name) for name in options.outputs],
+        outputs=options.outputs and [outputs.get(name, name) for name in options.outputs],
     )
 
 
@@ -148,19 +148,19 @@ def warn_unconverted(model: Model, key: str | None) -> None:
         )
 
 
-def warn_missing_ends(model: Model, index: int) -> None:
+def warn_missing_endpoints(model: Model, index: int) -> None:
     """Warn about names in signatures whose tensors are no inputs or outputs of the sub-graph.
 
     Quantizers append an operator after an output, and the signature keeps the tensor before it.
     """
     graph = model.graphs[index]
     for signature in (each for each in model.signatures if each.subgraph == index):
-        for kind, names, ends in (
+        for kind, names, tensors in (
             ("inputs", signature.inputs, graph.inputs),
             ("outputs", signature.outputs, graph.outputs),
         ):
             for name, tensor in names.items():
-                if tensor not in ends:
+                if tensor not in tensors:
                     _logger.warning(
                         "%s of the signature %s is not among the %s of the model: it is the tensor"
                         " %s, which --%s chooses",
@@ -207,7 +207,7 @@ def list_signature_io(
     """Return the ONNX names of inputs and outputs by their names in each signature of a sub-graph.
 
     The shape is {signature: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}}. A name
-    whose tensor is no input or output of the model is left out, see `warn_missing_ends`.
+    whose tensor is no input or output of the model is left out, see `warn_missing_endpoints`.
     """
     graph = model.graphs[index]
 

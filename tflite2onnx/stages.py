@@ -46,7 +46,7 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.graph import Graph, Model, Signature
-from tflite2onnx.interface import order_ends, pin_orders
+from tflite2onnx.interface import order_endpoints, pin_orders
 from tflite2onnx.layout import Plan, plan
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
@@ -78,7 +78,7 @@ from tflite2onnx.signatures import (
     name_tensors,
     rename_as_requested,
     rename_endpoints,
-    warn_missing_ends,
+    warn_missing_endpoints,
 )
 from tflite2onnx.targets.driver import apply_forms, find_rewrite
 from tflite2onnx.targets.table import find_rules
@@ -141,7 +141,7 @@ def convert_read_model(
 def _open_source(source: Model, origin: AnySource, options: ConversionOptions) -> _Opened:
     index, _ = find_signature(source, options.signature)
     if options.inputs is None and options.outputs is None:
-        warn_missing_ends(source, index)
+        warn_missing_endpoints(source, index)
     if options.inputs is None:
         shapes = name_tensors(options, source, index).shapes
         report_unknown_ranks([t for t in source.graphs[index].inputs if t.name not in shapes])
@@ -234,17 +234,17 @@ def _open_model(
 def _convert_opened(opened: _Opened, planner: Planner) -> Result:
     """Convert the graph of an entry point, and assemble the ONNX model."""
     options, model, signature = opened.options, opened.model, opened.signature
-    ends = model.graphs[opened.place]
+    file_graph = model.graphs[opened.place]
     emitted = _emit_opened(opened, planner)
     opened.operator_of.clear()  # the operators take memory that the assembly of the model needs
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         from tflite2onnx.float16 import to_float16  # noqa: PLC0415 - rare
 
-        emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
-        check(emitted, ends)
+        emitted, float32_nodes = to_float16(emitted, io=options.float16_io)
+        check(emitted, file_graph)
     if options.names == "signature":
-        emitted = rename_endpoints(emitted, ends, signature)
+        emitted = rename_endpoints(emitted, file_graph, signature)
     mode, pictures = options.quantization, options.preprocess or options.postprocess
     emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties = {
@@ -259,12 +259,12 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
     }
     assemble = partial(
         make_result,
-        name=ends.name or "main",
+        name=file_graph.name or "main",
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
     if pictures:
-        return _assemble_with_pictures(emitted, ends, options, properties, assemble)
+        return _assemble_with_pictures(emitted, file_graph, options, properties, assemble)
     return assemble(emitted, metadata=properties)
 
 
@@ -392,14 +392,14 @@ def _emit_canonical(
     _logger.debug("chose forms of %d operators", len(graph.ops))
     constants = (t.data for op in graph.walk_ops() for t in op.present)
     release_memory(*(data for data in constants if data is not None))  # passes have read them
-    operators, ends, operator_sites, orders = planned.planned
+    operators, interface, operator_sites, orders = planned.planned
     del planned
     operator_of.keep_only(graph.walk_ops())
     check_dynamic_axes(operators, axes)
-    orders = order_ends(ends, orders)
+    orders = order_endpoints(interface, orders)
     _logger.debug("planned %d bytes to transpose", orders.bytes_moved)
     letters = name_axes(operator_sites, letters)
-    del operator_sites, ends
+    del operator_sites, interface
     emitted = _emit_with_opset(graph, operators, orders, options).with_letters(letters)
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted

@@ -30,11 +30,11 @@ class StorageInfo:
     why: str
 
 
-def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[StorageInfo]:
+def list_storage(plan: StoragePlan, endpoints: Collection[Tensor] = ()) -> list[StorageInfo]:
     """Return all quantized tensors in order of execution, then inputs and outputs that differ.
 
-    `ends` are the inputs, outputs and states of the model. A constant that is stored in several
-    ways has a row for each.
+    `endpoints` are the inputs, outputs and states of the model. A constant that is stored in
+    several ways has a row for each.
     """
     rows: dict[tuple[Tensor, str], StorageInfo] = {}
     for op, operands in plan.operands.items():
@@ -51,14 +51,14 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
             elif read not in row.read:
                 row = replace(row, read=f"{row.read}, {read}")
             rows[tensor, text] = row
-    for tensor in dict.fromkeys(ends):
-        end, inside = plan.find_end_storage(tensor), plan.find_storage(tensor)
-        if end.storage.dtype is not inside.storage.dtype:
+    for tensor in dict.fromkeys(endpoints):
+        endpoint, inside = plan.find_end_storage(tensor), plan.find_storage(tensor)
+        if endpoint.storage.dtype is not inside.storage.dtype:
             tflite, text = (
                 describe_storage(find_file_storage(tensor)),
-                describe_storage(end.storage),
+                describe_storage(endpoint.storage),
             )
-            row = StorageInfo(tensor.name, "", tflite, text, "input or output", end.why)
+            row = StorageInfo(tensor.name, "", tflite, text, "input or output", endpoint.why)
             rows[tensor, row.read] = row
     return list(rows.values())
 

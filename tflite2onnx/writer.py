@@ -80,8 +80,8 @@ class Skeleton:
 
     `tensors` are the tensors of the TFLite model that it computes, with the names of their values.
     `dynamic_sizes` has the file's value of each dynamic size, by name. `plan` is the storage of all
-    operands, and `ends` are the tensors that are inputs and outputs of the model. `source` is the
-    model, or its bytes, which take a tenth of the memory: those of its graph come second.
+    operands, and `endpoints` are the tensors that are inputs and outputs of the model. `source` is
+    the model, or its bytes, which take a tenth of the memory: those of its graph come second.
     """
 
     source: onnx.ModelProto | tuple[bytes, bytes]
@@ -89,12 +89,12 @@ class Skeleton:
     tensors: tuple[Port, ...] = ()
     dynamic_sizes: Mapping[str, int] = field(default_factory=dict)
     plan: StoragePlan = field(default_factory=StoragePlan)
-    ends: tuple[Tensor, ...] = ()
+    endpoints: tuple[Tensor, ...] = ()
 
     @property
     def storage(self) -> list[StorageInfo]:
         """How each quantized tensor is stored, and why."""
-        return list_storage(self.plan, self.ends)
+        return list_storage(self.plan, self.endpoints)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -241,9 +241,9 @@ def assemble(
     live = {value for node in emitted.nodes for value in node.outputs}
     live |= {port.value for port in emitted.inputs}
     tensors = tuple(names.rename(port) for port in emitted.tensors if port.value in live)
-    ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
+    endpoints = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
     source = model.SerializeToString(deterministic=True), graph
-    return Skeleton(source, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
+    return Skeleton(source, weights, tensors, emitted.dynamic_sizes, emitted.plan, endpoints)
 
 
 def _encode_graph(
@@ -263,22 +263,22 @@ def _encode_graph(
         if not untyped.isdisjoint(node.outputs):
             unclear.append(pieces[-1])
     headers = _make_initializers(emitted, names, with_states=with_states)
-    ends = onnx.GraphProto(name=name)
+    endpoints = onnx.GraphProto(name=name)
     for header, data in headers:
         if data.nbytes <= _SMALL:
             if data.nbytes:
                 header.raw_data = data.tobytes()
-            ends.initializer.append(header)
-    ends.input.extend(map(_describe_port, emitted.inputs))
-    ends.output.extend(map(_describe_port, emitted.outputs))
-    pieces.append(ends.SerializeToString(deterministic=True))
+            endpoints.initializer.append(header)
+    endpoints.input.extend(map(_describe_port, emitted.inputs))
+    endpoints.output.extend(map(_describe_port, emitted.outputs))
+    pieces.append(endpoints.SerializeToString(deterministic=True))
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
     typed = {names.find_name(v): v for v in inner if v not in untyped}
 
     def describe(name: str) -> onnx.ValueInfoProto:
         return next(_describe_values([typed[name]], names, emitted.types))
 
-    inference = Inference(model, ends, [h for h, _ in weights], typed.keys(), describe)
+    inference = Inference(model, endpoints, [h for h, _ in weights], typed.keys(), describe)
     inferred = inference.infer_types(unclear)
     for value in inner:
         called = names.find_name(value)

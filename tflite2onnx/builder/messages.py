@@ -56,22 +56,22 @@ def list_reads(node: onnx.NodeProto) -> list[str]:
 class Inference:
     """ONNX's inference of the types and shapes of a graph's values that are not known.
 
-    `ends` has the inputs, the outputs and the small constants of the graph. `describe` returns the
-    types and shapes of the values `typed`.
+    `endpoints` has the inputs, the outputs and the small constants of the graph. `describe` returns
+    the types and shapes of the values `typed`.
     """
 
     def __init__(
         self,
         model: onnx.ModelProto,
-        ends: onnx.GraphProto,
+        endpoints: onnx.GraphProto,
         weights: Iterable[TensorProto],
         typed: Collection[str],
         describe: Callable[[str], onnx.ValueInfoProto],
     ) -> None:
         self._model, self._typed, self._describe = model, typed, describe
-        self._constants = {header.name: header for header in ends.initializer}
+        self._constants = {header.name: header for header in endpoints.initializer}
         self._weights = {header.name: header for header in weights}
-        self._ends = {info.name: info for info in (*ends.input, *ends.output)}
+        self._endpoints = {info.name: info for info in (*endpoints.input, *endpoints.output)}
         self._inferred: dict[str, bytes] = {}
         self._symbols: dict[str, None] = {}
 
@@ -112,7 +112,7 @@ class Inference:
         if name in self._weights:
             header = self._weights[name]
             return helper.make_tensor_value_info(name, header.data_type, header.dims)
-        return self._ends.get(name)
+        return self._endpoints.get(name)
 
 
 def encode_item(field: int, item: bytes | onnx.NodeProto | onnx.ValueInfoProto) -> bytes:

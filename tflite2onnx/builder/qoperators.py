@@ -27,14 +27,14 @@ _AFTER = ("Cast", "Clip", "Reshape", "Squeeze", "Transpose")
 _PIXEL = np.array([2, 3])  # the axes of an image of one pixel
 
 
-def join_products(nodes: Sequence[Node], ends: Collection[Value]) -> tuple[Node, ...]:
-    """Return the nodes of a graph whose outputs are `ends`, with QLinear products where possible.
+def join_products(nodes: Sequence[Node], results: Collection[Value]) -> tuple[Node, ...]:
+    """Return the nodes of a graph with the outputs `results`, with QLinear products if possible.
 
     Data and weights must be 8-bit integers with zero points. Data and results must have one scale.
     """
     makers = find_makers(nodes)
     readers = Counter(value for node in walk_nodes(nodes) for value in node.inputs)
-    readers.update(ends)
+    readers.update(results)
     joined: list[Node] = []
     for node in nodes:
         product = makers.get(node.inputs[0]) if node.op_type == "QuantizeLinear" else None
@@ -44,7 +44,7 @@ def join_products(nodes: Sequence[Node], ends: Collection[Value]) -> tuple[Node,
             continue
         reads = [None if value is None else makers.get(value) for value in product.inputs]
         joined += form(product, reads, node) if _fit_together(product, reads, node) else [node]
-    return eliminate_dead_nodes(joined, ends)
+    return eliminate_dead_nodes(joined, results)
 
 
 def find_pairs(

@@ -24,11 +24,11 @@ class ValueNames:
     """
 
     def __init__(
-        self, ends: Sequence[Port], tensors: Iterable[Port], nodes: Iterable[Node]
+        self, endpoints: Sequence[Port], tensors: Iterable[Port], nodes: Iterable[Node]
     ) -> None:
         self._names: dict[Value, str] = {}
-        self._free = Names(port.name for port in ends).make_unique
-        for port in ends:
+        self._free = Names(port.name for port in endpoints).make_unique
+        for port in endpoints:
             self._names.setdefault(port.value, port.name)
         bodies = (body for node in walk_nodes(nodes) for body in find_bodies(node).values())
         for port in (*tensors, *(port for body in bodies for port in body.tensors)):

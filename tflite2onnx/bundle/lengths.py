@@ -81,13 +81,15 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> SharedGra
             if free.setdefault(place, entry) != entry:
                 raise OperatorError("shapes must differ in one number", _place_of(graphs[0], place))
     joint = _free_numbers(graphs[0], free)
-    ends = dict(zip((*whole.inputs, *whole.outputs), (*joint.inputs, *joint.outputs), strict=True))
+    renewed = dict(
+        zip((*whole.inputs, *whole.outputs), (*joint.inputs, *joint.outputs), strict=True)
+    )
     shapes = _find_shapes(graphs)
     check_sizes(*resize_inputs(joint, shapes), operator_of)
     index = first.subgraph
     keys = tuple(signature.key for signature in signatures)
-    inputs = {name: ends[t] for name, t in first.inputs.items()}
-    outputs = {name: ends[t] for name, t in first.outputs.items()}
+    inputs = {name: renewed[t] for name, t in first.inputs.items()}
+    outputs = {name: renewed[t] for name, t in first.outputs.items()}
     joined = model._replace(
         graphs=(*model.graphs[:index], joint, *model.graphs[index + 1 :]),
         signatures=tuple(Signature(key, index, inputs, outputs) for key in keys),
@@ -103,11 +105,11 @@ def _compare_ends(a: Graph, first: Signature, b: Graph, other: Signature) -> Non
     """Raise OperatorError unless two signatures name corresponding inputs and outputs equally."""
     called = []
     for graph, signature in ((a, first), (b, other)):
-        ends = [*graph.inputs, *graph.outputs]
+        endpoints = [*graph.inputs, *graph.outputs]
         named = (signature.inputs.items(), signature.outputs.items())
-        if any(t not in ends for pairs in named for _, t in pairs):
+        if any(t not in endpoints for pairs in named for _, t in pairs):
             raise OperatorError(f"{signature.key} must name inputs and outputs")
-        called.append([{name: ends.index(t) for name, t in pairs} for pairs in named])
+        called.append([{name: endpoints.index(t) for name, t in pairs} for pairs in named])
     if called[0] != called[1]:
         raise OperatorError(f"{first.key} and {other.key} must have the same inputs and outputs")
 
@@ -120,8 +122,8 @@ def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
     """
     if len(a.ops) != len(b.ops) or len(a.inputs) != len(b.inputs) or a.initial or b.initial:
         raise OperatorError("the signatures must have as many operators, and no states")
-    for ends in zip(a.inputs, b.inputs, strict=True):
-        _compare_types(*ends)
+    for pair in zip(a.inputs, b.inputs, strict=True):
+        _compare_types(*pair)
     pairs: dict[Tensor | None, Tensor | None] = {None: None}
     pairs |= zip(a.inputs, b.inputs, strict=True)
     entries: dict[_Place, int] = {}

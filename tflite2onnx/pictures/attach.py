@@ -47,7 +47,7 @@ _OPSET = 14  # the first opset that has all nodes; Reshape to a size of 0 is the
 
 
 class Attached(NamedTuple):
-    """A network with its ends: one graph, and its parts by their names.
+    """A network with its pre- and postprocessing: one graph, and its parts by their names.
 
     `inner` has the names that inputs and outputs of the network have in the whole graph.
     """
@@ -184,11 +184,11 @@ def _join(
     """Return one graph of parts, which compute each other's inputs in sequence."""
     network, graphs = parts[NETWORK], parts.values()
     outer = {port.name for port in (*inputs, *outputs)}
-    ends = {port.value for port in (*inputs, *outputs)}
+    endpoints = {port.value for port in (*inputs, *outputs)}
     inner = [
         port._replace(name=f"{NETWORK}/{port.name}" if port.name in outer else port.name)
         for port in (*network.inputs, *network.outputs)
-        if port.value not in ends
+        if port.value not in endpoints
     ]
     whole = network._replace(
         nodes=eliminate_dead_nodes(

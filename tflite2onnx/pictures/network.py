@@ -51,14 +51,14 @@ def _has_ends(file: str | bytes | os.PathLike[str]) -> bool:
 
 def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.ModelProto:
     """Return the part of a model from the network's inputs to its outputs."""
-    ends = json.loads(properties.pop(_KEY))
-    labels = {end["value"]: end["name"] for key in ("inputs", "outputs") for end in ends[key]}
+    endpoints = json.loads(properties.pop(_KEY))
+    labels = {e["value"]: e["name"] for key in ("inputs", "outputs") for e in endpoints[key]}
     states = json.loads(properties.get(STATES, "[]"))
     graph = model.graph
     infos = {i.name: i for i in (*graph.input, *graph.output)}
-    infos |= {end["value"]: _describe(end) for key in ("inputs", "outputs") for end in ends[key]}
-    inputs = [end["value"] for end in ends["inputs"]] + [state["name"] for state in states]
-    outputs = [end["value"] for end in ends["outputs"]] + [state["output"] for state in states]
+    infos |= {e["value"]: _describe(e) for key in ("inputs", "outputs") for e in endpoints[key]}
+    inputs = [e["value"] for e in endpoints["inputs"]] + [state["name"] for state in states]
+    outputs = [e["value"] for e in endpoints["outputs"]] + [state["output"] for state in states]
     nodes = _list_needed(graph.node, inputs, outputs)
     names_read = {name for node in nodes for name in list_reads(node)}
     result = onnx.ModelProto()
@@ -74,18 +74,23 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
         part.ClearField(field)
         getattr(part, field).extend(items)
     _rename_values(part, labels)
-    properties |= {INPUTS: json.dumps(ends["inputs"]), OUTPUTS: json.dumps(ends["outputs"])}
-    if "signatures" in ends:
-        properties[_SIGNATURES] = json.dumps(ends["signatures"])
+    properties |= {
+        INPUTS: json.dumps(endpoints["inputs"]),
+        OUTPUTS: json.dumps(endpoints["outputs"]),
+    }
+    if "signatures" in endpoints:
+        properties[_SIGNATURES] = json.dumps(endpoints["signatures"])
     onnx.helper.set_model_props(result, properties)
     return result
 
 
-def _describe(end: Mapping[str, Any]) -> onnx.ValueInfoProto:
+def _describe(endpoint: Mapping[str, Any]) -> onnx.ValueInfoProto:
     """Return the type and the shape of an input or output of the network."""
-    facts = Endpoint.from_dict(end)
+    facts = Endpoint.from_dict(endpoint)
     (dtype,) = (kind for kind in DType if kind.label == facts.dtype)
-    return onnx.helper.make_tensor_value_info(end["value"], require_onnx_type(dtype), facts.sizes)
+    return onnx.helper.make_tensor_value_info(
+        endpoint["value"], require_onnx_type(dtype), facts.sizes
+    )
 
 
 def _list_needed(

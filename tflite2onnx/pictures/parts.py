@@ -31,8 +31,8 @@ def assemble_parts(
     }
     network = parts[NETWORK]
     described: dict[str, Any] = {
-        key: [end.to_dict() | {"value": attached.inner[end.name]} for end in ends]
-        for key, ends in (("inputs", network.inputs), ("outputs", network.outputs))
+        key: [e.to_dict() | {"value": attached.inner[e.name]} for e in endpoints]
+        for key, endpoints in (("inputs", network.inputs), ("outputs", network.outputs))
     }
     signatures = cast("_Signatures", metadata["signatures"])
     described["signatures"] = signatures
@@ -47,7 +47,7 @@ def _select_names(signatures: _Signatures, whole: Emitted) -> _Signatures:
     return {
         key: {
             kind: {name: value for name, value in called.items() if value in names[kind]}
-            for kind, called in ends.items()
+            for kind, called in endpoints.items()
         }
-        for key, ends in signatures.items()
+        for key, endpoints in signatures.items()
     }

@@ -41,8 +41,7 @@ class ModelView(NamedTuple):
 
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
     None for a size that is dynamic. `constants` are the names of values that are stored in the
-    model. `arrays` has the elements of zero points and scales, which rules read. `ends` are the
-    names of inputs and outputs.
+    model. `arrays` has the elements of zero points and scales, which rules read.
     """
 
     opset: int
@@ -187,13 +186,13 @@ class TypesOfEnds(RuntimeRule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every input and output with another type."""
-        ends = [(name, "input", self.inputs) for name in model.inputs]
-        ends += [(name, "output", self.outputs or self.inputs) for name in model.outputs]
-        for name, end, allowed in ends:
+        endpoints = [(name, "input", self.inputs) for name in model.inputs]
+        endpoints += [(name, "output", self.outputs or self.inputs) for name in model.outputs]
+        for name, kind, allowed in endpoints:
             dtype = model.types.get(name)
             if dtype is not None and dtype not in allowed:
                 message = f"type must be {_join_words(allowed)}, got {dtype}"
-                yield Breach(name, end, message)
+                yield Breach(name, kind, message)
 
 
 @dataclass(frozen=True, kw_only=True)

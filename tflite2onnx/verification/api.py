@@ -29,7 +29,7 @@ from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.storage_table import describe_operator
 from tflite2onnx.utils.suggestions import join_alternatives
-from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
+from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_endpoints
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
     embed_external_weights,
@@ -119,28 +119,28 @@ def verify(  # noqa: PLR0913 - options
     model = embed_external_weights(model)
     models = _split_signatures(opened, model) if not inputs and not images else [opened]
 
-    def make_report(ends: OpenedModel, isolated: IsolatedRuntime) -> Report:
+    def make_report(opened: OpenedModel, isolated: IsolatedRuntime) -> Report:
         comparison = _ModelPair(
-            model, converted, ends, tolerance, progress or (lambda *_: None), isolated
+            model, converted, opened, tolerance, progress or (lambda *_: None), isolated
         )
         comparison.check_ends()
         given_inputs = comparison.open_inputs(inputs or {}, images)
         count = given_inputs.count or SAMPLES if samples is None else samples
         # The tensors between the operators have the names of the first signature.
-        modes = ([False] * tensors + [True] * per_operator) if ends is models[0] else []
+        modes = ([False] * tensors + [True] * per_operator) if opened is models[0] else []
         arrays, report, kind = comparison.report_varying_outputs(seed, count, given_inputs, modes)
         random = f" ({kind.value})" if kind.value else ""
         names = tuple(
             given_inputs.describe_origin(i) or f"seed {seed + i}{random}" for i in range(count)
         )
-        sizes = None if given_inputs.count else _compare_other_sizes(comparison, ends, seed, kind)
+        sizes = None if given_inputs.count else _compare_other_sizes(comparison, opened, seed, kind)
         report = replace(report, sample_names=names, other_sizes=sizes)
         if report.ok:
             return report
         return replace(report, right_unoptimized=comparison.is_right_unoptimized(arrays, report))
 
     with closing(IsolatedRuntime()) as isolated:
-        reports = [make_report(ends, isolated) for ends in models]
+        reports = [make_report(opened, isolated) for opened in models]
     return next((report for report in reports if not report.ok), reports[0])
 
 
@@ -153,25 +153,25 @@ def _check_signature(signature: str | None, opened: OpenedModel, model: AnySourc
     raise OptionError(f"signature must be {known}, which the converted model has, got {signature}")
 
 
-def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
+def _split_signatures(opened: OpenedModel, model: ModelFile) -> list[OpenedModel]:
     """Return the model once for each sub-graph of the file that it computes.
 
     Several signatures that differ in a length may be one ONNX model (`--lengths joined`).
     """
-    if len(ends.signatures) <= 1:
-        return [ends]
+    if len(opened.signatures) <= 1:
+        return [opened]
     source, indices, parts = read_model(model), set[int](), []
-    for key, names in ends.signatures.items():
+    for key, names in opened.signatures.items():
         index, _ = find_signature(source, key)
         if index not in indices:
             indices.add(index)
             tensors = source.graphs[index].inputs
             inputs = [
-                replace(end, tflite_shape=tensor.shape)
-                for end, tensor in zip(ends.inputs, tensors, strict=True)
+                replace(e, tflite_shape=tensor.shape)
+                for e, tensor in zip(opened.inputs, tensors, strict=True)
             ]
-            parts.append(ends._replace(signatures={key: names}, inputs=inputs, joined=True))
-    return parts if len(parts) > 1 else [ends]
+            parts.append(opened._replace(signatures={key: names}, inputs=inputs, joined=True))
+    return parts if len(parts) > 1 else [opened]
 
 
 def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
@@ -184,14 +184,14 @@ def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
 
 
 def _compare_other_sizes(
-    pair: _ModelPair, ends: OpenedModel, seed: int, kind: RandomKind
+    pair: _ModelPair, opened: OpenedModel, seed: int, kind: RandomKind
 ) -> tuple[SizeComparison, ...] | None:
     """Compare the outputs at the first two sizes of the dynamic axes that LiteRT runs."""
     compared: list[SizeComparison] = []
     sizes = None
-    for sizes in list_other_sizes(ends if ends.batch is None else ends.with_samples()):
+    for sizes in list_other_sizes(opened if opened.batch is None else opened.with_samples()):
         try:
-            outputs = pair.resize(resize_ends(ends, sizes)).compare_outputs(seed, kind)
+            outputs = pair.resize(resize_endpoints(opened, sizes)).compare_outputs(seed, kind)
         except LiteRTError:
             continue
         except VerifyError as error:
@@ -209,26 +209,26 @@ class _ModelPair:
         self,
         model: ModelFile,
         converted: ConvertedModel,
-        ends: OpenedModel,
+        opened: OpenedModel,
         tolerance: float | None,
         progress: Progress,
         isolated: IsolatedRuntime,
         *,
         optimize: bool = True,
     ) -> None:
-        self._source, self._whole = model, move_signature_first(model, ends.signature)
-        self._model = cut_entry_point(self._whole, ends.part)
+        self._source, self._whole = model, move_signature_first(model, opened.signature)
+        self._model = cut_entry_point(self._whole, opened.part)
         # LiteRT may be unable to allocate tensors of the sizes in the file.
         source = read_model(self._model)
         declared_shapes = [tensor.shape for tensor in source.graphs[0].inputs]
-        shapes = [end.tflite_shape for end in ends.inputs]
-        if ends.batch is not None:
-            shapes = list_sample_shapes(ends.inputs, [*map(len, declared_shapes)])
-            ends = ends.with_samples()
+        shapes = [e.tflite_shape for e in opened.inputs]
+        if opened.batch is not None:
+            shapes = list_sample_shapes(opened.inputs, [*map(len, declared_shapes)])
+            opened = opened.with_samples()
         self._is_resized = declared_shapes != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
-        self._converted, self._ends, self._isolated = converted, ends, isolated
+        self._converted, self._opened, self._isolated = converted, opened, isolated
         # The default delegate alone computes attention as it is meant (`repair_attention`).
         is_wrong = has_wrong_attention(source)
         self._kernels = FASTEST_KERNELS if is_wrong else PLAIN_KERNELS
@@ -251,16 +251,16 @@ class _ModelPair:
         """
         kernels, inner = kernels or self._kernels, inner and self._kernels == PLAIN_KERNELS
         run = open_interpreter if kernels == self._kernels else self._isolated.open
-        if self._ends.batch is None:
+        if self._opened.batch is None:
             return run(self._model, kernels, inner=inner)
-        ends = self._ends.inputs, self._ends.outputs
-        interpreters = [run(self._model, kernels, inner=inner) for _ in range(self._ends.samples)]
-        return BatchInterpreter(interpreters, *ends)
+        endpoints = self._opened.inputs, self._opened.outputs
+        interpreters = [run(self._model, kernels, inner=inner) for _ in range(self._opened.samples)]
+        return BatchInterpreter(interpreters, *endpoints)
 
-    def resize(self, ends: OpenedModel) -> _ModelPair:
+    def resize(self, opened: OpenedModel) -> _ModelPair:
         """Return the same models with inputs of other sizes."""
         return _ModelPair(
-            self._source, self._converted, ends, self._tolerance, lambda *_: None, self._isolated
+            self._source, self._converted, opened, self._tolerance, lambda *_: None, self._isolated
         )
 
     def compare_outputs(self, seed: int, kind: RandomKind) -> tuple[Difference, ...]:
@@ -275,8 +275,8 @@ class _ModelPair:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
         details = self._interpreter.get_input_details()
         shapes = [tuple(map(int, detail["shape"])) for detail in details]
-        count, ends = len(self._interpreter.get_output_details()), self._ends
-        if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
+        count, opened = len(self._interpreter.get_output_details()), self._opened
+        if shapes != [e.tflite_shape for e in opened.inputs] or count != len(opened.outputs):
             raise VerifyError(
                 "the ONNX model must be converted from this TFLite model, but its inputs or outputs"
                 " differ"
@@ -295,10 +295,10 @@ class _ModelPair:
     ) -> dict[str, GivenArray]:
         """Return arrays by the names of tensors; signatures and the ONNX model have other names."""
         names = [detail["name"] for detail in details]
-        of_onnx = {end.name: name for end, name in zip(self._ends.inputs, names, strict=True)}
+        of_onnx = {e.name: name for e, name in zip(self._opened.inputs, names, strict=True)}
         aliases = {
             name: of_onnx.get(in_onnx, name)
-            for called in self._ends.signatures.values()
+            for called in self._opened.signatures.values()
             for name, in_onnx in called.get("inputs", {}).items()
         }
         known = aliases | of_onnx | {name: name for name in names}
@@ -327,7 +327,7 @@ class _ModelPair:
         If no kind of random numbers has this property, the first kind that LiteRT accepts is used.
         """
         refused: dict[RandomKind, VerifyError] = {}
-        is_random = len(given.names) < len(self._ends.inputs)
+        is_random = len(given.names) < len(self._opened.inputs)
         for must_show in (True, False):
             for kind in (kind for kind in RandomKind if kind not in refused):
                 arrays = self.make_samples(seed, count, given, kind)
@@ -398,7 +398,7 @@ class _ModelPair:
         """Compare both models, and the tensors between operators in each of the modes `modes`."""
         interpreter = self._open(inner=bool(modes))
         operators = OperatorKernels(self._model, self._isolated)
-        run = Run(self._open, interpreter, self._ends, self._tolerance, self._progress, operators)
+        run = Run(self._open, interpreter, self._opened, self._tolerance, self._progress, operators)
         walks = [
             InnerTensors(self._skeleton, self._places, alone=mode, optimize=self._optimize)
             for mode in modes
@@ -413,18 +413,18 @@ class _ModelPair:
 
     @cached_property
     def _graph(self) -> Graph:
-        ends, graph = self._ends, self._sample_graph
-        return _put_batch_first(graph, ends.batch) if ends.samples else graph
+        opened, graph = self._opened, self._sample_graph
+        return _put_batch_first(graph, opened.batch) if opened.samples else graph
 
     @cached_property
     def _skeleton(self) -> Skeleton:
-        return locate_tensors(self._source, self._converted, self._ends)
+        return locate_tensors(self._source, self._converted, self._opened)
 
     @cached_property
     def _places(self) -> list[Pair]:
         if self._kernels != PLAIN_KERNELS:  # The delegate keeps no tensors between its operators.
             return []
-        places, batch = match_places(self._graph, self._skeleton), self._ends.batch
+        places, batch = match_places(self._graph, self._skeleton), self._opened.batch
         if batch is None:
             return places
         # LiteRT computes each sample alone. Only tensors whose first axis is the batch are

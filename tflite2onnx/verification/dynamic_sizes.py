@@ -18,16 +18,16 @@ STEPS: tuple[Callable[[int], int], ...] = (
 )
 
 
-def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
+def list_other_sizes(opened: OpenedModel) -> Iterator[dict[str, int]]:
     """Yield sizes by the names of dynamic axes: first of all axes, then of the first axes only.
 
     Names of equal sizes get equal sizes, because LiteRT may need them to be equal.
     """
     lengths: dict[str, int] = {}
     first: set[str] = set()
-    for end in ends.inputs:
-        lengths |= {name: end.tflite_shape[axis] for axis, name in end.symbols.items()}
-        first |= {name for axis, name in end.symbols.items() if axis == 0}
+    for e in opened.inputs:
+        lengths |= {name: e.tflite_shape[axis] for axis, name in e.symbols.items()}
+        first |= {name for axis, name in e.symbols.items() if axis == 0}
     for names in (lengths, first if first != set(lengths) else ()):
         if names:
             yield from (
@@ -35,19 +35,18 @@ def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
             )
 
 
-def resize_ends(ends: OpenedModel, sizes: Mapping[str, int]) -> OpenedModel:
+def resize_endpoints(opened: OpenedModel, sizes: Mapping[str, int]) -> OpenedModel:
     """Return a model whose inputs have these sizes, by the names of dynamic axes."""
     inputs = [
         replace(
-            end,
+            e,
             tflite_shape=tuple(
-                sizes.get(end.symbols.get(axis, ""), size)
-                for axis, size in enumerate(end.tflite_shape)
+                sizes.get(e.symbols.get(axis, ""), size) for axis, size in enumerate(e.tflite_shape)
             ),
         )
-        for end in ends.inputs
+        for e in opened.inputs
     ]
-    if ends.batch is None:
-        return ends._replace(inputs=inputs)
-    batch = Batch.from_text(ends.batch).size
-    return ends._replace(inputs=inputs, batch=sizes.get(str(batch), batch))
+    if opened.batch is None:
+        return opened._replace(inputs=inputs)
+    batch = Batch.from_text(opened.batch).size
+    return opened._replace(inputs=inputs, batch=sizes.get(str(batch), batch))

@@ -119,19 +119,19 @@ def _make_random_array(
 
 
 def store_inputs(
-    ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
+    endpoints: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
 ) -> dict[str, Array]:
     """Return the inputs of the TFLite model as the ONNX model stores them, by name.
 
     `details` are LiteRT's descriptions of the inputs.
     """
     return {
-        end.name: np.asarray(
-            as_text(convert_for_onnx(end, array, detail)).transpose(end.order),
-            np.float16 if end.dtype == "float16" else None,
+        endpoint.name: np.asarray(
+            as_text(convert_for_onnx(endpoint, array, detail)).transpose(endpoint.order),
+            np.float16 if endpoint.dtype == "float16" else None,
             order="C",
         )
-        for end, array, detail in zip(ends, arrays, details, strict=True)
+        for endpoint, array, detail in zip(endpoints, arrays, details, strict=True)
     }
 
 
@@ -146,37 +146,37 @@ def as_text(array: Array) -> Array:
     return np.array([*words, None], object)[:-1].reshape(array.shape)
 
 
-def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
+def convert_for_onnx(endpoint: Endpoint, array: Array, detail: Detail) -> Array:
     """Return an array of LiteRT as real numbers or integers, depending on the ONNX model."""
     quantization = read_quantization(detail)
-    if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
+    if endpoint.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
         return decode_constant(array, quantization)
-    if end.quantization is None or not (quantization or array.dtype.kind == "f"):
+    if endpoint.quantization is None or not (quantization or array.dtype.kind == "f"):
         return array
     numbers = array if quantization is None else decode_constant(array, quantization)
-    return encode_numbers(numbers, end.quantization, DType[end.dtype.upper()])
+    return encode_numbers(numbers, endpoint.quantization, DType[endpoint.dtype.upper()])
 
 
 def round_inputs(
-    ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
+    endpoints: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
 ) -> list[Array]:
     """Return the inputs of LiteRT, with floats rounded to the integers of the ONNX model."""
     return [
-        decode_constant(convert_for_onnx(end, array, detail), end.quantization)
-        if end.quantization is not None and array.dtype.kind == "f"
+        decode_constant(convert_for_onnx(endpoint, array, detail), endpoint.quantization)
+        if endpoint.quantization is not None and array.dtype.kind == "f"
         else array
-        for end, array, detail in zip(ends, arrays, details, strict=True)
+        for endpoint, array, detail in zip(endpoints, arrays, details, strict=True)
     ]
 
 
-def compute_step(end: Endpoint, detail: Detail) -> float:
+def compute_step(endpoint: Endpoint, detail: Detail) -> float:
     """Return the size of one step of LiteRT's integers in the ONNX model's real numbers.
 
     The size is 0 if the ONNX model has the integers themselves.
     """
     quantization = read_quantization(detail)
     integers = np.dtype(detail["dtype"]).kind in "iu"
-    if quantization is None or end.dtype not in _FLOATS or not integers:
+    if quantization is None or endpoint.dtype not in _FLOATS or not integers:
         return 0.0
     return float(quantization.scale.max())
 
@@ -191,9 +191,9 @@ def read_quantization(detail: Detail) -> Quantization | None:
     )
 
 
-def restore_layouts(ends: Sequence[Endpoint], arrays: Sequence[Array]) -> list[Array]:
+def restore_layouts(endpoints: Sequence[Endpoint], arrays: Sequence[Array]) -> list[Array]:
     """Return the outputs of the ONNX model in TFLite's layouts."""
     return [
-        array.transpose(np.argsort(end.order)) if array.ndim == len(end.order) else array
-        for end, array in zip(ends, arrays, strict=True)
+        array.transpose(np.argsort(endpoint.order)) if array.ndim == len(endpoint.order) else array
+        for endpoint, array in zip(endpoints, arrays, strict=True)
     ]

@@ -105,7 +105,7 @@ def _measure_inputs(
         opened = open_model(
             converted, partial(make_session, threads=1, profile=f"{directory}/profile")
         )
-        shapes = [end.tflite_shape for end in opened.inputs]
+        shapes = [endpoint.tflite_shape for endpoint in opened.inputs]
         entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
         interpreter = open_interpreter(entry_point, FASTEST_KERNELS)
         arrays = draw_inputs(interpreter, seed, {}, kind)

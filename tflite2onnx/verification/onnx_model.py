@@ -85,8 +85,8 @@ class OpenedModel(NamedTuple):
     def with_samples(self) -> OpenedModel:
         """Return the model with the shapes of a batch of `samples` in place of a dynamic size."""
         inputs, outputs = (
-            [replace(end, tflite_shape=(self.samples, *end.tflite_shape[1:])) for end in ends]
-            for ends in (self.inputs, self.outputs)
+            [replace(e, tflite_shape=(self.samples, *e.tflite_shape[1:])) for e in endpoints]
+            for endpoints in (self.inputs, self.outputs)
         )
         return self._replace(inputs=inputs, outputs=outputs)
 
@@ -96,11 +96,11 @@ class OpenedModel(NamedTuple):
         return next(iter(self.signatures), None)
 
 
-def list_sample_shapes(ends: Sequence[Endpoint], ranks: Sequence[int]) -> list[Shape]:
+def list_sample_shapes(endpoints: Sequence[Endpoint], ranks: Sequence[int]) -> list[Shape]:
     """Return the shapes of inputs for one sample; an input of lower rank lacks the batch axis."""
     return [
-        (1, *end.tflite_shape[1:]) if len(end.tflite_shape) == rank else end.tflite_shape[1:]
-        for end, rank in zip(ends, ranks, strict=False)
+        (1, *e.tflite_shape[1:]) if len(e.tflite_shape) == rank else e.tflite_shape[1:]
+        for e, rank in zip(endpoints, ranks, strict=False)
     ]
 
 
@@ -171,7 +171,7 @@ def _open_result(result: Result, open_session: Callable[[str | bytes], Any]) -> 
 def _read_endpoints(text: str | None) -> list[Endpoint]:
     """Read the inputs or the outputs from the metadata that `convert` wrote."""
     try:
-        return [Endpoint.from_dict(end) for end in json.loads(text or "")]
+        return [Endpoint.from_dict(e) for e in json.loads(text or "")]
     except (ValueError, TypeError, KeyError) as error:
         raise VerifyError(
             "the ONNX model must have the metadata of tflite2onnx, with the layouts of its inputs"
@@ -182,7 +182,7 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
 # Tensors between the operators
 
 
-def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedModel) -> Skeleton:
+def locate_tensors(model: ModelFile, converted: ConvertedModel, opened: OpenedModel) -> Skeleton:
     """Return the ONNX model with the values that store tensors of the TFLite model.
 
     An ONNX file does not contain the mapping from values to tensors and axis orders. A second
@@ -195,7 +195,7 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
         return converted.skeleton
     with as_verify_error("ONNX Runtime"):
         proto = _load_model(converted)
-    for result in _try_conversions(model, proto, ends):
+    for result in _try_conversions(model, proto, opened):
         other = result.skeleton.proto
         if (
             _list_nodes(other) == _list_nodes(proto)
@@ -214,32 +214,32 @@ def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
 
 
 def _try_conversions(
-    model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel
+    model: ModelFile, proto: onnx.ModelProto, opened: OpenedModel
 ) -> Iterator[Result]:
     """Yield the conversions that may have produced the file, the likeliest first."""
     opset = next((entry.version for entry in proto.opset_import if not entry.domain), None)
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     is_quantized = any(node.op_type in _STORAGE for node in proto.graph.node)
     kinds.insert(len(kinds) if is_quantized else 0, ("float", "auto", "auto"))
-    if ends.quantization == "symmetric":
+    if opened.quantization == "symmetric":
         kinds = [("symmetric", "auto", "auto")]
-    elif ends.quantization == "qdq-uniform":
+    elif opened.quantization == "qdq-uniform":
         kinds = [("qdq-uniform", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
-    static = not any(end.symbols for end in ends.inputs)
+    static = not any(e.symbols for e in opened.inputs)
     shared = any(entry.key == CACHES for entry in proto.metadata_props)
-    inputs, outputs = _pair_tensors(model, ends)
-    convert_again = _convert_joined(model, ends) if ends.joined else partial(convert, model)
+    inputs, outputs = _pair_tensors(model, opened)
+    convert_again = _convert_joined(model, opened) if opened.joined else partial(convert, model)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
-    ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
+    ways.append(("auto", {tensor.name: e.layout for tensor, e in (*inputs, *outputs)}))
     for dynamic_range, forms, (signature, names), (quantization, activations, weights), (
         io_layout,
         layouts,
-    ) in product(DYNAMIC_RANGES, _FORMS, _list_candidate_namings(ends), kinds, ways):
+    ) in product(DYNAMIC_RANGES, _FORMS, _list_candidate_namings(opened), kinds, ways):
         try:
             result = convert_again(
                 layouts=layouts,
                 io_layout=io_layout,
-                io_type=ends.io_type or None,
+                io_type=opened.io_type or None,
                 opset=opset,
                 signature=signature,
                 quantization=quantization,
@@ -250,23 +250,23 @@ def _try_conversions(
                 forms=forms,
                 names=names,
                 static=static,
-                shapes=_find_chosen_shapes(inputs, static=static, batch=ends.batch),
-                batch=ends.batch,
-                inputs=ends.part.get("inputs") or None,
-                outputs=ends.part.get("outputs"),
-                rename=ends.rename,
-                float16=bool(ends.float16),
-                float16_io=ends.float16.get("io", False),
+                shapes=_find_chosen_shapes(inputs, static=static, batch=opened.batch),
+                batch=opened.batch,
+                inputs=opened.part.get("inputs") or None,
+                outputs=opened.part.get("outputs"),
+                rename=opened.rename,
+                float16=bool(opened.float16),
+                float16_io=opened.float16.get("io", False),
             )
         except ConversionError:
             continue
-        if _list_interface_layouts(result) == _list_interface_layouts(ends):
+        if _list_interface_layouts(result) == _list_interface_layouts(opened):
             yield result
 
 
-def _convert_joined(model: ModelFile, ends: OpenedModel) -> Callable[..., Result]:
+def _convert_joined(model: ModelFile, opened: OpenedModel) -> Callable[..., Result]:
     """Return a function that converts the graph of the signature and those joined with it."""
-    source, name = read_model(model), (ends.signature or "").rstrip(digits)
+    source, name = read_model(model), (opened.signature or "").rstrip(digits)
     # `join_lengths` warns of other signatures.
     alike = tuple(each for each in source.signatures if each.key.rstrip(digits) == name)
     joint = next(iter(join_lengths(source._replace(signatures=alike))), None)
@@ -283,29 +283,29 @@ def _convert_joined(model: ModelFile, ends: OpenedModel) -> Callable[..., Result
     return convert_again
 
 
-def _list_interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order]]:
-    return [(end.name, end.dtype, end.order) for end in (*ends.inputs, *ends.outputs)]
+def _list_interface_layouts(opened: Result | OpenedModel) -> list[tuple[str, str, Order]]:
+    return [(e.name, e.dtype, e.order) for e in (*opened.inputs, *opened.outputs)]
 
 
-def _list_candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
+def _list_candidate_namings(opened: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield the possible origins of the input and output names: (signature, `names` option)."""
-    for key, called in ends.signatures.items():
+    for key, called in opened.signatures.items():
         equal = (name == tensor for names in called.values() for name, tensor in names.items())
-        if ends.rename or any(equal):
+        if opened.rename or any(equal):
             yield key, "signature"
-    yield ends.signature, "tensor"
+    yield opened.signature, "tensor"
 
 
-def _pair_tensors(model: ModelFile, ends: OpenedModel) -> tuple[_Pairs, _Pairs]:
+def _pair_tensors(model: ModelFile, opened: OpenedModel) -> tuple[_Pairs, _Pairs]:
     """Return the inputs, and the outputs, with their tensors in the TFLite model."""
     source = read_model(model)
-    graph = source.graphs[find_signature(source, ends.signature)[0]]
+    graph = source.graphs[find_signature(source, opened.signature)[0]]
     tensors = {tensor.name: tensor for tensor in graph.tensors}
-    ends_of_graph = {key: getattr(graph, key) for key in ("inputs", "outputs")}
-    ends_of_graph |= {key: [tensors[name] for name in names] for key, names in ends.part.items()}
+    tensors_of = {key: getattr(graph, key) for key in ("inputs", "outputs")}
+    tensors_of |= {key: [tensors[name] for name in names] for key, names in opened.part.items()}
     return (
-        [*zip(ends_of_graph["inputs"], ends.inputs, strict=False)],
-        [*zip(ends_of_graph["outputs"], ends.outputs, strict=False)],
+        [*zip(tensors_of["inputs"], opened.inputs, strict=False)],
+        [*zip(tensors_of["outputs"], opened.outputs, strict=False)],
     )
 
 
@@ -314,8 +314,8 @@ def _find_chosen_shapes(
 ) -> dict[str, Sequence[int | str]]:
     """Return the shapes that differ from the declared shapes, by the names of the tensors."""
     chosen_sizes: dict[str, Sequence[int | str]] = {}
-    for tensor, end in pairs:
-        shape, sizes, dynamic = end.tflite_shape, end.tflite_sizes, tensor.dynamic_axes
+    for tensor, e in pairs:
+        shape, sizes, dynamic = e.tflite_shape, e.tflite_sizes, tensor.dynamic_axes
         if batch is not None:  # the sizes of one sample
             first = (1,) * (len(sizes) == tensor.rank)
             shape, sizes, dynamic = (*first, *shape[1:]), (*first, *sizes[1:]), dynamic - {0}

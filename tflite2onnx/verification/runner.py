@@ -34,7 +34,7 @@ from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
     REFERENCE_KERNELS,
-    has_half_ends,
+    has_half_endpoints,
     is_quantized,
     read_inner_tensor,
     run_litert,
@@ -78,19 +78,19 @@ class Run:
         self,
         open_model: Callable[..., Any],
         interpreter: Any,
-        ends: OpenedModel,
+        opened: OpenedModel,
         tolerance: float | None,
         progress: Progress,
         operator_kernels: OperatorKernels,
     ) -> None:
-        self._open, self._interpreter, self._ends = open_model, interpreter, ends
+        self._open, self._interpreter, self._opened = open_model, interpreter, opened
         self._operator_kernels = operator_kernels
         self._progress = progress
-        is_half = (bool(ends.float16) or has_half_ends(interpreter)) and tolerance is None
+        is_half = (bool(opened.float16) or has_half_endpoints(interpreter)) and tolerance is None
         half = HALF_DECIBELS if is_half else math.inf
         noise = DECIBELS if is_quantized(interpreter) else half
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
-        bound = DECIBELS if ends.quantization == "symmetric" else half
+        bound = DECIBELS if opened.quantization == "symmetric" else half
         self._limits = Limits(part, noise, decibels_alone=bound)
 
     def compare_samples(
@@ -102,24 +102,24 @@ class Run:
             NothingShownError: with `must_show`, an output of the first sample is the same number
             everywhere.
         """
-        self._ends.session.reset()
+        self._opened.session.reset()
         outputs: dict[str, Difference] = {}
-        levels: list[_Levels] = [_Levels() for _ in self._ends.outputs]
+        levels: list[_Levels] = [_Levels() for _ in self._opened.outputs]
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
         details = self._interpreter.get_input_details()
         for index, sample in enumerate(samples):
-            arrays = round_inputs(self._ends.inputs, sample, details)
+            arrays = round_inputs(self._opened.inputs, sample, details)
             litert = run_litert(self._interpreter, arrays)
             for level, array in zip(levels, litert, strict=True):
                 level.add(array)
             if must_show and any(level.find() is not None for level in levels):
                 raise NothingShownError
-            feeds = store_inputs(self._ends.inputs, arrays, details)
-            state = self._ends.session.state
+            feeds = store_inputs(self._opened.inputs, arrays, details)
+            state = self._opened.session.state
             feeds |= state
-            onnx = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
+            onnx = restore_layouts(self._opened.outputs, run_onnx(self._opened.session, feeds))
             _keep_worst(outputs, self._compare_outputs(self._as_onnx(litert), onnx), index)
             for walk in walks:
                 if walk.alone and state:  # after the first run LiteRT has another state
@@ -131,8 +131,8 @@ class Run:
                     _keep_worst(inner[walk.alone], [comparison], index)
                     done += 1
                     self._progress(done, total)
-        for end, level in zip(self._ends.outputs, levels, strict=True):
-            outputs[end.name] = replace(outputs[end.name], level=level.find())
+        for endpoint, level in zip(self._opened.outputs, levels, strict=True):
+            outputs[endpoint.name] = replace(outputs[endpoint.name], level=level.find())
         return outputs, inner
 
     def _run_operators(self, place: Pair) -> Iterator[tuple[str, Array]]:
@@ -156,14 +156,14 @@ class Run:
 
     def _compare_with_onnx(self, kernels: str, samples: Samples) -> dict[str, Difference]:
         """Return the differences of the ONNX model from other kernels."""
-        self._ends.session.reset()
+        self._opened.session.reset()
         interpreter, details = self._open(kernels), self._interpreter.get_input_details()
         outputs: dict[str, Difference] = {}
         for index, sample in enumerate(samples):
-            arrays = round_inputs(self._ends.inputs, sample, details)
+            arrays = round_inputs(self._opened.inputs, sample, details)
             litert = run_litert(interpreter, arrays)
-            feeds = store_inputs(self._ends.inputs, arrays, details) | self._ends.session.state
-            onnx = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
+            feeds = store_inputs(self._opened.inputs, arrays, details) | self._opened.session.state
+            onnx = restore_layouts(self._opened.outputs, run_onnx(self._opened.session, feeds))
             _keep_worst(outputs, self._compare_outputs(self._as_onnx(litert), onnx), index)
         return outputs
 
@@ -172,18 +172,18 @@ class Run:
     ) -> Iterator[Difference]:
         """Compare the outputs of LiteRT, in ONNX's types, with ONNX's in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
-        for end, detail, a, b in zip(self._ends.outputs, details, litert, onnx, strict=True):
+        for endpoint, detail, a, b in zip(self._opened.outputs, details, litert, onnx, strict=True):
             texts, other = as_text(a), as_text(b)
-            if texts.dtype != other.dtype and end.dtype == "float16":
+            if texts.dtype != other.dtype and endpoint.dtype == "float16":
                 other = other.astype(texts.dtype)
-            limits = self._limits._replace(step=compute_step(end, detail))
-            yield compare(end.name, texts, other, limits)
+            limits = self._limits._replace(step=compute_step(endpoint, detail))
+            yield compare(endpoint.name, texts, other, limits)
 
     def _as_onnx(self, arrays: Sequence[Array]) -> list[Array]:
         """Return outputs of LiteRT in the types and scales of the ONNX model."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
-        ends = zip(self._ends.outputs, arrays, details, strict=True)
-        return [convert_for_onnx(end, array, detail) for end, array, detail in ends]
+        pairs = zip(self._opened.outputs, arrays, details, strict=True)
+        return [convert_for_onnx(endpoint, array, detail) for endpoint, array, detail in pairs]
 
     def allow_kernel_differences(
         self,

@@ -75,10 +75,10 @@ def is_quantized(interpreter: Any) -> bool:
     )
 
 
-def has_half_ends(interpreter: Any) -> bool:
+def has_half_endpoints(interpreter: Any) -> bool:
     """Return whether inputs or outputs of the network are float16, so that it rounds to float16."""
-    ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
-    return any(np.dtype(detail["dtype"]) == np.float16 for detail in ends)
+    endpoints = (*interpreter.get_input_details(), *interpreter.get_output_details())
+    return any(np.dtype(detail["dtype"]) == np.float16 for detail in endpoints)
 
 
 def make_session(
@@ -185,8 +185,8 @@ class BatchInterpreter:
     ) -> None:
         self.samples = each
         self._inputs, self._outputs = (
-            [_describe_batch(*pair, len(each)) for pair in zip(details, ends, strict=False)]
-            for details, ends in (
+            [_describe_batch(*pair, len(each)) for pair in zip(details, endpoints, strict=False)]
+            for details, endpoints in (
                 (each[0].get_input_details(), inputs),
                 (each[0].get_output_details(), outputs),
             )
@@ -224,8 +224,8 @@ class BatchInterpreter:
         return np.stack(samples) if is_stacked else np.concatenate(samples)
 
 
-def _describe_batch(detail: Mapping[str, Any], end: Endpoint, count: int) -> dict[str, Any]:
+def _describe_batch(detail: Mapping[str, Any], endpoint: Endpoint, count: int) -> dict[str, Any]:
     """Return the description of an input or output, with the shape of the batch."""
     sample = tuple(map(int, detail["shape"]))
-    rest = sample[1:] if len(end.tflite_shape) == len(sample) else sample
+    rest = sample[1:] if len(endpoint.tflite_shape) == len(sample) else sample
     return {**detail, "shape": np.array((count, *rest), np.int32)}

@@ -60,8 +60,8 @@ def lower_complex(graph: Graph) -> Graph:
         for op in graph.ops:
             with errors.at(op.place):
                 ops += _rewrite_op(op, pairs)
-    ends = ([pairs.get(t, t) for t in tensors] for tensors in (graph.inputs, graph.outputs))
-    inputs, outputs = map(tuple, ends)
+    endpoints = ([pairs.get(t, t) for t in tensors] for tensors in (graph.inputs, graph.outputs))
+    inputs, outputs = map(tuple, endpoints)
     listed = tuple(pairs.get(t, t) for t in graph.tensors)
     initial = tuple(_split_complex(a) if np.iscomplexobj(a) else a for a in graph.initial)
     return replace(

@@ -107,10 +107,10 @@ def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, OperandRoles]]:
 
 def _find_lists(graph: Graph) -> dict[Tensor, _List]:
     """Return the lists by their variant tensors."""
-    ends = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
+    endpoints = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
     above: dict[Tensor, Tensor] = {}
     with collect_errors() as errors:
-        for tensor in ends:
+        for tensor in endpoints:
             with errors.at(tensor.name):
                 raise OperatorError(
                     "an input or output of the model must be a tensor, got a list of tensors"

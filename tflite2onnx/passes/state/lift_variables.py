@@ -337,14 +337,14 @@ class _Explicit:
         elsewhere = self._find_variables_read_elsewhere()
         lasting = [*self._start, *(v for v in elsewhere if v not in self._start)]
         states = [(v, walk.written[v]) for v in lasting if v in walk.written]
-        ends = [self._make_state_endpoints(walk, variable, op) for variable, op in states]
+        endpoints = [self._make_state_endpoints(walk, variable, op) for variable, op in states]
         known = [self._start.get(t, walk.known.get(t, t)) for t in graph.tensors]
         listed = {*graph.tensors}
         added = [t for v, t in self._start.items() if v not in listed]
         changed = replace(
             graph,
-            inputs=(*graph.inputs, *(before for before, _ in ends)),
-            outputs=(*outputs, *(after for _, after in ends)),
+            inputs=(*graph.inputs, *(before for before, _ in endpoints)),
+            outputs=(*outputs, *(after for _, after in endpoints)),
             ops=tuple(walk.ops),
             tensors=(*known, *added),
             initial=tuple(self._initial[variable] for variable, _ in states),

@@ -1,15 +1,16 @@
-"""Change the element types of inputs and outputs, by QUANTIZE and DEQUANTIZE at the ends.
+"""Change the element types of inputs and outputs, by QUANTIZE and DEQUANTIZE there.
 
 1. A float32 input that a QUANTIZE reads, or a float32 output that a DEQUANTIZE computes, becomes
    the integers of this operator. The operator is removed if no other operator reads its real
    numbers.
-2. An integer end becomes float32 by a QUANTIZE after an input, or a DEQUANTIZE before an output.
-3. An int8 end becomes uint8, and a uint8 end int8, by a QUANTIZE. The zero point of uint8 is 128
-   higher, so the real numbers are the same.
+2. An integer input becomes float32 by a QUANTIZE after it, an integer output by a DEQUANTIZE before
+   it.
+3. An int8 endpoint becomes uint8, and a uint8 endpoint int8, by a QUANTIZE. The zero point of uint8
+   is 128 higher, so the real numbers are the same.
 
-The end keeps its name, and an inner tensor gets another name. An end that has the wanted type is
-not changed. If one type is given for all ends, ends that are neither float32 nor quantized are not
-changed either.
+The endpoint keeps its name, and an inner tensor gets another name. An endpoint that has the wanted
+type is not changed. If one type is given for all endpoints, those that are neither float32 nor
+quantized are not changed either.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
 
     Args:
         graph: the graph of the entry point, with sub-graphs inlined.
-        chosen: "float", "int8" or "uint8", for all ends or by the name of the end.
+        chosen: "float", "int8" or "uint8", for all endpoints or by the name of the endpoint.
 
     Raises:
-        OptionError: the graph has no end of a name, or does not determine the scale of an end.
+        OptionError: the graph has no endpoint with a name, or does not determine its scale.
     """
     known = dict.fromkeys((*graph.inputs, *graph.outputs))
     names = [tensor.name for tensor in known]
@@ -53,7 +54,7 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
 
 
 def _find_wanted_type(tensor: Tensor, types: str | Mapping[str, str]) -> DType | None:
-    """Return the type that an end gets, None if it is not changed."""
+    """Return the type that an endpoint gets, None if it is not changed."""
     name = types if isinstance(types, str) else types.get(tensor.name)
     if not name or tensor.dtype is _TYPES[name] or tensor.is_variable:
         return None
@@ -72,7 +73,7 @@ def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
     inner = replace(old, name=f"{old.name}/{old.dtype.label}")
     if old.dtype is not DType.FLOAT32 or dtype is DType.FLOAT32:
         new = _make_end(old, old, dtype)
-        graph = _replace_end(graph, "inputs", old, new, inner)
+        graph = _replace_endpoint(graph, "inputs", old, new, inner)
         return replace(graph, ops=(_make_op("QUANTIZE", 0, new, inner), *graph.ops))
     readers = (op for op in graph.ops if op.is_builtin("QUANTIZE") and op.inputs == (old,))
     quantize = next(readers, NO_OP)
@@ -80,7 +81,7 @@ def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
         raise _explain_float_end(old, dtype, "no QUANTIZE reads it")
     integers = quantize.outputs[0]
     new = _make_end(old, integers, dtype)
-    graph = _replace_end(graph, "inputs", old, new, inner)
+    graph = _replace_endpoint(graph, "inputs", old, new, inner)
     kept = [op for op in graph.ops if integers not in op.outputs]
     if new.dtype is integers.dtype and integers not in graph.outputs:
         graph = replace(graph, ops=tuple(kept)).replace_tensors({integers: new})
@@ -95,7 +96,7 @@ def _change_output(graph: Graph, old: Tensor, dtype: DType) -> Graph:
     inner, last = replace(old, name=f"{old.name}/{old.dtype.label}"), len(graph.ops)
     if old.dtype is not DType.FLOAT32 or dtype is DType.FLOAT32:
         new = _make_end(old, old, dtype)
-        graph = _replace_end(graph, "outputs", old, new, inner)
+        graph = _replace_endpoint(graph, "outputs", old, new, inner)
         code = "DEQUANTIZE" if dtype is DType.FLOAT32 else "QUANTIZE"
         return replace(graph, ops=(*graph.ops, _make_op(code, last, inner, new)))
     producer = graph.producers.find(old)
@@ -103,7 +104,7 @@ def _change_output(graph: Graph, old: Tensor, dtype: DType) -> Graph:
     if not producer.is_builtin("DEQUANTIZE") or not is_quantized(integers):
         raise _explain_float_end(old, dtype, "no DEQUANTIZE computes it")
     new = _make_end(old, integers, dtype)
-    graph = _replace_end(graph, "outputs", old, new, inner)
+    graph = _replace_endpoint(graph, "outputs", old, new, inner)
     if new.dtype is integers.dtype and integers in graph.producers.keys() - {*graph.outputs}:
         return graph.replace_tensors({integers: new})
     return replace(graph, ops=(*graph.ops, _make_op("QUANTIZE", last, integers, new)))
@@ -123,15 +124,15 @@ def _make_end(old: Tensor, integers: Tensor, dtype: DType) -> Tensor:
     return replace(old, dtype=dtype, quantization=move_zero_point(storage, dtype).quantization)
 
 
-def _replace_end(graph: Graph, ends: str, old: Tensor, new: Tensor, inner: Tensor) -> Graph:
+def _replace_endpoint(graph: Graph, kind: str, old: Tensor, new: Tensor, inner: Tensor) -> Graph:
     """Return the graph with a new input or output; operators have `inner` in place of `old`.
 
-    `ends` is "inputs" or "outputs". An input that is an output too stays an output of the old type.
+    `kind` is "inputs" or "outputs". An input that is an output too stays an output of the old type.
     """
-    tensors = tuple(new if end is old else end for end in getattr(graph, ends))
+    tensors = tuple(new if endpoint is old else endpoint for endpoint in getattr(graph, kind))
     graph = graph.replace_tensors({old: inner})
     graph = replace(graph, tensors=(*graph.tensors, new))
-    is_input = ends == "inputs"
+    is_input = kind == "inputs"
     return replace(graph, inputs=tensors) if is_input else replace(graph, outputs=tensors)
 
 

@@ -46,10 +46,10 @@ def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
         canonical, orders, _ = make_canonical(sized, options, operator_of)
         planning = Planning(operator_of, plan, orders, options.io_layout)
         normal = apply_forms(plan_graph(canonical, planning), options).without_plan()
-        ends = _pair(old, normal)
-        caches = {ends[cache.source]: ends[cache.target] for cache in decoder.caches}
-        caches |= {ends[state.source]: ends[state.target] for state in decoder.states}
-        prompts = add_tokens(normal, operator_of, caches, ends[decoder.logits])
+        endpoints = _pair(old, normal)
+        caches = {endpoints[cache.source]: endpoints[cache.target] for cache in decoder.caches}
+        caches |= {endpoints[state.source]: endpoints[state.target] for state in decoder.states}
+        prompts = add_tokens(normal, operator_of, caches, endpoints[decoder.logits])
         shapes = {t.name: (1, _SIZE) for t in prompts.inputs if t.dynamic_axes}
         check_sizes(*resize_inputs(prompts, shapes), operator_of)
     except ConversionError as error:
@@ -59,9 +59,9 @@ def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
                 f" the decoder takes one token: {error}"
             ) from error
         return decoder
-    ends = _pair(old, prompts)
-    inputs = {name: ends[t] for name, t in signature.inputs.items()}
-    outputs = {name: ends[t] for name, t in signature.outputs.items()}
+    endpoints = _pair(old, prompts)
+    inputs = {name: endpoints[t] for name, t in signature.inputs.items()}
+    outputs = {name: endpoints[t] for name, t in signature.outputs.items()}
     graphs = (*model.graphs[:index], prompts, *model.graphs[index + 1 :])
     signatures = (signature._replace(inputs=inputs, outputs=outputs),)
     return decoder._replace(

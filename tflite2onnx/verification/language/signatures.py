@@ -46,22 +46,20 @@ class OnnxSignature:
         if names is None:
             raise VerifyError(f"the ONNX model must be of the signature {key}")
         self._session = opened.session
-        ends = {end.name: end for end in (*opened.inputs, *opened.outputs)}
-        self._inputs = {n: ends[o] for n, o in names["inputs"].items()}
-        self._outputs = {n: ends[o] for n, o in names["outputs"].items()}
-        self.shapes = {
-            n: (end.tflite_shape, np.dtype(end.dtype)) for n, end in self._inputs.items()
-        }
+        endpoints = {e.name: e for e in (*opened.inputs, *opened.outputs)}
+        self._inputs = {n: endpoints[o] for n, o in names["inputs"].items()}
+        self._outputs = {n: endpoints[o] for n, o in names["outputs"].items()}
+        self.shapes = {n: (e.tflite_shape, np.dtype(e.dtype)) for n, e in self._inputs.items()}
 
     def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return the outputs in TFLite's layout."""
         arrays = {
-            end.name: np.ascontiguousarray(feeds[name].transpose(end.order))
-            for name, end in self._inputs.items()
+            e.name: np.ascontiguousarray(feeds[name].transpose(e.order))
+            for name, e in self._inputs.items()
         }
-        names_wanted = [end.name for end in self._outputs.values()]
+        names_wanted = [e.name for e in self._outputs.values()]
         outputs = run_onnx(self._session, arrays, names_wanted)
         return {
-            name: array.transpose(np.argsort(end.order))
-            for (name, end), array in zip(self._outputs.items(), outputs, strict=True)
+            name: array.transpose(np.argsort(e.order))
+            for (name, e), array in zip(self._outputs.items(), outputs, strict=True)
         }

@@ -13,10 +13,10 @@ from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 
 
 def rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], ends: Sequence[Value]
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     rows = keep_softmax_rows(nodes, g.types, g.ints)
-    live = eliminate_dead_nodes(rows, ends)
-    wide, changed = widen_blocks(g, add_adaptive_weights(g, live), ends)
+    live = eliminate_dead_nodes(rows, results)
+    wide, changed = widen_blocks(g, add_adaptive_weights(g, live), results)
     return assemble_constants(g, share_transposed(wide)), changed

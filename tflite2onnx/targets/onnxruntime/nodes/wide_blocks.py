@@ -98,7 +98,7 @@ class _ConvNode(NamedTuple):
 
 
 def widen_blocks(
-    g: Builder, nodes: tuple[Node, ...], ends: Sequence[Value]
+    g: Builder, nodes: tuple[Node, ...], outputs: Sequence[Value]
 ) -> tuple[tuple[Node, ...], frozenset[Value]]:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     if not g.plan.finds_processor:
@@ -106,7 +106,7 @@ def widen_blocks(
     convolutions = {conv.node.outputs: conv for conv in _find_convolutions(g, nodes)}
     if not any(_HALF in conv.counts.values() or conv.paired for conv in convolutions.values()):
         return nodes, frozenset()
-    channels, unchanged = _join_channels(g, nodes, convolutions, ends)
+    channels, unchanged = _join_channels(g, nodes, convolutions, outputs)
     pairs, wider = _choose_pairs(convolutions.values(), channels, unchanged)
     wider |= _choose_narrow(convolutions.values(), channels, unchanged | wider.keys())
     added = {
@@ -147,11 +147,11 @@ def _join_channels(
     g: Builder,
     nodes: Sequence[Node],
     convolutions: Mapping[tuple[Value, ...], _ConvNode],
-    ends: Sequence[Value],
+    outputs: Sequence[Value],
 ) -> tuple[DisjointSets[Value], set[Value]]:
     """Return sets of values with corresponding channels, and the sets that must not change."""
     channels = DisjointSets[Value]()
-    fixed = set(ends)
+    fixed = set(outputs)
     for node in nodes:
         images = [*(v for v in node.present if v.data is None), *node.outputs]
         if node.outputs in convolutions:
