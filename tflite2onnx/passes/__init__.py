@@ -21,6 +21,7 @@ from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
+from tflite2onnx.passes.recurrent.step_codes import may_have_steps
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.simplify import (
     align_axes,
@@ -206,13 +207,23 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
     return graph
 
 
+_STEPS = "HARD_SIGMOID RELU TANH"  # functions that all steps have
+_raise_steps: GraphPass = apply_pattern(_STEPS, "recurrent.raise_recurrent_steps")
+
+
+def _raise_recurrent_steps(graph: Graph) -> Graph:
+    """Return the graph after a pass whose modules take long to import, if it may have steps."""
+    has_functions = any(code.startswith((*_STEPS.split(),)) for code in graph.codes)
+    return _raise_steps(graph) if has_functions and may_have_steps(graph) else graph
+
+
 CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for these activations. Recurrent layers apply some of them.
     apply_pattern("FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
-    apply_pattern("HARD_SIGMOID RELU TANH", "recurrent.raise_recurrent_steps"),
+    _raise_recurrent_steps,
     # Recurrent layers without a loop unpack sequences and pack them again.
     apply_pattern("PACK SPLIT SPLIT_V", "patterns.join_parts"),
     # Images whose axes are split and merged again would need Transposes. Keras repeats rows and

@@ -33,6 +33,7 @@ from tflite2onnx.op.recurrent.activations import ONNX_ACTIVATIONS
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import find_data, has, is_float, joins_last_axis
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
+from tflite2onnx.passes.recurrent.step_codes import PRODUCTS
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.mapped_files import find_address
@@ -96,7 +97,6 @@ class Rows:
 Formula: TypeAlias = Atom | Applied | Affine | Columns | Scaled | Rows
 
 # What the formulas of cells have; an operator of another kind is an atom.
-PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
 # The budget of elements that are computed; recurrent layers need far fewer.

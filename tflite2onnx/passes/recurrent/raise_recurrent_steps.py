@@ -40,7 +40,6 @@ from tflite2onnx.passes.recurrent.cells import (
     split_projection,
 )
 from tflite2onnx.passes.recurrent.formulas import (
-    PRODUCTS,
     Affine,
     Applied,
     Atom,
@@ -48,13 +47,13 @@ from tflite2onnx.passes.recurrent.formulas import (
     Formulas,
     Rows,
 )
+from tflite2onnx.passes.recurrent.step_codes import LAST
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import Tensor
 
 _STATE = 2  # axes
 _STATES = (2, 3)  # axes of tensors that are states
-_LAST = ("MUL", "ADD", "TANH", "RELU")  # the operators that compute h: of an LSTM, GRU, RNN
 _GATES = ("LOGISTIC", "HARD_SIGMOID")  # their functions
 _DEPTH = 2  # operators between h and a gate
 _MOST_ROWS = 8  # of a single step
@@ -69,7 +68,7 @@ class _CellStep(NamedTuple):
 
 def raise_recurrent_steps(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of steps of recurrent layers."""
-    if not _may_have_steps(graph) or any(op.graphs for op in graph.ops):
+    if any(op.graphs for op in graph.ops):
         return graph
     formulas = Formulas(graph.ops)
     chains = _link_steps(_find_steps(graph, formulas))
@@ -81,24 +80,11 @@ def raise_recurrent_steps(graph: Graph) -> Graph:
     return replacement.make_graph() if replacement.layers else graph
 
 
-def _may_have_steps(graph: Graph) -> bool:
-    """Return whether a graph has the operators of a step, or products by similar weights."""
-    codes = graph.codes
-    # All cells have a product.
-    if codes.isdisjoint(PRODUCTS) or codes.isdisjoint(_LAST):
-        return False
-    if "MUL" in codes and ("HARD_SIGMOID" in codes or ("LOGISTIC" in codes and "TANH" in codes)):
-        return True
-    weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*PRODUCTS)]
-    rows = [(each.shape, each[:1].tobytes()) for each in weights if each.size]
-    return len({*rows}) < len(rows)
-
-
 def _find_steps(graph: Graph, formulas: Formulas) -> list[_CellStep]:
     """Return the operators whose output is the next h of a cell, in order of execution."""
     steps = []
     for op in graph.ops:
-        if op.is_builtin(*_LAST) and op.outputs[0].rank in _STATES:
+        if op.is_builtin(*LAST) and op.outputs[0].rank in _STATES:
             result = formulas.find_formula(op.outputs[0])
             states = dict.fromkeys(_list_states(result, _DEPTH))
             cells = [cell for h in states for cell in find_cells(result, h)]

@@ -1,0 +1,21 @@
+"""Whether a graph may have steps of recurrent layers, which few graphs have (`passes`)."""
+
+from __future__ import annotations
+
+from tflite2onnx.graph import Graph
+
+PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
+LAST = ("MUL", "ADD", "TANH", "RELU")  # the operators that compute h: of an LSTM, GRU, RNN
+
+
+def may_have_steps(graph: Graph) -> bool:
+    """Return whether a graph has the operators of a step, or products by similar weights."""
+    codes = graph.codes
+    # All cells have a product.
+    if codes.isdisjoint(PRODUCTS) or codes.isdisjoint(LAST):
+        return False
+    if "MUL" in codes and ("HARD_SIGMOID" in codes or ("LOGISTIC" in codes and "TANH" in codes)):
+        return True
+    weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*PRODUCTS)]
+    rows = [(each.shape, each[:1].tobytes()) for each in weights if each.size]
+    return len({*rows}) < len(rows)
