@@ -174,9 +174,9 @@ def test_inputs_have_the_name_of_no_single_signature() -> None:
 
 
 def test_joined_lengths_are_refused_for_one_signature() -> None:
-    with pytest.raises(OptionError, match="lengths must be auto or each for one signature"):
+    with pytest.raises(OptionError, match="`lengths` must be auto or each for one signature"):
         convert(build_decoder(), lengths="joined", signature="decode")
-    with pytest.raises(OptionError, match="lengths joined must be given without static or batch"):
+    with pytest.raises(OptionError, match="`lengths` joined must be given without"):
         convert(build_decoder(), lengths="joined", static=True)
 
 

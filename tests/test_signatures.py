@@ -135,15 +135,15 @@ def test_main_graph_without_signature_is_converted(caplog: pytest.LogCaptureFixt
 def test_unknown_signatures_and_kinds_of_names_are_refused() -> None:
     with pytest.raises(OptionError, match="minus, same or size, got sise; did you mean size"):
         convert(build_signatures(), signature="sise")
-    with pytest.raises(OptionError, match="signature must be minus, same or size, got x"):
+    with pytest.raises(OptionError, match="`signature` must be minus, same or size, got x"):
         convert(build_signatures(), signature="x")
     m = Build()
     unary(m, "NEG")
     with pytest.raises(
-        OptionError, match="signature must be None, because the model has none, got x"
+        OptionError, match="`signature` must not be given, because the model has none, got x"
     ):
         convert(m.bytes(), signature="x")
-    with pytest.raises(OptionError, match="names must be tensor or signature, got 'short'"):
+    with pytest.raises(OptionError, match="`names` must be tensor or signature, got 'short'"):
         convert(build_signatures(), names="short")  # type: ignore[arg-type]
 
 

@@ -174,8 +174,8 @@ def _join_products(
             for op in find_pairs(graph.ops, g.plan, values, joined):
                 with errors.at(op.place):
                     raise OperatorError(
-                        "ONNX has no QLinear operator for it: set quantization to qoperator-mixed"
-                        " or qdq, or cut the model before it (outputs)"
+                        "ONNX has no QLinear operator for it: set `quantization` to qoperator-mixed"
+                        " or qdq, or cut the model before it with `outputs`"
                     )
     return joined
 

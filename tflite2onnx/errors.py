@@ -34,7 +34,11 @@ class LayoutError(ConversionError):
 
 
 class OptionError(ConversionError):
-    """An option of the conversion is invalid, or the model does not support its value."""
+    """An option of the conversion is invalid, or the model does not support its value.
+
+    Messages have the names of options in backticks, which the command line replaces by its own
+    spelling: `float16_io` is --float16-io there.
+    """
 
 
 class PictureError(OptionError):
@@ -46,7 +50,7 @@ class PictureError(OptionError):
 
     def __init__(self, option: str, reason: str) -> None:
         self.option = option
-        super().__init__(f"{option}: {reason}")
+        super().__init__(f"`{option}`: {reason}")
 
 
 class OutputError(ConversionError):

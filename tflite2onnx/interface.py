@@ -176,14 +176,14 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
     """
     if not isinstance(layouts, Mapping):
         raise LayoutError(
-            'layouts must be a mapping such as {"input": ["NHWC", "NCHW"]},'
+            '`layouts` must be a mapping such as {"input": ["NHWC", "NCHW"]},'
             f" got {type(layouts).__name__}"
         )
     tensors = {t.name: t for t in graph.tensors}
     for name in layouts:
         if name not in tensors:
             hint = suggest_names(name, tensors)
-            raise LayoutError(f"layout: the model has no tensor {name}{hint}")
+            raise LayoutError(f"`layouts`: the model has no tensor {name}{hint}")
     return {tensors[name]: _read_order(tensors[name], pair) for name, pair in layouts.items()}
 
 

@@ -125,7 +125,7 @@ class ConversionOptions:
         _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
-            raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
+            raise OptionError(f"`opset` must be {MIN_OPSET} to {newest}, got {opset!r}")
         read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
         read_settings("postprocess", self.postprocess, POSTPROCESS_KEYS)
         _check_names("inputs", self.inputs)
@@ -173,10 +173,10 @@ def _check_values(options: ConversionOptions) -> None:
     for name, allowed in CHOICES.items():
         value = getattr(options, name)
         if value not in allowed:
-            raise OptionError(f"{name} must be {join_alternatives(allowed)}, got {value!r}")
+            raise OptionError(f"`{name}` must be {join_alternatives(allowed)}, got {value!r}")
     for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
         if not isinstance(getattr(options, name), bool):
-            raise OptionError(f"{name} must be True or False, got {getattr(options, name)!r}")
+            raise OptionError(f"`{name}` must be True or False, got {getattr(options, name)!r}")
     _check_io_type(options.io_type)
 
 
@@ -186,16 +186,16 @@ def _check_names(option: str, names: Sequence[str] | None) -> None:
         return
     listed = isinstance(names, (list, tuple)) and names
     if not listed or not all(isinstance(name, str) and name for name in names):
-        raise OptionError(f"{option} must be a list of names of tensors, got {names!r}")
+        raise OptionError(f"`{option}` must be a list of names of tensors, got {names!r}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise OptionError(f"{option} must name each tensor once, got {twice} twice")
+        raise OptionError(f"`{option}` must name each tensor once, got {twice} twice")
 
 
 def _check_renaming(names: Mapping[str, str]) -> None:
     pairs = names.items() if isinstance(names, Mapping) else [("", names)]
     if not all(isinstance(name, str) and name for pair in pairs for name in pair):
-        raise OptionError(f'rename must be a mapping such as {{"old": "new"}}, got {names!r}')
+        raise OptionError(f'`rename` must be a mapping such as {{"old": "new"}}, got {names!r}')
 
 
 def _check_io_type(value: object) -> None:
@@ -203,7 +203,7 @@ def _check_io_type(value: object) -> None:
     types = value if isinstance(value, Mapping) else {"": IO_TYPES[0] if value is None else value}
     for kind in types.values():
         if kind not in IO_TYPES:
-            raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {kind!r}")
+            raise OptionError(f"`io_type` must be {join_alternatives(IO_TYPES)}, got {kind!r}")
 
 
 def _check_sizes(shapes: object, batch: object) -> None:
@@ -211,7 +211,7 @@ def _check_sizes(shapes: object, batch: object) -> None:
     if not isinstance(shapes, Mapping) or any(
         isinstance(sizes, str) or not isinstance(sizes, Sequence) for sizes in shapes.values()
     ):
-        raise OptionError(f'shapes must be such as {{"input": [1, 16000]}}, got {shapes!r}')
+        raise OptionError(f'`shapes` must be such as {{"input": [1, 16000]}}, got {shapes!r}')
     first = batch.removeprefix("loop:") if isinstance(batch, str) else batch
     first = int(first) if isinstance(first, str) and first.isdecimal() else first
     listed = [] if first is None else [first]

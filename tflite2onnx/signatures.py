@@ -46,10 +46,10 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
         if signature.key == key:
             return signature.subgraph, signature
     if not model.signatures:
-        raise OptionError(f"signature must be None, because the model has none, got {key}")
+        raise OptionError(f"`signature` must not be given, because the model has none, got {key}")
     keys = [s.key for s in model.signatures]
     hint = suggest_names(key, keys)
-    raise OptionError(f"signature must be {join_alternatives(keys)}, got {key}{hint}")
+    raise OptionError(f"`signature` must be {join_alternatives(keys)}, got {key}{hint}")
 
 
 def name_tensors(options: ConversionOptions, model: Model, index: int) -> ConversionOptions:
@@ -74,7 +74,9 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
     def find_keys(option: str, values: Mapping[str, T]) -> dict[str, T]:
         named = {inputs.get(name, name): value for name, value in values.items()}
         if len(named) < len(values):
-            raise OptionError(f"{option} must be given once for each tensor, got {[*values]}")
+            raise OptionError(
+                f"`{option}` must be given once for each tensor, got {' and '.join(values)}"
+            )
         return named
 
     values = (options.layouts, options.shapes, options.io_type, options.inputs, options.outputs)
@@ -183,9 +185,7 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
         OptionError: the model has no signature.
     """
     if signature is None:
-        raise OptionError(
-            "the names of inputs and outputs must be tensor: the model has no signature"
-        )
+        raise OptionError("`names` must be tensor, because the model has no signature")
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     endpoints = inputs + outputs
     preferred = [
@@ -254,12 +254,12 @@ def rename_as_requested(
     for old in names:
         if old not in aliases:
             hint = suggest_names(old, names_now, most=3)
-            raise OptionError(f"rename: the model has no input or output {old}{hint}")
+            raise OptionError(f"`rename`: the model has no input or output {old}{hint}")
     new = {aliases[old]: name for old, name in names.items()}
     new_names = [new.get(name, name) for name in names_now]
     twice = next((name for name in new_names if new_names.count(name) > 1), None)
     if twice is not None:
-        raise OptionError(f"rename: two inputs or outputs would be named {twice}")
+        raise OptionError(f"`rename`: two inputs or outputs would be named {twice}")
     inputs = len(emitted.inputs)
     return emitted._replace(
         inputs=_rename_ports(emitted.inputs, new_names[:inputs]),

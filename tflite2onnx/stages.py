@@ -203,7 +203,7 @@ def _open_model(
     """Return the graph of the entry point, with the wanted sizes and types of inputs."""
     options = options.with_target()
     if options.lengths == "joined":
-        raise OptionError("lengths must be auto or each for one signature, got joined")
+        raise OptionError("`lengths` must be auto or each for one signature, got joined")
     index, signature = find_signature(model, options.signature)
     options = name_tensors(options, model, index)
     options = choose_cache_layouts(options, signature)
@@ -323,7 +323,7 @@ def _emit_opened(opened: _Opened, planner: Planner) -> Emitted:
     words, options, operator_of = opened.words, opened.options, opened.operator_of
     graph = opened.take_graph()
     if options.static and words:
-        raise OptionError("static must not be set with the names of dynamic sizes")
+        raise OptionError("`static` must not be given with the names of dynamic sizes")
     if words or (not options.static and any(t.dynamic_axes for t in graph.inputs)):
         return _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
     sized = [keep_file_sizes(graph, operator_of)]

@@ -395,7 +395,7 @@ def test_wrong_usage_has_exit_status_1(
         (["model.tflite", "model.tflite/out.onnx"], "Not a directory"),
         (["model.tflite", "/dev/full"],
          "model.tflite: cannot write /dev/full: No space left on device"),
-        (["model.tflite", "--opset", "99"], "model.tflite: opset must be 9 to "),
+        (["model.tflite", "--opset", "99"], "model.tflite: --opset must be 9 to "),
         (["model.tflite", "--layout", "none.json"],
          "model.tflite: cannot read none.json: No such file or directory"),
         (["model.tflite", "--layout", "."], "model.tflite: cannot read .: Is a directory"),

@@ -100,7 +100,7 @@ def test_verify_reads_where_the_model_was_cut(capsys: Captured) -> None:
     assert err == ""
     assert "positive" in Path("page.html").read_text()
     assert main(["verify", "signatures.tflite", "model.onnx"]) == 1
-    assert "signatures.tflite: the TFLite model cannot be cut as the ONNX model: outputs:" in (
+    assert "signatures.tflite: the TFLite model cannot be cut as the ONNX model: --outputs:" in (
         capsys.readouterr().err
     )
 
@@ -108,14 +108,17 @@ def test_verify_reads_where_the_model_was_cut(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--inputs", "hiden"], "inputs: the model has no tensor hiden; did you mean hidden?"),
+        (["--inputs", "hiden"], "--inputs: the model has no tensor hiden; did you mean hidden?"),
         (["--outputs", "positiv,y"], "the model has no tensor positiv; did you mean positive?"),
-        (["--outputs", "y,y"], "outputs must name each tensor once, got y twice"),
-        (["--outputs", "y,"], "outputs must be a list of names of tensors, got ['y', '']"),
-        (["--inputs", ""], "inputs must be a list of names of tensors, got []"),
-        (["--inputs", "hidden/filters"], "inputs: hidden/filters is a constant; an input must be"),
-        (["--inputs", "x,hidden"], "inputs: no output needs x"),
-        (["--inputs", "y", "--outputs", "hidden"], "inputs: the outputs also need x; name every"),
+        (["--outputs", "y,y"], "--outputs must name each tensor once, got y twice"),
+        (["--outputs", "y,"], "--outputs must be a list of names of tensors, got ['y', '']"),
+        (["--inputs", ""], "--inputs must be a list of names of tensors, got []"),
+        (
+            ["--inputs", "hidden/filters"],
+            "--inputs: hidden/filters is a constant; an input must be",
+        ),
+        (["--inputs", "x,hidden"], "--inputs: no output needs x"),
+        (["--inputs", "y", "--outputs", "hidden"], "--inputs: the outputs also need x; name every"),
         (["--rename", "x"], "--rename must be OLD=NEW, once for each name, got x"),
         (["--rename", "x="], "--rename must be OLD=NEW, once for each name, got x="),
         (["--rename", "x=a", "--rename", "x=b"], "--rename must be OLD=NEW, once for each name"),

@@ -284,7 +284,7 @@ def test_models_without_signature_keep_tensor_names(capsys: Captured) -> None:
     assert "plain.tflite has no signature: its inputs and" in capsys.readouterr().err
     results = convert_bundle(data, "out", names="signature")
     assert [r.inputs[0].name for r in results.values()] == ["x", "in", "in"]
-    with pytest.raises(ConversionError, match=r"signature must be .*, got size"):
+    with pytest.raises(ConversionError, match="`signature` must not be given"):
         convert_bundle(archive({"plain": chain()}), "out", names="signature", signature="size")
 
 

@@ -270,7 +270,7 @@ def test_integers_must_fit_the_type_of_the_input(capsys: Captured) -> None:
         (["model.tflite", "--tolerance", "1"], "--tolerance must be given with --verify or"),
         (["model.tflite", "--input", "x=one.npy"], "--input must be given with --verify or"),
         (["model.tflite", "--verify", "--input", "x"], "--input must be NAME=FILE, data to"),
-        (["model.tflite", "--verify", "--tolerance", "-1"], "tolerance must be a finite number"),
+        (["model.tflite", "--verify", "--tolerance", "-1"], "--tolerance must be a finite number"),
         (
             ["model.tflite", "a.task", "-o", "out", "--verify", "--image", "pictures"],
             "--image must be given for one model, got several",

@@ -96,5 +96,8 @@ def test_float16_io_needs_float16(capsys: Captured) -> None:
     """The error is one line, and nothing is written."""
     assert main(["model.tflite", "--float16-io"]) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "tflite2onnx: model.tflite: float16_io must be given with float16\n")
+    assert (out, err) == (
+        "",
+        "tflite2onnx: model.tflite: --float16-io must be given with --float16\n",
+    )
     assert not Path("model.onnx").exists()

@@ -255,7 +255,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
             "--report must be given for one model or bundle, got several",
         ),
         (["a.task", "nested", "-o", "out"], "must have different folders, got out/a for both"),
-        (["models", "--opset", "5", "-o", "out"], "opset must be 9 to"),
+        (["models", "--opset", "5", "-o", "out"], "--opset must be 9 to"),
     ],
 )
 def test_wrong_arguments_are_one_line_of_error_and_no_file(

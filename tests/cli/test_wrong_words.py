@@ -81,7 +81,7 @@ def test_refuses_options_by_two_names_of_one_tensor(capsys: Captured) -> None:
     """Options of one tensor, given by two of its names, contradict each other."""
     words = ["--shape", "x=2,5,7,3", "--shape", "image=1,5,7,3"]
     told = expect_complaint(capsys, "model.tflite", *words)
-    assert "shapes must be given once for each tensor, got ['x', 'image']" in told
+    assert "--shape must be given once for each tensor, got x and image" in told
 
 
 # Outputs
@@ -117,15 +117,15 @@ def test_standard_input_is_named_model(output: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"float16": "yes"}, "float16 must be True or False, got 'yes'"),
-        ({"static": 1}, "static must be True or False, got 1"),
+        ({"float16": "yes"}, "`float16` must be True or False, got 'yes'"),
+        ({"static": 1}, "`static` must be True or False, got 1"),
         ({"shapes": {"x": (None, 5, 7, 3)}}, "a size must be a positive number or a name"),
         ({"shapes": {"x": (True, 5, 7, 3)}}, "a size must be a positive number or a name"),
         ({"batch": True}, "a size must be a positive number or a name, got True"),
-        ({"opset": True}, "opset must be 9 to"),
+        ({"opset": True}, "`opset` must be 9 to"),
         ({"batch": 2, "shapes": {"x": (4, 5, 7, 3)}}, "x must be 1 or the batch, 2, got 4"),
-        ({"weights": "int8", "quantization": "float"}, "weights must be auto with"),
-        ({"activations": "uint8", "quantization": "float"}, "activations must be auto with"),
+        ({"weights": "int8", "quantization": "float"}, "`weights` must be auto with"),
+        ({"activations": "uint8", "quantization": "float"}, "`activations` must be auto with"),
     ],
 )
 def test_refuses_values_of_wrong_types_and_contradictions(
@@ -185,17 +185,20 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("--quantization float --weights int8", "weights must be auto with quantization float"),
-        ("--quantization float --activations int8", "activations must be auto with quantization"),
-        ("--quantization float --io-type x=int8", "io_type must be float with quantization float"),
-        ("--quantization symmetric --weights adaptive", "weights must be auto or int8 with"),
-        ("--quantization symmetric --io-type uint8", "io_type must be float or int8 with"),
-        ("--target tensorrt --weights uint8", "weights must be auto or int8 with quantization"),
-        ("--quantization qoperator --float16", "qoperator must be given without float16"),
-        ("--quantization qoperator --weights adaptive", "weights must be auto, int8 or uint8 with"),
-        ("--float16-io", "float16_io must be given with float16"),
-        ("--batch 2 --preprocess", "preprocess must be given without batch: a model with"),
-        ("--static --batch n", "static must not be set with the names of dynamic sizes"),
+        ("--quantization float --weights int8", "--weights must be auto with --quantization float"),
+        (
+            "--quantization float --activations int8",
+            "--activations must be auto with --quantization",
+        ),
+        ("--quantization float --io-type x=int8", "--io-type must be float with --quantization"),
+        ("--quantization symmetric --weights adaptive", "--weights must be auto or int8 with"),
+        ("--quantization symmetric --io-type uint8", "--io-type must be float or int8 with"),
+        ("--target tensorrt --weights uint8", "--weights must be auto or int8 with --quant"),
+        ("--quantization qoperator --float16", "qoperator must be given without --float16"),
+        ("--quantization qoperator --weights adaptive", "--weights must be auto, int8 or uint8"),
+        ("--float16-io", "--float16-io must be given with --float16"),
+        ("--batch 2 --preprocess", "--preprocess must be given without --batch: a"),
+        ("--static --batch n", "--static must not be given with the names of dynamic sizes"),
         ("--parts", "--parts must be given with --preprocess or --postprocess"),
         ("--seed 0", "--seed must be given with --verify or --report"),
         ("--target genai --report r.html", "--target genai must be given without --report"),
@@ -205,6 +208,17 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
 def test_refuses_options_without_effect(words: str, reason: str, capsys: Captured) -> None:
     """Two options are refused together if one would have no effect."""
     assert reason in expect_complaint(capsys, "plain.tflite", *words.split())
+
+
+def test_python_and_the_command_line_spell_options_in_their_own_way(capsys: Captured) -> None:
+    """A message names the argument of a function in Python, and the option on a command line."""
+    with pytest.raises(OptionError, match=r"^`float16_io` must be given with `float16`$"):
+        convert(build_named(), float16_io=True)
+    told = expect_complaint(capsys, "model.tflite", "--float16-io")
+    assert told.endswith(" --float16-io must be given with --float16\n")
+    assert main(["model.tflite", "--float16-io", "--json"]) == 1
+    (failure,) = json.loads(capsys.readouterr().out)["models"]
+    assert failure["error"] == "--float16-io must be given with --float16"
 
 
 @pytest.mark.parametrize("words", ["", "--weights auto", "--io-type float --target tensorrt"])

@@ -84,7 +84,7 @@ def test_shapes_accept_names_of_a_signature() -> None:
     [
         ({"shapes": {"x": [2, 5, 3]}}, "RESHAPE .*must be 30 elements"),
         ({"shapes": {"x": ["n", 5, 3]}}, "the size n cannot be dynamic because RESHAPE"),
-        ({"shapes": {"y": [1]}}, "shape: the model has no input y"),
+        ({"shapes": {"y": [1]}}, "`shapes`: the model has no input y"),
         ({"shapes": {"xx": [1]}}, "did you mean x?"),
         ({"shapes": {"x": [1, 5]}}, "must have 3 sizes, as in .*, got"),
         ({"shapes": {"x": [1, 5, 0]}}, "a size must be a positive number or a name, got 0"),

@@ -266,13 +266,13 @@ WRONG: tuple[tuple[Any, str], ...] = (
 def test_wrong_settings_are_refused(value: object, message: str) -> None:
     with pytest.raises(ConversionError) as caught:
         convert(build_network(), postprocess=value)  # type: ignore[arg-type]
-    assert f"postprocess: {message}" in str(caught.value)
+    assert f"`postprocess`: {message}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"units": "pixels"}, "units=pixels must be given with preprocess"),
+        ({"units": "pixels"}, "units=pixels must be given with `preprocess`"),
         ({"labels": ["a"]}, "one for each of 6 classes, got 1"),
         ({"labels": "/none/labels.txt"}, "cannot read /none/labels.txt"),
     ],
@@ -302,7 +302,7 @@ def test_boxes_are_equal_in_all_opsets(opset: int) -> None:
 
 
 def test_an_old_opset_is_refused() -> None:
-    with pytest.raises(ConversionError, match="opset must be at least 14"):
+    with pytest.raises(ConversionError, match="`opset` must be at least 14"):
         convert(build_network(), preprocess="std=1", opset=13)
 
 
@@ -336,7 +336,7 @@ def test_labels_and_threshold_come_from_the_metadata() -> None:
 
 
 def test_a_batch_is_refused() -> None:
-    with pytest.raises(ConversionError, match="postprocess must be given without batch"):
+    with pytest.raises(ConversionError, match="`postprocess` must be given without `batch`"):
         convert(build_outputs(None, [(1, 6)]), postprocess=True, batch=2)
 
 

@@ -261,8 +261,8 @@ WRONG: tuple[tuple[Any, str], ...] = (
     ("pad=300", "pad must be an integer from 0 to 255"),
     ("meen=1", "no key meen; did you mean mean"),
     ("colour=1", "known keys are mean, std"),
-    ("out.onnx", "--preprocess=auto"),
-    (3, 'preprocess must be True or such as {"mean": ...}, got 3'),
+    ("out.onnx", "`preprocess`=auto"),
+    (3, '`preprocess` must be True or such as {"mean": ...}, got 3'),
     (True, "the mean and the std of pixels must be given"),
 )
 
@@ -281,7 +281,7 @@ def test_wrong_settings_are_refused(value: object, message: str) -> None:
         ((1, 6, 8, 7), {}, "one input for pictures"),
         ((2, 6, 8, 3), {}, "one input for pictures"),
         ((1, None, None, 3), {}, "--shape fixes sizes"),
-        ((1, 6, 8, 3), {"batch": 2}, "without batch"),
+        ((1, 6, 8, 3), {"batch": 2}, "without `batch`"),
     ],
 )
 def test_models_without_a_picture_input_are_refused(

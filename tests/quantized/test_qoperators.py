@@ -130,7 +130,7 @@ def test_activation_clamps_the_written_integers() -> None:
     ("options", "message"),
     [
         ({"float16": True}, "quantization qoperator must be given without float16"),
-        ({"weights": "adaptive"}, "weights must be auto, int8 or uint8 with quantization"),
+        ({"weights": "adaptive"}, "`weights` must be auto, int8 or uint8 with `quantization`"),
     ],
 )
 def test_refuses_contradictory_options(options: dict[str, Any], message: str) -> None:

@@ -54,7 +54,7 @@ def test_weights_are_dequantized_at_load(forms: Any) -> None:
 
 
 def test_qoperator_quantization_refuses_float_weights() -> None:
-    with pytest.raises(ConversionError, match="weights must be auto, int8 or uint8"):
+    with pytest.raises(ConversionError, match="`weights` must be auto, int8 or uint8"):
         convert(KEYWORDS, quantization="qoperator", weights="float")
 
 

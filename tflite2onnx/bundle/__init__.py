@@ -189,7 +189,7 @@ def _convert_signature(part: BundleFile, origin: AnySource, options: ConversionO
         read = partial(read_entry_point, origin, part.signature)
         return convert_read_model(read, origin, options)
     except PictureError as error:
-        _logger.warning("%s is converted without --%s; %s", part.label, error.option, error)
+        _logger.warning("%s is converted without `%s`; %s", part.label, error.option, error)
         first = error.option == "preprocess"
         reduced = (
             replace(options, preprocess=False) if first else replace(options, postprocess=False)

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from tflite2onnx.cli.arguments.verification import spell_options
 from tflite2onnx.cli.parsers import COMMANDS, make_parser
 from tflite2onnx.errors import ConversionError, OutputError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = int(command.run_command(options))
         sys.stdout.flush()
     except ConversionError as error:
-        _print_failure(name, options, str(error))
+        _print_failure(name, options, spell_options(str(error)))
     except KeyboardInterrupt:
         print_error(about, "interrupted")
         return _INTERRUPTED
@@ -177,7 +178,7 @@ def _log_to_stderr(options: argparse.Namespace) -> Iterator[None]:
                 return
             warnings.add(record.getMessage())
         start = f"{record.relativeCreated:6.0f} ms " if options.verbose else "tflite2onnx:"
-        print_lines(sys.stderr, [f"{start} {describe_record(record)}"])
+        print_lines(sys.stderr, [f"{start} {spell_options(describe_record(record))}"])
 
     with handle_records(show) as logger:
         if options.verbose or options.quiet:

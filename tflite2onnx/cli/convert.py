@@ -26,7 +26,6 @@ from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     list_given_options,
     read_verification_options,
-    spell_option,
 )
 from tflite2onnx.cli.places import (
     STANDARD,
@@ -95,7 +94,7 @@ def run_command(options: argparse.Namespace) -> int:
     models, output = split_files([options.model, *options.others], options.output)
     read_verification_options(options)  # raises OptionError for contradictory options
     found = (*_CONTRADICTIONS, *find_contradictions(options.target))
-    check_contradictions(found, options, spell_option)
+    check_contradictions(found, options)
     _check_cut(options.inputs or ())
     if options.report is not None:
         check_name(options.report, models[0], "report")

@@ -12,6 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from tflite2onnx.cli.arguments.verification import spell_options
 from tflite2onnx.cli.places import Job
 from tflite2onnx.cli.progress import hide_progress, show_progress
 from tflite2onnx.cli.standard_streams import find_json_stream
@@ -95,11 +96,11 @@ def _attempt_job(work: Work, job: Job) -> Outcome:
     messages: list[str] = []
     start = perf_counter()
     facts: Mapping[str, Any]
-    with handle_records(lambda record: messages.append(describe_record(record))):
+    with handle_records(lambda record: messages.append(spell_options(describe_record(record)))):
         try:
             status, facts = work(job)
         except ConversionError as error:
-            status, facts = _FAILED, {"error": str(error)}
+            status, facts = _FAILED, {"error": spell_options(str(error))}
         except Exception as error:  # noqa: BLE001 - the other jobs continue
             _logger.debug("%s", traceback.format_exc())
             status, facts = _FAILED, {"error": describe_bug(error)}

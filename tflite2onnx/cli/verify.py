@@ -13,6 +13,7 @@ from tflite2onnx.cli.arguments.verification import (
     add_verification_options,
     list_given_options,
     read_verification_options,
+    spell_options,
 )
 from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.cli.places import STANDARD, is_folder
@@ -178,9 +179,10 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             report = _verify(options, model, converted)
             write_page(options.report, part, model, converted, report)
         except ConversionError as error:
-            print_error(name, str(error))
+            message = spell_options(str(error))
+            print_error(name, message)
             statuses.add(_FAILED)
-            findings.append({"name": name, "error": str(error)})
+            findings.append({"name": name, "error": message})
             continue
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))

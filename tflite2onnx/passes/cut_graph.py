@@ -72,7 +72,7 @@ def _find_inputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tens
     for tensor in cut_tensors:
         if tensor.has_data:
             raise OptionError(
-                f"inputs: {tensor.name} is a constant; an input must be an input of the model, or"
+                f"`inputs`: {tensor.name} is a constant; an input must be an input of the model, or"
                 " a tensor that an operator computes"
             )
     return cut_tensors
@@ -83,7 +83,7 @@ def _find_outputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Ten
     tensors = {*graph.inputs, *(t for op in graph.ops for t in op.outputs)}
     for tensor in cut_tensors:
         if tensor not in tensors and not tensor.has_data:
-            raise OptionError(f"outputs: no operator computes {tensor.name}")
+            raise OptionError(f"`outputs`: no operator computes {tensor.name}")
     return cut_tensors
 
 
@@ -93,11 +93,11 @@ def _find_tensors(
     tensors = {t.name: t for t in graph.tensors}
     for name in names:
         if name not in tensors:
-            raise OptionError(f"{option}: {_describe_missing(model, graph, name)}")
+            raise OptionError(f"`{option}`: {_describe_missing(model, graph, name)}")
         tensor = tensors[name]
         if tensor.is_variable or tensor.dtype in (DType.RESOURCE, DType.VARIANT):
             reason = "a variable" if tensor.is_variable else f"of type {tensor.dtype.label}"
-            raise OptionError(f"{option}: {name} is {reason}, at which a model cannot be cut")
+            raise OptionError(f"`{option}`: {name} is {reason}, at which a model cannot be cut")
     return tuple(tensors[name] for name in names)
 
 
@@ -123,19 +123,19 @@ def _check_inputs(
     names = [t.name for t in needed if t not in cut_inputs]
     if names:
         raise OptionError(
-            f"inputs: the outputs also need {', '.join(names)}; name every input that is needed,"
+            f"`inputs`: the outputs also need {', '.join(names)}; name every input that is needed,"
             " or fewer outputs"
         )
     for op in ops:
         tensors = [t for t in op.outputs if t in cut_inputs]
         if tensors:
             raise OptionError(
-                f"inputs: {op.place} computes {tensors[0].name} and another tensor that the outputs"
-                " need; name both tensors as inputs, or none of them"
+                f"`inputs`: {op.place} computes {tensors[0].name} and another tensor that the"
+                " outputs need; name both tensors as inputs, or none of them"
             )
     unread = [t.name for t in cut_inputs if t not in inputs_read]
     if unread:
-        raise OptionError(f"inputs: no output needs {', '.join(unread)}")
+        raise OptionError(f"`inputs`: no output needs {', '.join(unread)}")
 
 
 def _select_ops(

@@ -32,7 +32,7 @@ def resize_inputs(
     for name in shapes:
         if name not in names:
             hint = suggest_names(name, names)
-            raise OptionError(f"shape: the model has no input {name}{hint}")
+            raise OptionError(f"`shapes`: the model has no input {name}{hint}")
     resized, words = {}, dict[str, str]()
     for tensor in graph.inputs:
         sizes = shapes.get(tensor.name)

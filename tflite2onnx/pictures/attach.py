@@ -75,7 +75,8 @@ def attach_pictures(
     """
     if network.opset < _OPSET:
         raise OptionError(
-            f"opset must be at least {_OPSET} with preprocess or postprocess, got {network.opset}"
+            f"`opset` must be at least {_OPSET} with `preprocess` or `postprocess`, got"
+            f" {network.opset}"
         )
     before = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
     settings_after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)

@@ -47,7 +47,7 @@ def plan_postprocessing(
         yolo.check_task(facts.ultralytics.get("task", ""))
     units = settings.get("units", "pixels" if has_picture else "fractions")
     if units == "pixels" and not has_picture:
-        raise OptionError("postprocess: units=pixels must be given with preprocess")
+        raise OptionError("`postprocess`: units=pixels must be given with `preprocess`")
     labels = _find_labels(family, facts, settings.get("labels"))
     return Postprocessing(family, labels, units == "fractions")
 
@@ -62,7 +62,7 @@ def _find_labels(family: Family, facts: Network, setting: Any) -> tuple[str, ...
     labels = tuple(_read_labels(setting) if isinstance(setting, str) else setting)
     if len(labels) < family.classes:
         raise OptionError(
-            f"postprocess: labels must have one for each of {family.classes} classes, got"
+            f"`postprocess`: labels must have one for each of {family.classes} classes, got"
             f" {len(labels)}"
         )
     return labels
@@ -72,7 +72,7 @@ def _read_labels(path: str | os.PathLike[str]) -> list[str]:
     try:
         return Path(path).read_text("utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise OptionError(f"postprocess: cannot read {path}: {error.strerror}") from error
+        raise OptionError(f"`postprocess`: cannot read {path}: {error.strerror}") from error
 
 
 def read_output(g: Nodes, port: Port) -> Value:

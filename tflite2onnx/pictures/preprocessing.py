@@ -112,13 +112,13 @@ def plan_preprocessing(
     color = settings.get("channels", "gray" if channels == 1 else "rgb")
     if (color == "gray") != (channels == 1):
         raise OptionError(
-            f"preprocess: channels must be {'gray' if channels == 1 else 'rgb or bgr'} for an input"
-            f" of {list(port.tensor.shape)}, got {color}"
+            f"`preprocess`: channels must be {'gray' if channels == 1 else 'rgb or bgr'} for an"
+            f" input of {list(port.tensor.shape)}, got {color}"
         )
     fit = Fit(settings.get("resize", defaults.get("resize", "stretch")))
     pad = settings.get("pad", 0 if fit is Fit.CENTER else defaults.get("pad", 0))
     if pad and fit is Fit.CENTER:
-        raise OptionError(f"preprocess: pad must be 0 with resize=center, got {pad}")
+        raise OptionError(f"`preprocess`: pad must be 0 with resize=center, got {pad}")
     return Preprocessing(
         port,
         (height, width),
@@ -151,15 +151,15 @@ def _find_normalization(
             " because the metadata of the model lack them",
         )
     if port.dtype.is_integer and port.tensor.quantization is None:
-        raise OptionError(f"preprocess: {port.name} must have a scale to take a mean and a std")
+        raise OptionError(f"`preprocess`: {port.name} must have a scale to take a mean and a std")
     values = {"mean": first.get("mean") or (0.0,), "std": first.get("std") or (1.0,)}
     for key, numbers in values.items():
         if len(numbers) not in (1, channels):
             raise OptionError(
-                f"preprocess: {key} must have 1 or {channels} numbers, got {len(numbers)}"
+                f"`preprocess`: {key} must have 1 or {channels} numbers, got {len(numbers)}"
             )
     if not all(values["std"]):
-        raise OptionError(f"preprocess: std must not be 0, got {list(values['std'])}")
+        raise OptionError(f"`preprocess`: std must not be 0, got {list(values['std'])}")
     return PixelNormalization(tuple(values["mean"]), tuple(values["std"]))
 
 

@@ -113,18 +113,18 @@ def read_settings(option: str, value: Settings, readers: _Readers) -> dict[str, 
         return {}
     if not isinstance(value, Mapping):
         raise OptionError(
-            f"{option} must be True or such as {_write_example(readers)}, got {value!r}"
+            f"`{option}` must be True or such as {_write_example(readers)}, got {value!r}"
         )
     settings = {}
     for key, setting in value.items():
         if key not in readers:
             hint = suggest_names(key, readers) or f"; known keys are {', '.join(readers)}"
-            raise OptionError(f"{option} has no key {key}{hint}")
+            raise OptionError(f"`{option}` has no key {key}{hint}")
         reader, form = readers[key]
         try:
             settings[key] = reader(setting)
         except (ValueError, TypeError) as error:
-            raise OptionError(f"{option}: {key} must be {form}, got {setting!r}") from error
+            raise OptionError(f"`{option}`: {key} must be {form}, got {setting!r}") from error
     return settings
 
 
@@ -140,8 +140,8 @@ def _split_text(option: str, text: str) -> dict[str, str]:
             pairs[last] += f",{part}"
         else:
             raise OptionError(
-                f"{option} must have values such as KEY=VALUE,KEY=VALUE, got {text}; a file that"
-                f" follows --{option} needs --{option}={AUTO} before it"
+                f"`{option}` must have values such as KEY=VALUE,KEY=VALUE, got {text}; a file that"
+                f" follows `{option}` needs `{option}`={AUTO} before it"
             )
     return pairs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tflite2onnx.errors import OptionError
@@ -26,10 +26,8 @@ GIVEN = ("(given)",)
 ABSENT = ("(absent)",)
 
 
-def check_contradictions(
-    table: Iterable[Contradiction], options: object, spell: Callable[[str], str] = str
-) -> None:
-    """Check the attributes of `options`, whose names `spell` writes.
+def check_contradictions(table: Iterable[Contradiction], options: object) -> None:
+    """Check the attributes of `options`.
 
     Raises:
         OptionError: two options contradict each other.
@@ -44,7 +42,7 @@ def check_contradictions(
         else:
             fits = all(_fits(value, row.allowed) for value in others)
         if not fits:
-            raise OptionError(_describe(row, others, spell))
+            raise OptionError(_describe(row, others))
 
 
 def _find_values(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of any option
@@ -59,10 +57,10 @@ def _fits(value: Any, values: tuple[str | None, ...]) -> bool:  # noqa: ANN401 -
     return value in values
 
 
-def _describe(row: Contradiction, others: list[Any], spell: Callable[[str], str]) -> str:
+def _describe(row: Contradiction, others: list[Any]) -> str:
     named = row.values in (GIVEN, ABSENT)
-    option = spell(row.option) if named else f"{spell(row.option)} {row.values[0]}"
-    names = join_alternatives([*map(spell, row.others)])
+    option = f"`{row.option}`" if named else f"`{row.option}` {row.values[0]}"
+    names = join_alternatives([f"`{name}`" for name in row.others])
     if row.allowed in (GIVEN, ABSENT):
         word = "with" if row.allowed == GIVEN else "without"
         return f"{option} must be given {word} {names}" + (row.reason and f": {row.reason}")

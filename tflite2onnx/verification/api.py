@@ -150,7 +150,9 @@ def _check_signature(signature: str | None, opened: OpenedModel, model: AnySourc
         return
     find_signature(read_model(model), signature)
     known = join_alternatives([*opened.signatures]) if opened.signatures else "None"
-    raise OptionError(f"signature must be {known}, which the converted model has, got {signature}")
+    raise OptionError(
+        f"`signature` must be {known}, which the converted model has, got {signature}"
+    )
 
 
 def _split_signatures(opened: OpenedModel, model: ModelFile) -> list[OpenedModel]:
@@ -176,7 +178,7 @@ def _split_signatures(opened: OpenedModel, model: ModelFile) -> list[OpenedModel
 
 def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
     if tolerance is not None and not 0 < tolerance < math.inf:
-        raise OptionError(f"tolerance must be a finite number above 0, got {tolerance}")
+        raise OptionError(f"`tolerance` must be a finite number above 0, got {tolerance}")
     if samples < 1:
         raise OptionError(f"the number of samples must be at least 1, got {samples}")
     if seed < 0:

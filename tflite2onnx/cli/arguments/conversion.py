@@ -12,7 +12,11 @@ from inspect import getdoc
 from typing import Any
 
 from tflite2onnx.cli.arguments.tensors import read_size
-from tflite2onnx.cli.arguments.verification import add_verification_options, spell_option
+from tflite2onnx.cli.arguments.verification import (
+    add_verification_options,
+    spell_option,
+    spell_options,
+)
 from tflite2onnx.convert import convert
 from tflite2onnx.options import (
     CHOICES,
@@ -141,7 +145,7 @@ def _describe_options() -> dict[str, str]:
     """
     descriptions = re.findall(r"\n {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(convert) or "")
     texts = {name: " ".join(text.split()).removesuffix(".") for name, text in descriptions}
-    return {n: re.sub("`(.*?)`", lambda m: spell_option(m[1]), text) for n, text in texts.items()}
+    return {name: spell_options(text) for name, text in texts.items()}
 
 
 class _TargetAction(argparse.Action):

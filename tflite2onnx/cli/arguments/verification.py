@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ NAMES = {
     "seed": "--seed",
     "tolerance": "--tolerance",
 }
+_SPELLINGS = {**NAMES, "layouts": "--layout", "shapes": "--shape"}
 SINGLE = ("arrays", "pictures")  # options that need a single model
 
 
@@ -70,7 +72,12 @@ def list_given_options(
 
 def spell_option(name: str) -> str:
     """Return the option that sets an attribute, in the spelling of the command line."""
-    return NAMES.get(name, f"--{name.replace('_', '-')}")
+    return _SPELLINGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def spell_options(message: str) -> str:
+    """Return a message with the options that it has in backticks as on the command line."""
+    return re.sub(r"`([a-z]\w*)`", lambda match: spell_option(match[1]), message)
 
 
 def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:

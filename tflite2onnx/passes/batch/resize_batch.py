@@ -127,7 +127,9 @@ def _add_samples(
     graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
 ) -> Graph:
     if not graph.inputs:
-        raise OptionError("batch must be given for a model with inputs, got a model without inputs")
+        raise OptionError(
+            "`batch` must be given for a model with inputs, got a model without inputs"
+        )
     if batch.loops:
         return _loop_samples(graph, batch, operator_of, words)
     try:
@@ -165,7 +167,7 @@ def _loop_samples(
 
 def _refuse(batch: Batch, error: MixedSamplesError) -> OptionError:
     hint = "" if batch.loops else f"; {LOOP}{batch.size} computes sample by sample"
-    return OptionError(f"batch must be 1, because samples are not independent: {error}{hint}")
+    return OptionError(f"`batch` must be 1, because samples are not independent: {error}{hint}")
 
 
 def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:

@@ -43,7 +43,7 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
     for name in () if isinstance(chosen, str) else chosen:
         if name not in names:
             hint = suggest_names(name, names)
-            raise OptionError(f"io_type: the model has no input or output {name}{hint}")
+            raise OptionError(f"`io_type`: the model has no input or output {name}{hint}")
     inputs = {*graph.inputs}
     for tensor in known:
         dtype = _find_wanted_type(tensor, chosen)
@@ -63,7 +63,7 @@ def _find_wanted_type(tensor: Tensor, types: str | Mapping[str, str]) -> DType |
     if isinstance(types, str):
         return None
     raise OptionError(
-        f"io_type of {tensor.name} must not be given, because the tensor is neither float32 nor"
+        f"`io_type` of {tensor.name} must not be given, because the tensor is neither float32 nor"
         f" integers with one scale, got {tensor.dtype.label}"
     )
 
@@ -142,6 +142,6 @@ def _make_op(code: str, index: int, x: Tensor, y: Tensor) -> Op:
 
 def _explain_float_end(tensor: Tensor, dtype: DType, reason: str) -> OptionError:
     return OptionError(
-        f"io_type of {tensor.name} must not be {dtype.label}, because {reason}: give the types of"
+        f"`io_type` of {tensor.name} must not be {dtype.label}, because {reason}: give the types of"
         " other inputs and outputs by name"
     )
