@@ -33,6 +33,14 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+def test_dir_has_the_public_names_only() -> None:
+    """Names whose modules are imported later are listed, and imported modules are not."""
+    names = dir(tflite2onnx)
+    assert {*tflite2onnx.__all__} <= {*names}
+    assert {"convert_bundle", "verify"} <= {*names}
+    assert not {"gc", "sys", "Any", "contrib", "print_version"} & {*names}
+
+
 def python(code: str, *arguments: str | Path) -> str:
     """Return the output of code in a new interpreter."""
     words = [sys.executable, "-c", code, *map(str, arguments)]

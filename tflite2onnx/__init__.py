@@ -69,6 +69,11 @@ def enableDebugLog() -> None:  # noqa: N802 - its name since 0.x
 _IMPORTED_LATER = {"Report": "verification", "convert_bundle": "bundle", "verify": "verification"}
 
 
+def __dir__() -> list[str]:
+    """Return the public names, those of modules that are imported later too."""
+    return sorted([*__all__, "DESCRIPTION", "__doc__"])
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - attributes of the module have any type
     """Import a module at the first access of its name; few programs need these names."""
     if name in _IMPORTED_LATER:

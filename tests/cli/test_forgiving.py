@@ -327,6 +327,7 @@ def test_messages_of_litert_are_hidden(*, quiet: bool) -> None:
     done = run_program([*["-q"] * quiet, "--report", "a.html", path, "a.onnx"])
     assert (done.returncode, done.stderr) == (0, b"")
     assert bool(done.stdout) != quiet
+    assert (b"\nwrote a.html\n" in done.stdout) != quiet
 
 
 def test_errors_of_litert_are_not_hidden(capfd: pytest.CaptureFixture[str]) -> None:

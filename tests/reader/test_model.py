@@ -135,7 +135,7 @@ def test_each_kind_of_wrong_file_has_its_message(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"cannot read a\0b: .*embedded null"):
         read_model("a\0b")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ModelFileError, match="not a regular file"):
+    with pytest.raises(ModelFileError, match=r"it is a pipe, .* - and standard input"):
         read_model(tmp_path / "pipe")
     path.write_bytes(b"")
     with pytest.raises(ModelFileError, match="is empty"):
@@ -428,7 +428,7 @@ def test_refuses_offsets_outside_the_flatbuffer() -> None:
     (position,) = struct.unpack_from("<I", data)
     for distance in (position + 1, -(1 << 20)):
         struct.pack_into("<i", data, position, distance)
-        with pytest.raises(ModelFileError, match="truncated or damaged"):
+        with pytest.raises(ModelFileError, match=r"damaged \(it refers to a place outside of its"):
             read_model(bytes(data))
     subgraphs = flatbuffer.read_root(memoryview(absolute().bytes()))["subgraphs"]
     with pytest.raises(IndexError):

@@ -224,7 +224,8 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     external = list_external_weights(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if external else job.output
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
-    parts = [f"wrote {path}" for path in _list_parts(options, job, result)]
+    pages = [] if options.report is None else [options.report]
+    parts = [f"wrote {path}" for path in (*_list_parts(options, job, result), *pages)]
     _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
     _print_conclusion(options, job.model, report)
     return status
@@ -303,9 +304,9 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
         _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
         _print_conclusion(options, name, reports.get(name))
-    _print_unless_quiet(
-        options, [f"wrote {count(len(results), 'model')} and {manifest} to {job.output}"]
-    )
+    pages = [] if options.report is None else [f"wrote the pages to {options.report}"]
+    wrote = f"wrote {count(len(results), 'model')} and {manifest} to {job.output}"
+    _print_unless_quiet(options, [wrote, *pages])
     return _FAILED if _FAILED in statuses else max(statuses)
 
 

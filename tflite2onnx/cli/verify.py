@@ -149,6 +149,7 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
     else:
         _print_findings(options, report)
     status = print_verdict(options.model, report)
+    _print_place(options)
     _print_conclusion(options, options.model, report)
     return status
 
@@ -197,6 +198,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             for part in parts
         }
         decodings = verify_decoders(bundle.models, files, options.prompt)
+    _print_place(options)
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
     if options.json:
@@ -225,6 +227,12 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
 def _print_findings(options: argparse.Namespace, report: Report) -> None:
     if not (options.quiet or options.json):
         print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)])
+
+
+def _print_place(options: argparse.Namespace) -> None:
+    """Say where the page is, or the folder of pages."""
+    if options.report is not None and not (options.quiet or options.json):
+        print_lines(sys.stdout, [f"wrote {options.report}"])
 
 
 def _print_conclusion(options: argparse.Namespace, name: str, report: Report) -> None:

@@ -119,9 +119,10 @@ def _read_file(source: AnySource, read: Callable[[_ModelReader], T]) -> T:
     try:
         result = read(_ModelReader(opened))
     except _GARBAGE as error:
-        raise ModelFileError(
-            f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, struct.error):  # its text is about Python's buffers
+            reason = f"it refers to a place outside of its {opened.data.nbytes:,} bytes"
+        raise ModelFileError(f"the TFLite model is truncated or damaged ({reason})") from error
     release_memory(opened.data)  # a page of the file may contain a table and weights
     return result
 

@@ -75,6 +75,11 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
         mode = os.stat(path).st_mode  # noqa: PTH116 - the path may be any PathLike
     except (OSError, ValueError) as error:
         raise _explain_unreadable(path, error) from error
+    if stat.S_ISFIFO(mode):
+        raise ModelFileError(
+            f"cannot read {os.fspath(path)}: it is a pipe, not a regular file; give its bytes"
+            " (on the command line: - and standard input)"
+        )
     if not stat.S_ISREG(mode):
         raise ModelFileError(f"cannot read {os.fspath(path)}: it is not a regular file")
     try:
