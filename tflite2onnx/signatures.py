@@ -93,6 +93,11 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
     )
 
 
+def has_caches(model: Model) -> bool:
+    """Return whether a signature has an input that is the cache of a language model."""
+    return any(_ANY_CACHE.fullmatch(name) for entry in model.signatures for name in entry.inputs)
+
+
 def choose_cache_layouts(
     options: ConversionOptions, signature: Signature | None
 ) -> ConversionOptions:

@@ -74,6 +74,7 @@ from tflite2onnx.result import Result, make_result
 from tflite2onnx.signatures import (
     choose_cache_layouts,
     find_signature,
+    has_caches,
     list_signature_io,
     name_tensors,
     rename_as_requested,
@@ -85,12 +86,14 @@ from tflite2onnx.targets.table import find_rules
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory
-from tflite2onnx.validity import check
+from tflite2onnx.validity import check, infer_types
 
 if TYPE_CHECKING:
     from tflite2onnx.float16 import Float32Node
 
 _DEFAULT = ConversionOptions()
+# Options that say how quantized tensors are stored.
+_STORAGE = ("quantization", "activations", "weights", "dynamic_range")
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
 _logger = logging.getLogger(__name__)
@@ -145,7 +148,24 @@ def _open_source(source: Model, origin: AnySource, options: ConversionOptions) -
     if options.inputs is None:
         shapes = name_tensors(options, source, index).shapes
         report_unknown_ranks([t for t in source.graphs[index].inputs if t.name not in shapes])
-    return _open_model(source, options, _read_metadata(source, origin, options))
+    opened = _open_model(source, options, _read_metadata(source, origin, options))
+    _warn_without_quantization(source, options)
+    if options.caches == "shared" and not has_caches(source):
+        _warn_without_effect("caches", "no signature has a cache of a language model")
+    return opened
+
+
+def _warn_without_quantization(source: Model, options: ConversionOptions) -> None:
+    """Warn of options for quantized tensors if the model has none; floats are floats already."""
+    given = [name for name in _STORAGE if getattr(options, name) != getattr(_DEFAULT, name)]
+    asked = [name for name in given if getattr(options, name) != "float"]
+    if asked and all(t.quantization is None for graph in source.graphs for t in graph.tensors):
+        for name in asked:
+            _warn_without_effect(name, "the model has no quantized tensors")
+
+
+def _warn_without_effect(option: str, reason: str) -> None:
+    _logger.warning("`%s` has no effect, because %s", option, reason)
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
@@ -243,6 +263,8 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
 
         emitted, float32_nodes = to_float16(emitted, io=options.float16_io)
         check(emitted, file_graph)
+        if "float16" not in infer_types(emitted).values():
+            _warn_without_effect("float16", "every node computes integers, or stays in float32")
     if options.names == "signature":
         emitted = rename_endpoints(emitted, file_graph, signature)
     mode, pictures = options.quantization, options.preprocess or options.postprocess

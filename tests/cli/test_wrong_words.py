@@ -221,6 +221,34 @@ def test_python_and_the_command_line_spell_options_in_their_own_way(capsys: Capt
     assert failure["error"] == "--float16-io must be given with --float16"
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--quantization symmetric", "--quantization has no effect, because the model has no"),
+        ("--activations uint8", "--activations has no effect, because the model has no"),
+        ("--weights uint8", "--weights has no effect, because the model has no quantized"),
+        ("--caches shared", "--caches has no effect, because no signature has a cache"),
+        ("integers.tflite --float16", "--float16 has no effect, because every node computes"),
+        ("--quantization float", ""),
+        ("--target tensorrt", ""),
+        ("--float16", ""),
+    ],
+)
+def test_options_without_effect_on_a_model_are_named(
+    words: str, reason: str, capsys: Captured
+) -> None:
+    """An option that changes nothing for this model is named in a warning."""
+    m = Build()
+    x = m.input((1, 5), dtype="int8", scale=0.5)
+    m.output(*m.op("ABS", [x], [m.tensor(x.shape, dtype="int8", scale=0.5)]))
+    Path("integers.tflite").write_bytes(m.bytes())
+    names = [] if words.startswith("integers") else ["model.tflite"]
+    assert main([*names, *words.split()]) == 0
+    told = capsys.readouterr().err
+    assert reason in told
+    assert ("no effect" in told) == bool(reason)
+
+
 @pytest.mark.parametrize("words", ["", "--weights auto", "--io-type float --target tensorrt"])
 def test_target_does_not_contradict_float_quantization(words: str) -> None:
     """The default target sets `weights`, which has no effect on a model of floats."""
