@@ -125,7 +125,10 @@ class ConversionOptions:
         _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
-            raise OptionError(f"`opset` must be {MIN_OPSET} to {newest}, got {opset!r}")
+            raise OptionError(
+                f"`opset` must be {MIN_OPSET} to {newest}, the newest of the onnx package"
+                f" {onnx.__version__}, got {opset!r}"
+            )
         read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
         read_settings("postprocess", self.postprocess, POSTPROCESS_KEYS)
         _check_names("inputs", self.inputs)

@@ -290,3 +290,27 @@ def test_output_must_not_replace_one_of_the_models(capsys: Captured) -> None:
     assert main(["models", "-o", "out"]) == 1
     assert "cannot write out/a.onnx: it is one of the models" in capsys.readouterr().err
     assert Path("models/a.tflite").read_bytes() == chain("ABS")
+
+
+def test_resume_leaves_out_outputs_newer_than_their_models(capsys: Captured) -> None:
+    """With --resume, models are converted whose output is absent, or older than the model."""
+    Path("three").mkdir()
+    for name in ("a", "b", "c"):
+        Path("three", f"{name}.tflite").write_bytes(chain("ABS"))
+    words = ["three", "-o", "out", "--resume", "--verify"]
+    assert main(words) == 0
+    kept = Path("out/c.onnx")
+    os.utime("three/a.tflite", (2e9, 2e9))
+    Path("out/b.onnx").unlink()
+    before = kept.stat().st_mtime_ns
+    capsys.readouterr()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "1 model left out: the output is newer than the model" in out
+    assert "2 of 2 models converted" in out
+    assert kept.stat().st_mtime_ns == before
+    os.utime("three/a.tflite", (1e9, 1e9))
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"converted": 0, "failed": 0, "models": []}
+    assert main(["three/a.tflite", "out/a.onnx", "--resume"]) == 1
+    assert "--resume must be given with a folder" in capsys.readouterr().err

@@ -32,6 +32,7 @@ from tflite2onnx.cli.places import (
     Job,
     check_name,
     ends_as_folder,
+    is_done,
     is_folder,
     names_folder,
     place_all,
@@ -100,6 +101,8 @@ def run_command(options: argparse.Namespace) -> int:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
         return _convert_several_models(options, models, output)
+    if options.resume:
+        raise OptionError("--resume must be given with a folder or several models, got one model")
     data = sys.stdin.buffer.read() if models[0] == STANDARD else None
     job = place_one(models[0], output, folder=options.output is not None, data=data)
     _check_standard_output(options, job)
@@ -138,7 +141,11 @@ def _convert_several_models(
             else job
             for job in jobs
         ]
-    return _run_jobs(options, jobs)
+    left = [job for job in jobs if not (options.resume and is_done(job))]
+    if len(left) < len(jobs) and not options.json:
+        number = count(len(jobs) - len(left), "model")
+        _print_unless_quiet(options, [f"{number} left out: the output is newer than the model"])
+    return _run_jobs(options, left)
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:

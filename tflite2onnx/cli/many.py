@@ -76,7 +76,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         print_error("interrupted", _count_results(done, len(jobs)))
         return _INTERRUPTED
     statuses = {outcome.status for outcome in outcomes.values()}
-    return _FAILED if _FAILED in statuses else max(statuses)
+    return _FAILED if _FAILED in statuses else max(statuses, default=_OK)
 
 
 def _yield_outcomes(
@@ -85,7 +85,9 @@ def _yield_outcomes(
     """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt_job, work)
     number = min(options.jobs, len(jobs))
-    if number > 1 or (options.verify and CAN_FORK):  # LiteRT may crash, and would end this process
+    if number > 1 or (
+        number and options.verify and CAN_FORK
+    ):  # LiteRT may crash, and would end this process
         yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))

@@ -154,6 +154,17 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
     return list(jobs.values())
 
 
+def is_done(job: Job) -> bool:
+    """Return whether the output exists and is newer than the model.
+
+    The output of a bundle is a folder, which is as new as the last file that was put into it.
+    """
+    try:
+        return Path(job.output).stat().st_mtime_ns > Path(job.model).stat().st_mtime_ns
+    except OSError:
+        return False
+
+
 def _list_places(models: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each model, and its output relative to the output folder."""
     for model in models:

@@ -102,6 +102,12 @@ def _add_outputs(group: argparse._ActionsContainer) -> None:
         help="number of models to convert at once, each in its own process (default: 1)",
     )
     add(
+        "--resume",
+        action="store_true",
+        help="leave out models whose output exists and is newer than the model; options are not"
+        " compared",
+    )
+    add(
         "--json",
         action="store_true",
         help="print only the result of each model on stdout, as JSON; if the model is written to"
