@@ -129,7 +129,9 @@ def run_command(options: argparse.Namespace) -> int:
     with hide_information(hidden=options.quiet):
         is_several = is_folder(options.converted or "") or options.signature == ALL_SIGNATURES
         if is_bundle(source) or is_several:
-            return _verify_bundle(options, source)
+            status = _verify_bundle(options, source)
+            _print_place(options)
+            return status
         return _verify_model(options, source)
 
 
@@ -198,7 +200,6 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             for part in parts
         }
         decodings = verify_decoders(bundle.models, files, options.prompt)
-    _print_place(options)
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
     if options.json:
