@@ -114,6 +114,11 @@ class _Float32Nodes:
         nodes = [*walk_nodes(emitted.nodes)]
         self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
         self._quantized |= {v for n in nodes if n.op_type == "DequantizeLinear" for v in n.outputs}
+        # Values of constants that are dequantized at load belong to the nodes that read them.
+        folded = _list_folded(nodes)
+        for node in reversed(nodes):
+            if not self._quantized.isdisjoint((*node.present, *node.outputs)):
+                self._quantized |= folded.intersection(node.present)
         # ONNX Runtime 1.31 and 1.32 crash while they optimize Casts around or in a Scan.
         self.has_scan = any(node.op_type == "Scan" for node in nodes)
 
@@ -167,6 +172,8 @@ class _Float32Nodes:
         (source,), (target,) = node.inputs, node.outputs
         if source is None or not self.is_float(target) or self.is_float(source):
             return ""
+        if target in self._quantized:
+            return QUANTIZED
         label = self.find_label(source)
         if source.data is not None and label == _HALF:
             self._weights.add(target)
@@ -206,6 +213,15 @@ class _Float32Nodes:
         added = [sizes[axis] for axis in axes or range(len(sizes))]
         numbers = [size for size in added if isinstance(size, int)]
         return math.prod(numbers) if len(numbers) == len(added) else None
+
+
+def _list_folded(nodes: Iterable[Node]) -> set[Value]:
+    """Return the values that nodes compute of constants alone."""
+    folded: set[Value] = set()
+    for node in nodes:
+        if node.present and all(v.data is not None or v in folded for v in node.present):
+            folded.update(node.outputs)
+    return folded
 
 
 def _fits(data: Array) -> bool:
