@@ -321,15 +321,26 @@ def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activa
     return value
 
 
-def _limit_real(g: Builder, planned: OperandStorage, value: Value) -> Value:
-    """Return real numbers, with the limits of an activation that QuantizeLinear does not imply."""
-    if planned.limits is None:
-        return value
-    storage = planned.written or planned.storage
-    low, high = (float(storage.scale[0]) * (n - storage.zero_point) for n in planned.limits)
-    if low == 0 and planned.limits[1] == find_integer_range(storage.dtype)[1]:
-        return g.Relu(value)
-    return g.Clip(value, g.scalar(low, DType.FLOAT32), g.scalar(high, DType.FLOAT32))
+def _limit_stored(g: Builder, view: View, stored: Value, low: float, high: float) -> Value:
+    """Return stored integers, limited as real numbers in the same scale.
+
+    Between a convolution and QuantizeLinear the nodes would make it a convolution of floats. Some
+    compilers of NPUs lose a Clip that follows a convolution.
+    """
+    storage = view.plan.storage
+    scale, zero, (least, greatest) = (
+        float(storage.scale[0]),
+        storage.zero_point,
+        find_integer_range(storage.dtype),
+    )
+    value = g.dequantize(stored, storage, view.order)
+    if low == zero:
+        value = g.Relu(value)
+    elif low > least:
+        value = g.Max(value, g.scalar(scale * (low - zero), DType.FLOAT32))
+    if high < greatest:
+        value = g.Min(value, g.scalar(scale * (high - zero), DType.FLOAT32))
+    return g.quantize(value, storage, view.order)
 
 
 def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: str) -> Value:
@@ -361,10 +372,10 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
     if g.plan.applies_activation(view.plan):
         value = apply_fused_activation(g, activation, value, DType.FLOAT32)
     elif view.plan.reading is Reading.UNIFORM:
-        value = _rescale(g, view.plan, _limit_real(g, view.plan, value))
-        return g.convert(
-            g.quantize(value, storage, view.order), storage, g.find_storage(view.tensor), view.order
-        )
+        stored = g.quantize(_rescale(g, view.plan, value), storage, view.order)
+        if view.plan.limits is not None:
+            stored = _limit_stored(g, view, stored, *view.plan.limits)
+        return g.convert(stored, storage, g.find_storage(view.tensor), view.order)
     if view.plan.reading is Reading.DEQUANTIZED:
         value = g.quantize(value, view.plan.written or storage, view.order)
     if storage.quantization is None:

@@ -195,6 +195,8 @@ class _Planner:
     def __init__(self, operator: Declared, plan: StoragePlan, *, is_nested: bool) -> None:
         self.op, self.declared = operator.op, operator.quantization
         self.activation = operator.activation
+        if plan.uniform and operator.activation == self.op.code:
+            self.activation = "NONE"  # The operator itself limits real numbers.
         in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
         if in_file_types or find_tensor_without_scale(self.op) is not None:
             plan = replace(plan, int8_as_uint8=False, tensors={})

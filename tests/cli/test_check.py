@@ -153,7 +153,7 @@ BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
     ("tvm", lambda: node("LSTM"), "LSTM node: operator must be one that the runtime has"),
     ("tensorrt", lambda: quantize(np.int8(-3)), "quantize: zero point must be 0, got -3"),
     ("tensorrt", lambda: constant_zero(5), "quantize: zero point must be 0, got 5"),
-    ("qnn", lambda: quantize(np.int8(0)), "type of quantized tensors must be uint8 or uint16"),
+    ("nnapi", lambda: quantize(np.int16(0)), "type of quantized tensors must be uint8 or int8"),
     (
         "tensorrt",
         lambda: convolve(np.int8(0), np.uint8(0)),

@@ -88,7 +88,7 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
     kinds = {i.name: i.type.tensor_type for i in infos if i.type.HasField("tensor_type")}
     shaped = {name: kind.shape for name, kind in kinds.items() if kind.HasField("shape")}
     nodes = [_view_node(node) for graph in graphs for node in graph.node]
-    zero_points = {n.inputs[2] for n in nodes if n.operator in QDQ and len(n.inputs) > 2}
+    scales = {name for n in nodes if n.operator in QDQ for name in n.inputs[1:3]}
     return ModelView(
         opset=next((o.version for o in model.opset_import if o.domain in STANDARD), 1),
         nodes=nodes,
@@ -99,8 +99,8 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
         shapes={name: [*map(_read_size, shape.dim)] for name, shape in shaped.items()}
         | {tensor.name: [*tensor.dims] for tensor in tensors},
         constants={tensor.name for tensor in tensors},
-        arrays={name: apart[name][1] for name in zero_points & apart.keys()}
-        | {name: _read_elements(by_name[name]) for name in zero_points & by_name.keys()},
+        arrays={name: apart[name][1] for name in scales & apart.keys()}
+        | {name: _read_elements(by_name[name]) for name in scales & by_name.keys()},
     )
 
 

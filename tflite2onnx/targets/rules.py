@@ -271,6 +271,67 @@ class DequantizedInputs(RuntimeRule):
                     yield Breach(node.name, node.operator, message)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OneQuantization(RuntimeRule):
+    """All QuantizeLinear and DequantizeLinear of a tensor must have one scale and zero point."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node whose scale or zero point is not that of an earlier node."""
+        first: dict[str, Sequence[str]] = {}
+        for node in _list_quantized(model):
+            place = node.outputs[0] if node.operator == "QuantizeLinear" else node.inputs[0]
+            names = first.setdefault(place, node.inputs[1:])
+            pairs = zip(names, node.inputs[1:], strict=False)
+            if any(a != b and not _are_equal(model, a, b) for a, b in pairs):
+                message = f"{place} must have one scale and zero point, got several"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowestZeroPoints(RuntimeRule):
+    """The results of some operators must be quantized with the lowest integer as zero point."""
+
+    operators: Collection[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every QuantizeLinear of such a result with another zero point."""
+        results = {
+            value for n in model.nodes if n.operator in self.operators for value in n.outputs
+        }
+        for node in _list_quantized(model):
+            zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
+            if node.operator != "QuantizeLinear" or node.inputs[0] not in results or zero is None:
+                continue
+            lowest = np.iinfo(zero.dtype).min
+            if (zero != lowest).any():
+                message = f"zero point must be {lowest}, got {zero.flat[0]}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoChain(RuntimeRule):
+    """No chain of nodes, each of which reads the one before, may have these operators."""
+
+    operators: Sequence[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield the last node of every such chain."""
+        values: Collection[str] | None = None
+        for operator in self.operators:
+            nodes = [n for n in model.nodes if n.operator == operator]
+            nodes = nodes if values is None else [n for n in nodes if n.inputs[0] in values]
+            values = {n.outputs[0] for n in nodes}
+        for node in nodes:
+            message = f"it must not follow {', '.join(self.operators[:-1])}"
+            yield Breach(node.name, node.operator, message)
+
+
+def _are_equal(model: ModelView, a: str, b: str) -> bool:
+    """Return whether two constants are equal; those that are not known may be equal."""
+    x, y = model.arrays.get(a), model.arrays.get(b)
+    return x is None or y is None or np.array_equal(x, y)
+
+
 def _list_quantized(model: ModelView) -> Iterator[NodeView]:
     return (node for node in model.nodes if node.operator in QDQ and len(node.inputs) > 1)
 

@@ -159,9 +159,12 @@ class Bounded(Elementwise):
         return self.op.code
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        # Some runtimes lose a Clip or a bare QuantizeLinear after a convolution, but no Relu.
-        is_positive = y.plan.reading is Reading.UNIFORM and BOUNDS[self.op.code][0] == 0
-        return g.Relu(xs[0]) if is_positive else super().emit(g, y, *xs)
+        if y.plan.reading is not Reading.UNIFORM:
+            return super().emit(g, y, *xs)
+        # Some compilers of NPUs lose a Clip after a convolution.
+        low, high = BOUNDS[self.op.code]
+        raised = g.Max(xs[0], g.scalar(low, DType.FLOAT32)) if low else g.Relu(xs[0])
+        return raised if high is None else g.Min(raised, g.scalar(high, DType.FLOAT32))
 
     def check(self) -> None:
         super().check()

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from tflite2onnx.targets.presets import NPU
 
-# Activations must be uint8. Weights with a scale for each channel need zero points of 0.
-OPTIONS = {**NPU, "quantization": "qdq-uniform", "activations": "uint8"}
+# The HTP has more operators for uint8 than for int8, and one quantization for each tensor. Before
+# opset 21 there is no DequantizeLinear of int16.
+OPTIONS = {**NPU, "opset": 21, "quantization": "qdq-uniform", "activations": "uint8"}

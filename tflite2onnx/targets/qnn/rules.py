@@ -1,6 +1,11 @@
 """ONNX Runtime's QNN provider, on the HTP processor of Qualcomm."""
 
 from tflite2onnx.targets.rules import (
+    DequantizedInputs,
+    LowestZeroPoints,
+    NoChain,
+    NoTypes,
+    OneQuantization,
     Operators,
     PerChannelWeights,
     QuantizedTypes,
@@ -10,6 +15,8 @@ from tflite2onnx.targets.rules import (
 
 _DOCUMENT = "https://onnxruntime.ai/docs/execution-providers/QNN-ExecutionProvider.html"
 _SOURCE = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
+_MEASURED = "docs/runtimes.md"
+_UNIFORM = "convert with --quantization qdq-uniform"
 _CPU = "ONNX Runtime runs the node on its CPU provider; cut the model to run the rest on QNN"
 
 RULES = (
@@ -31,10 +38,44 @@ RULES = (
     ),
     StaticShapes(advice="convert with --static, or fix sizes by --shape", source=_DOCUMENT),
     QuantizedTypes(
-        data=("uint8", "uint16"),
+        data=("uint8", "int8", "uint16", "int16"),
         weights=("uint8", "int8", "uint16", "int16"),
-        advice="convert with --activations uint8 --io-type uint8",
-        source=_DOCUMENT,
+        advice="convert with --quantization float",
+        source=_MEASURED,
     ),
     PerChannelWeights(advice=_CPU, source=_DOCUMENT),
+    # The validator refuses most of these nodes. Then a MaxPool or a Conv ends the session.
+    NoTypes(
+        types=("uint8", "int8", "uint16", "int16"),
+        unless=("QuantizeLinear", "DequantizeLinear", "Cast", "Constant"),
+        advice=_UNIFORM,
+        source=_MEASURED,
+    ),
+    DequantizedInputs(
+        inputs={"HardSigmoid": (0,), "LeakyRelu": (0,), "Neg": (0,)},
+        types=("uint8", "uint16"),
+        advice="convert with --activations uint8",
+        source=_MEASURED,
+    ),
+    DequantizedInputs(
+        inputs={"AveragePool": (0,)},
+        types=("uint8", "int8", "uint16"),
+        advice=_CPU,
+        source=_MEASURED,
+    ),
+    # The provider adds a tensor once: "Tensor already added, skip it".
+    OneQuantization(
+        advice=f"{_UNIFORM}; the runtime uses one of the scales",
+        source="onnxruntime/core/providers/qnn/builder/opbuilder/base_op_builder.cc",
+    ),
+    LowestZeroPoints(
+        operators=("Softmax",),
+        advice="the results are wrong by the zero point: quantize them with another one",
+        source=_MEASURED,
+    ),
+    NoChain(
+        operators=("Conv", "QuantizeLinear", "DequantizeLinear", "Clip"),
+        advice=f"{_UNIFORM}: the runtime may lose the Clip",
+        source=_MEASURED,
+    ),
 )

@@ -1,0 +1,167 @@
+"""The rules of QNN: models of one operator, of which the simulator of the HTP decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from tests.runtimes.environments import QNN
+from tests.runtimes.remote import Refused, RemoteSession
+from tflite2onnx.targets.checker import check_model
+
+SHAPE = (1, 4, 6, 6)
+KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int16": TensorProto.INT16}
+STEPS = 2  # The HTP rounds some products down.
+node = helper.make_node
+f32 = np.float32
+
+
+def make_model(
+    nodes: Sequence[NodeProto], kind: str, shape: Sequence[int] = SHAPE, **constants: Any
+) -> onnx.ModelProto:
+    """Return a model from integers "x" to integers "y"."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", KINDS[kind], SHAPE)],
+        [helper.make_tensor_value_info("y", KINDS[kind], shape)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def bare(operator: str, shape: Sequence[int] = SHAPE, **attributes: Any) -> onnx.ModelProto:
+    """Return an operator on uint8."""
+    return make_model([node(operator, ["x"], ["y"], "n", **attributes)], "uint8", shape)
+
+
+def between(
+    operator: str,
+    kind: str,
+    zero: int,
+    scale: float = 0.05,
+    shape: Sequence[int] = SHAPE,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """Return an operator between DequantizeLinear and QuantizeLinear with a zero point."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node(operator, ["a"], ["b"], "n", **attributes),
+        node("QuantizeLinear", ["b", "t", "zy"], ["y"]),
+    ]
+    zeros: dict[str, Any] = {"z": np.array(3, kind), "zy": np.array(zero, kind)}
+    return make_model(nodes, kind, shape, s=f32(0.05), t=f32(scale), **zeros)
+
+
+def read_twice(scale: float) -> onnx.ModelProto:
+    """Return a Relu, whose result Sigmoid reads with a scale."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Relu", ["a"], ["b"]),
+        node("QuantizeLinear", ["b", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "t", "z"], ["c"]),
+        node("Sigmoid", ["c"], ["d"]),
+        node("QuantizeLinear", ["d", "u", "zero"], ["y"]),
+    ]
+    zeros: dict[str, Any] = {"z": np.uint8(128), "zero": np.uint8(0)}
+    return make_model(nodes, "uint8", s=f32(0.05), t=f32(scale), u=f32(1 / 256), **zeros)
+
+
+def convolve(*limits: NodeProto) -> onnx.ModelProto:
+    """Return a quantized convolution of 4 channels, then nodes from "d" to "e"."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["k", "sk"], ["w"]),
+        node("Conv", ["a", "w"], ["c"]),
+        node("QuantizeLinear", ["c", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        *limits,
+        node("QuantizeLinear", ["e", "t", "zy"], ["y"]),
+    ]
+    kernel = np.random.default_rng(0).integers(-127, 127, (4, 4, 1, 1), np.int8)
+    scales: dict[str, Any] = {"s": f32(0.05), "sk": f32(0.01), "t": f32(0.02)}
+    others: dict[str, Any] = {"z": np.uint8(128), "zy": np.uint8(0), "k": kernel}
+    return make_model(nodes, "uint8", **others, **scales, low=f32(0), high=f32(3))
+
+
+KEPT = {
+    "Relu of int8": between("Relu", "int8", 3),
+    "Sigmoid of int8": between("Sigmoid", "int8", -128, 1 / 256),
+    "Sigmoid of int16": between("Sigmoid", "int16", 0, 1 / 32768),
+    "AveragePool of int8": between(
+        "AveragePool", "int8", 3, shape=(1, 4, 5, 5), kernel_shape=[2, 2]
+    ),
+    "LeakyRelu of uint8": between("LeakyRelu", "uint8", 3, alpha=0.1),
+    "Neg of uint8": between("Neg", "uint8", 3),
+    "Softmax of int8": between("Softmax", "int8", -128, 1 / 256, axis=3),
+    "Softmax of uint8": between("Softmax", "uint8", 0, 1 / 256, axis=3),
+    "one scale": read_twice(0.05),
+    "limits": convolve(node("Relu", ["d"], ["r"]), node("Min", ["r", "high"], ["e"])),
+}
+BROKEN = {
+    "MaxPool of integers": (bare("MaxPool", (1, 4, 5, 5), kernel_shape=[2, 2]), "got uint8"),
+    "Concat of integers": (
+        make_model([node("Concat", ["x", "x"], ["y"], axis=1)], "uint8", (1, 8, 6, 6)),
+        "got uint8",
+    ),
+    "Identity of integers": (bare("Identity"), "type must not be"),
+    "LeakyRelu of int8": (between("LeakyRelu", "int8", 3, alpha=0.1), "got int8"),
+    "Neg of int8": (between("Neg", "int8", 3), "uint8 or uint16, got int8"),
+    "HardSigmoid of int8": (between("HardSigmoid", "int8", 3), "uint8 or uint16, got int8"),
+    "LeakyRelu of int16": (between("LeakyRelu", "int16", 3, alpha=0.1), "got int16"),
+    "AveragePool of int16": (
+        between("AveragePool", "int16", 3, shape=(1, 4, 5, 5), kernel_shape=[2, 2]),
+        "must be uint8, int8 or uint16, got int16",
+    ),
+    "Softmax of int8": (between("Softmax", "int8", -100, 1 / 256, axis=3), "must be -128, got"),
+    "Softmax of uint8": (between("Softmax", "uint8", 28, 1 / 256, axis=3), "must be 0, got 28"),
+    "two scales": (read_twice(0.01), "q must have one scale and zero point, got several"),
+    "Clip after Conv": (
+        convolve(node("Clip", ["d", "low", "high"], ["e"])),
+        "must not follow Conv, QuantizeLinear, DequantizeLinear",
+    ),
+}
+
+
+def measure_distance(model: onnx.ModelProto) -> float:
+    """Return the largest difference of the HTP and ONNX Runtime, infinity if it is refused."""
+    kind = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
+    limits = np.iinfo(kind)
+    x = np.random.default_rng(1).integers(limits.min, limits.max, SHAPE, kind, endpoint=True)
+    data, options = model.SerializeToString(), onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    cpu = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    (want,) = cpu.run(None, {"x": x})
+    try:
+        with closing(RemoteSession(QNN.command, data, 60)) as htp:
+            (have,) = htp.run(["y"], {"x": x})
+    except Refused:
+        return np.inf
+    return float(np.abs(want.astype(float) - have).max())
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_models_that_keep_the_rules(name: str) -> None:
+    assert not check_model(KEPT[name], "qnn")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_models_that_break_a_rule(name: str) -> None:
+    model, message = BROKEN[name]
+    assert any(message in str(rule) for rule in check_model(model, "qnn"))
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("name", [*KEPT, *(f"{name}, broken" for name in BROKEN)])
+def test_the_simulator_decides_as_the_rules(name: str) -> None:
+    model = KEPT[name] if name in KEPT else BROKEN[name.removesuffix(", broken")][0]
+    assert (measure_distance(model) > STEPS) == (name not in KEPT)
