@@ -38,12 +38,12 @@ def make_model(
     return onnx.shape_inference.infer_shapes(model)
 
 
-def bare(operator: str, shape: Sequence[int] = SHAPE, **attributes: Any) -> onnx.ModelProto:
+def make_bare(operator: str, shape: Sequence[int] = SHAPE, **attributes: Any) -> onnx.ModelProto:
     """Return an operator on uint8."""
     return make_model([node(operator, ["x"], ["y"], "n", **attributes)], "uint8", shape)
 
 
-def between(
+def make_quantized(
     operator: str,
     kind: str,
     zero: int,
@@ -75,7 +75,7 @@ def read_twice(scale: float) -> onnx.ModelProto:
     return make_model(nodes, "uint8", s=f32(0.05), t=f32(scale), u=f32(1 / 256), **zeros)
 
 
-def convolve(*limits: NodeProto) -> onnx.ModelProto:
+def make_convolution(*limits: NodeProto) -> onnx.ModelProto:
     """Return a quantized convolution of 4 channels, then nodes from "d" to "e"."""
     nodes = [
         node("DequantizeLinear", ["x", "s", "z"], ["a"]),
@@ -93,39 +93,45 @@ def convolve(*limits: NodeProto) -> onnx.ModelProto:
 
 
 KEPT = {
-    "Relu of int8": between("Relu", "int8", 3),
-    "Sigmoid of int8": between("Sigmoid", "int8", -128, 1 / 256),
-    "Sigmoid of int16": between("Sigmoid", "int16", 0, 1 / 32768),
-    "AveragePool of int8": between(
+    "Relu of int8": make_quantized("Relu", "int8", 3),
+    "Sigmoid of int8": make_quantized("Sigmoid", "int8", -128, 1 / 256),
+    "Sigmoid of int16": make_quantized("Sigmoid", "int16", 0, 1 / 32768),
+    "AveragePool of int8": make_quantized(
         "AveragePool", "int8", 3, shape=(1, 4, 5, 5), kernel_shape=[2, 2]
     ),
-    "LeakyRelu of uint8": between("LeakyRelu", "uint8", 3, alpha=0.1),
-    "Neg of uint8": between("Neg", "uint8", 3),
-    "Softmax of int8": between("Softmax", "int8", -128, 1 / 256, axis=3),
-    "Softmax of uint8": between("Softmax", "uint8", 0, 1 / 256, axis=3),
+    "LeakyRelu of uint8": make_quantized("LeakyRelu", "uint8", 3, alpha=0.1),
+    "Neg of uint8": make_quantized("Neg", "uint8", 3),
+    "Softmax of int8": make_quantized("Softmax", "int8", -128, 1 / 256, axis=3),
+    "Softmax of uint8": make_quantized("Softmax", "uint8", 0, 1 / 256, axis=3),
     "one scale": read_twice(0.05),
-    "limits": convolve(node("Relu", ["d"], ["r"]), node("Min", ["r", "high"], ["e"])),
+    "limits": make_convolution(node("Relu", ["d"], ["r"]), node("Min", ["r", "high"], ["e"])),
 }
 BROKEN = {
-    "MaxPool of integers": (bare("MaxPool", (1, 4, 5, 5), kernel_shape=[2, 2]), "got uint8"),
+    "MaxPool of integers": (make_bare("MaxPool", (1, 4, 5, 5), kernel_shape=[2, 2]), "got uint8"),
     "Concat of integers": (
         make_model([node("Concat", ["x", "x"], ["y"], axis=1)], "uint8", (1, 8, 6, 6)),
         "got uint8",
     ),
-    "Identity of integers": (bare("Identity"), "type must not be"),
-    "LeakyRelu of int8": (between("LeakyRelu", "int8", 3, alpha=0.1), "got int8"),
-    "Neg of int8": (between("Neg", "int8", 3), "uint8 or uint16, got int8"),
-    "HardSigmoid of int8": (between("HardSigmoid", "int8", 3), "uint8 or uint16, got int8"),
-    "LeakyRelu of int16": (between("LeakyRelu", "int16", 3, alpha=0.1), "got int16"),
+    "Identity of integers": (make_bare("Identity"), "type must not be"),
+    "LeakyRelu of int8": (make_quantized("LeakyRelu", "int8", 3, alpha=0.1), "got int8"),
+    "Neg of int8": (make_quantized("Neg", "int8", 3), "uint8 or uint16, got int8"),
+    "HardSigmoid of int8": (make_quantized("HardSigmoid", "int8", 3), "uint8 or uint16, got int8"),
+    "LeakyRelu of int16": (make_quantized("LeakyRelu", "int16", 3, alpha=0.1), "got int16"),
     "AveragePool of int16": (
-        between("AveragePool", "int16", 3, shape=(1, 4, 5, 5), kernel_shape=[2, 2]),
+        make_quantized("AveragePool", "int16", 3, shape=(1, 4, 5, 5), kernel_shape=[2, 2]),
         "must be uint8, int8 or uint16, got int16",
     ),
-    "Softmax of int8": (between("Softmax", "int8", -100, 1 / 256, axis=3), "must be -128, got"),
-    "Softmax of uint8": (between("Softmax", "uint8", 28, 1 / 256, axis=3), "must be 0, got 28"),
+    "Softmax of int8": (
+        make_quantized("Softmax", "int8", -100, 1 / 256, axis=3),
+        "must be -128, got",
+    ),
+    "Softmax of uint8": (
+        make_quantized("Softmax", "uint8", 28, 1 / 256, axis=3),
+        "must be 0, got 28",
+    ),
     "two scales": (read_twice(0.01), "q must have one scale and zero point, got several"),
     "Clip after Conv": (
-        convolve(node("Clip", ["d", "low", "high"], ["e"])),
+        make_convolution(node("Clip", ["d", "low", "high"], ["e"])),
         "must not follow Conv, QuantizeLinear, DequantizeLinear",
     ),
 }
