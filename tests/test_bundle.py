@@ -311,7 +311,7 @@ def test_command_verifies_all_models_of_a_bundle(
     task: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     assert main([str(task), str(tmp_path / "out"), "--verify"]) == 0
-    assert capsys.readouterr().out.count(" right") == 3
+    assert capsys.readouterr().out.count("PASSED") == 3
 
 
 def test_what_cannot_be_verified_is_not_written(

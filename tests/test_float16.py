@@ -120,7 +120,7 @@ def test_inputs_and_outputs_stay_float32_unless_requested() -> None:
     assert list_nodes(half) == ["Sin", "Cos", "Relu"]
     assert [end.dtype for end in (*half.inputs, *half.outputs)] == ["float16", "float16"]
     assert verify(data, half, per_operator=True).ok
-    with pytest.raises(OptionError, match="float16_io must be given with float16"):
+    with pytest.raises(OptionError, match="`float16_io` must be given with `float16`"):
         convert(data, float16_io=True)
 
 

@@ -208,9 +208,9 @@ def test_inner_tensors_have_their_own_layouts() -> None:
 @pytest.mark.parametrize(
     ("layouts", "message"),
     [
-        ({"hiden": ("NHWC", "NCHW")}, "layout: .* no tensor hiden; did you mean hidden?"),
-        ({"zzzzz": ("NHWC", "NCHW")}, "layout: the model has no tensor zzzzz$"),
-        ({5: ("NHWC", "NCHW")}, "layout: the model has no tensor 5"),
+        ({"hiden": ("NHWC", "NCHW")}, "`layouts`: .* no tensor hiden; did you mean hidden?"),
+        ({"zzzzz": ("NHWC", "NCHW")}, "`layouts`: the model has no tensor zzzzz$"),
+        ({5: ("NHWC", "NCHW")}, "`layouts`: the model has no tensor 5"),
         (
             {"x": ("NHC", "NCH")},
             "layout of x: NHC must have a letter for each of the tensor's 4 axes",
@@ -230,8 +230,8 @@ def test_inner_tensors_have_their_own_layouts() -> None:
         ({"x": {"NHWC": 1, "NCHW": 2}}, "layout of x: it must be a pair such as"),
         ({"x": None}, "layout of x: it must be a pair such as"),
         ({"y/filters": ("OHWI", "OIHW")}, "layout of y/filters: the tensor is constant, or"),
-        ([("x", "NHWC", "NCHW")], "layouts must be a mapping such as"),
-        ((), "layouts must be a mapping such as"),
+        ([("x", "NHWC", "NCHW")], "`layouts` must be a mapping such as"),
+        ((), "`layouts` must be a mapping such as"),
     ],
 )
 def test_invalid_layouts_are_refused(layouts: Any, message: str) -> None:
@@ -251,7 +251,7 @@ def test_error_names_the_first_tensor_that_is_not_made() -> None:
 
 def test_unknown_io_layouts_are_refused() -> None:
     """The message lists the valid values."""
-    with pytest.raises(OptionError, match="io_layout must be auto, tflite or onnx, got 'NCHW'"):
+    with pytest.raises(OptionError, match="`io_layout` must be auto, tflite or onnx, got 'NCHW'"):
         convert(network(), io_layout="NCHW")  # type: ignore[arg-type]
 
 

@@ -128,7 +128,7 @@ def test_main_graph_without_signature_is_converted(caplog: pytest.LogCaptureFixt
     m.signature("size", *unary(m.subgraph("size"), "ABS"))
     assert names(convert(m.bytes())) == (["NEG_x"], ["NEG_y"])
     assert "the model has the signatures size; no signature is converted" in caplog.text
-    with pytest.raises(OptionError, match="must be tensor: the model has no signature"):
+    with pytest.raises(OptionError, match="must be tensor, because the model has no signature"):
         convert(m.bytes(), names="signature")
 
 

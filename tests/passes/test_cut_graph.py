@@ -73,11 +73,15 @@ def test_model_without_a_cut_is_not_changed() -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "message"),
     [
-        (["bb"], None, "inputs: the model has no tensor bb; did you mean b?"),
-        (None, ["nothing"], "outputs: the model has no tensor nothing"),
-        (["b"], None, "inputs: the outputs also need c; name every input that is needed, or fewer"),
-        (["a", "b"], ["y"], "inputs: no output needs a"),
-        (["b", "z"], ["y"], "inputs: no output needs z"),
+        (["bb"], None, "`inputs`: the model has no tensor bb; did you mean b?"),
+        (None, ["nothing"], "`outputs`: the model has no tensor nothing"),
+        (
+            ["b"],
+            None,
+            "`inputs`: the outputs also need c; name every input that is needed, or fewer",
+        ),
+        (["a", "b"], ["y"], "`inputs`: no output needs a"),
+        (["b", "z"], ["y"], "`inputs`: no output needs z"),
     ],
 )
 def test_refuses_ends_that_do_not_fit_the_model(inputs: Any, outputs: Any, message: str) -> None:
@@ -113,7 +117,7 @@ def test_refuses_outputs_that_no_operator_computes() -> None:
     x = m.input([2], name="x")
     m.tensor([2], name="stray")
     m.output(unary(m, "NEG", x, "y"))
-    with pytest.raises(OptionError, match="outputs: no operator computes stray"):
+    with pytest.raises(OptionError, match="`outputs`: no operator computes stray"):
         convert(m.bytes(), outputs=["stray"])
 
 
@@ -175,7 +179,9 @@ def test_refuses_to_cut_at_a_variable() -> None:
     data = m.bytes()
     assert cut_part(data, ["hidden"])[2] == ["SVDF", "ABS"]
     assert verify(data, convert(data, inputs=["hidden"]), samples=3).ok
-    with pytest.raises(OptionError, match="inputs: memory is a variable, at which a model cannot"):
+    with pytest.raises(
+        OptionError, match="`inputs`: memory is a variable, at which a model cannot"
+    ):
         convert(data, inputs=["memory"])
 
 
@@ -211,7 +217,9 @@ def test_refuses_tensors_of_other_sub_graphs() -> None:
     inner = graph(m, "other", [x], lambda g, xs: [unary(g, "NEG", xs[0], "inside")])
     m.output(unary(m, "ABS", x, "y"))
     assert inner.index == 1
-    message = "outputs: inside is in the sub-graph other; a model can be cut at the tensors of the"
+    message = (
+        "`outputs`: inside is in the sub-graph other; a model can be cut at the tensors of the"
+    )
     with pytest.raises(OptionError, match=message):
         convert(m.bytes(), outputs=["inside"])
 
@@ -247,7 +255,9 @@ def test_refuses_to_cut_files_without_inputs() -> None:
     assert cut_entry_point(data, {}) is data
     with pytest.raises(VerifyError, match="the main sub-graph must have inputs, got none"):
         cut_entry_point(data, {"inputs": ["x"], "outputs": ["y"]})
-    with pytest.raises(VerifyError, match="cannot be cut as the ONNX model: inputs: the model has"):
+    with pytest.raises(
+        VerifyError, match="cannot be cut as the ONNX model: `inputs`: the model has"
+    ):
         cut_entry_point(data, {"inputs": ["z"], "outputs": ["y"]})
 
 

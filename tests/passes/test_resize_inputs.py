@@ -89,9 +89,9 @@ def test_shapes_accept_names_of_a_signature() -> None:
         ({"shapes": {"x": [1, 5]}}, "must have 3 sizes, as in .*, got"),
         ({"shapes": {"x": [1, 5, 0]}}, "a size must be a positive number or a name, got 0"),
         ({"shapes": {"x": [1, 5, "a b"]}}, "a size must be a positive number or a name"),
-        ({"shapes": {"x": "abc"}}, "shapes must be such as"),
+        ({"shapes": {"x": "abc"}}, "`shapes` must be such as"),
         ({"batch": -1}, "a size must be a positive number or a name, got -1"),
-        ({"batch": "n", "static": True}, "static must not be set"),
+        ({"batch": "n", "static": True}, "`static` must not be given"),
     ],
 )
 def test_refuses_sizes_that_the_network_cannot_have(options: dict[str, Any], reason: str) -> None:

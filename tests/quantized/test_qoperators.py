@@ -129,7 +129,7 @@ def test_activation_clamps_the_written_integers() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"float16": True}, "quantization qoperator must be given without float16"),
+        ({"float16": True}, "`quantization` qoperator must be given without `float16`"),
         ({"weights": "adaptive"}, "`weights` must be auto, int8 or uint8 with `quantization`"),
     ],
 )

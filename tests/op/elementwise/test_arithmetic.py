@@ -17,6 +17,7 @@ from tflite2onnx.op.elementwise.arithmetic import (
     Extreme,
     Negation,
     OfIntegers,
+    SquaredDifference,
     Sum,
     Unary,
     Unbounded,
@@ -34,7 +35,13 @@ Ranges = dict[str, tuple[float, float]]
 
 SHAPE = (2, 3, 5, 7)
 OF_ONE = {**Unary.rows, **Unbounded.rows, **Negation.rows}
-NUMBERS_OF_TWO = {**Binary.rows, **Sum.rows, **Extreme.rows, **OfIntegers.rows}
+NUMBERS_OF_TWO = {
+    **Binary.rows,
+    **Sum.rows,
+    **Extreme.rows,
+    **OfIntegers.rows,
+    **SquaredDifference.rows,
+}
 OF_TWO = {**NUMBERS_OF_TWO, **Comparison.rows}
 ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 FUSED = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")

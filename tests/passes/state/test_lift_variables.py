@@ -492,7 +492,7 @@ def test_summary_lists_states_apart_from_ends(
     path.write_bytes(build_sum())
     assert main([str(path), "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
-        "input   x       float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
-        "output  y       float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
-        "state   memory  float32  TFLite [2, 3, 5] 012  ONNX [2, 3, 5] 012",
+        "input   x       float32  TFLite [2, 3, 5]  ONNX [2, 3, 5]",
+        "output  y       float32  TFLite [2, 3, 5]  ONNX [2, 3, 5]",
+        "state   memory  float32  TFLite [2, 3, 5]  ONNX [2, 3, 5]",
     ]

@@ -98,9 +98,9 @@ def test_tensor_that_is_both_ends_gets_both_types() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"z": "int8"}, "io_type: the model has no input or output z"),
-        ({"n": "int8"}, "io_type of n must not be given, because the tensor is neither float32"),
-        ({"r": "int8"}, "io_type of r must not be int8, because no DEQUANTIZE computes it: give"),
+        ({"z": "int8"}, "`io_type`: the model has no input or output z"),
+        ({"n": "int8"}, "`io_type` of n must not be given, because the tensor is neither float32"),
+        ({"r": "int8"}, "`io_type` of r must not be int8, because no DEQUANTIZE computes it: give"),
     ],
 )
 def test_refuses_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:
@@ -178,12 +178,12 @@ def test_command_line_chooses_types_of_ends(
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        (["--io-type", "int4"], "io_type must be float, int8 or uint8, got 'int4'"),
-        (["--io-type", "x=int4"], "io_type must be float, int8 or uint8, got 'int4'"),
+        (["--io-type", "int4"], "--io-type must be float, int8 or uint8, got 'int4'"),
+        (["--io-type", "x=int4"], "--io-type must be float, int8 or uint8, got 'int4'"),
         (["--io-type", "int8", "--io-type", "x=uint8"], "--io-type must be one TYPE, or NAME=TYPE"),
         (
             ["--io-type", "int8", "--quantization", "float"],
-            "io_type must be float with quantization float",
+            "--io-type must be float with --quantization float",
         ),
     ],
 )

@@ -285,7 +285,7 @@ def test_command_line_makes_a_symmetric_file(
     "options", [{"activations": "uint8"}, {"weights": "uint8"}, {"io_type": "uint8"}]
 )
 def test_refuses_uint8_with_symmetric_quantization(options: Any) -> None:
-    with pytest.raises(OptionError, match="with quantization symmetric"):
+    with pytest.raises(OptionError, match="with `quantization` symmetric"):
         convert(QUANTIZED[0].path, quantization="symmetric", **options)
     assert issubclass(OptionError, ConversionError)
 
