@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.inspection import inspect
-from tflite2onnx.utils.processor import describe_processor, describe_sets, list_instructions
+from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification import Difference
 from tflite2onnx.verification.latency import measure_latency
 
@@ -63,7 +63,8 @@ def describe_network(path: Path, *, with_latency: bool) -> Row:
     row["beside LiteRT"] = texts.pop() if len(texts) == 1 else report.verdict.value
     if with_latency:
         latency = measure_latency(path, result)
-        row["time"] = f"{latency.onnx_runtime / latency.litert:.2f}"
+        if latency is not None:  # both runtimes ran it
+            row["time"] = f"{latency.onnx_runtime / latency.litert:.2f}"
     return row
 
 
@@ -117,8 +118,7 @@ def make_page(folder: Path, *, with_latency: bool) -> Iterator[str]:
         + "."
     )
     if with_latency:
-        processor = f"{describe_processor()}: {describe_sets(list_instructions())}"
-        yield f"\nThe times were measured on {processor}."
+        yield f"\nThe times were measured on {describe_processor()}."
     yield ""
     columns = [c for c in COLUMNS if with_latency or c != "time"]
     yield f"| {' | '.join(columns)} |"
