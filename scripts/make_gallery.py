@@ -21,7 +21,7 @@ from pathlib import Path
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.inspection import inspect
 from tflite2onnx.utils.processor import describe_processor
-from tflite2onnx.verification import Difference
+from tflite2onnx.verification import Difference, Verdict
 from tflite2onnx.verification.latency import measure_latency
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
@@ -59,7 +59,7 @@ def describe_network(path: Path, *, with_latency: bool) -> Row:
         report = verify(path, result, tensors=False)
     except ConversionError as error:
         return row | {"beside LiteRT": f"LiteRT: {str(error).splitlines()[0]}"}
-    texts = {_compare(difference) for difference in report.outputs}
+    texts = {_compare(difference, verdict) for difference, verdict in report.judged_outputs}
     row["beside LiteRT"] = texts.pop() if len(texts) == 1 else report.verdict.value
     if with_latency:
         latency = measure_latency(path, result)
@@ -68,13 +68,12 @@ def describe_network(path: Path, *, with_latency: bool) -> Row:
     return row
 
 
-def _compare(output: Difference) -> str:
+def _compare(output: Difference, verdict: Verdict) -> str:
     """Return "equal" with LiteRT's kernels that give the same bits, or how near the numbers are."""
     kernels = output.kernels or "plain kernels"
     if not output.largest:
         return f"equal to the {kernels}"
-    word = "right" if output.is_within else "close" if output.ok else "wrong"
-    return f"{word}, {output.decibels:.0f} dB"
+    return f"{verdict.value}, {output.decibels:.0f} dB"
 
 
 def describe_apart(path: Path, *, with_latency: bool) -> Row:

@@ -79,6 +79,12 @@ class Endpoint:
         return letters, "".join(letters[i] for i in self.order)
 
     @property
+    def shown_layout(self) -> tuple[str, str]:
+        """The layout for a reader: numbers of axes that stay where they are say nothing."""
+        tflite, onnx = self.layout
+        return ("", "") if tflite == onnx and tflite[:1].isdecimal() else (tflite, onnx)
+
+    @property
     def quantization(self) -> Quantization | None:
         """The scale and the zero point, None if there are none."""
         if self.scale is None or self.zero_point is None:

@@ -441,9 +441,7 @@ def _describe_scale(end: Endpoint) -> str:
 
 def _describe_shapes(end: Endpoint, result: Result) -> tuple[str, str]:
     """Return the shapes in TFLite and in ONNX; only in ONNX for an end that is not in the file."""
-    tflite, onnx = end.layout
-    if tflite == onnx and tflite[:1].isdecimal():
-        tflite, onnx = "", ""  # numbers of axes that stay where they are say nothing
+    tflite, onnx = end.shown_layout
     network = result.parts.get(NETWORK, result)
     in_file = end in (*network.inputs, *network.outputs, *(s.input for s in network.states))
     return (

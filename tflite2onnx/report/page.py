@@ -149,8 +149,8 @@ def _write_interface(facts: PageFacts) -> str:
             kind,
             end.name,
             end.dtype,
-            f"{format_sizes(end.tflite_shape)} {end.layout[0]}",
-            f"{format_sizes(end.onnx_shape)} {end.layout[1]}",
+            f"{format_sizes(end.tflite_shape)} {end.shown_layout[0]}".rstrip(),
+            f"{format_sizes(end.onnx_shape)} {end.shown_layout[1]}".rstrip(),
             *(differences.get(end.name, empty) if kind == "output" else empty),
         )
         for kind, end in kinds
