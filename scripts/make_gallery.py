@@ -11,12 +11,13 @@ process on some networks::
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
+
+from isolation import in_new_process
 
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.inspection import inspect
@@ -27,7 +28,6 @@ from tflite2onnx.verification.latency import measure_latency
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 COLUMNS = ("network", "from", "scheme", "MB", "nodes", "Transposes", "beside LiteRT", "time")
 _MEGABYTE = 1e6
-_SECONDS = 600
 HEAD = """# Published networks
 
 Each row is a network as its authors published it. `python scripts/make_gallery.py FOLDER` made this
@@ -78,19 +78,12 @@ def _compare(output: Difference, verdict: Verdict) -> str:
 
 def describe_apart(path: Path, *, with_latency: bool) -> Row:
     """Return the cells of a network, which a process of its own finds."""
-    command = [sys.executable, __file__, "--json", str(path), *["--latency"] * with_latency]
     try:
-        done = subprocess.run(  # noqa: S603 - this script itself
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"beside LiteRT": f"takes more than {_SECONDS} seconds"}
-    if done.returncode < 0:
-        return {"beside LiteRT": f"not run, LiteRT ends the process with signal {-done.returncode}"}
-    if done.returncode:
-        return {"beside LiteRT": f"ends with {done.stderr.strip().rpartition(chr(10))[2]}"}
-    row: Row = json.loads(done.stdout)
-    return row
+        return in_new_process(partial(describe_network, with_latency=with_latency), path)
+    except BrokenProcessPool:
+        return {"beside LiteRT": "not run, LiteRT crashes"}
+    except ConversionError as error:
+        return {"beside LiteRT": f"ends with {type(error).__name__}: {error}"}
 
 
 def make_page(folder: Path, *, with_latency: bool) -> Iterator[str]:
@@ -127,19 +120,15 @@ def make_page(folder: Path, *, with_latency: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the page, or print the cells of one network."""
+    """Write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="a folder of models, or one model")
+    parser.add_argument("folder", type=Path, help="a folder of models")
     parser.add_argument("--latency", action="store_true", help="measure the time of an inference")
-    parser.add_argument("--json", action="store_true", help="run one model in this very process")
     arguments = parser.parse_args()
-    if arguments.json:
-        print(json.dumps(describe_network(arguments.folder, with_latency=arguments.latency)))
-    else:
-        lines = make_page(arguments.folder, with_latency=arguments.latency)
-        PAGE.write_text("\n".join(lines) + "\n")
+    lines = make_page(arguments.folder, with_latency=arguments.latency)
+    PAGE.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

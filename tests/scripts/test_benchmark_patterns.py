@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fusions import count_optimized_nodes
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
-    return import_module("benchmark_patterns")
 
 
 def test_each_pass_removes_nodes(script: Any) -> None:

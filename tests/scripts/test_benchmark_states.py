@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,7 @@ from tests.support.small import chain
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 PAIRS = 4  # of the input, of the state, of the output and of the next state
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
-    return import_module("benchmark_states")
 
 
 @pytest.fixture

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tflite2onnx.passes.patterns.matching import Activated, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
-    return import_module("make_gates")
 
 
 def test_gates_of_rules_follow_from_the_patterns(script: Any) -> None:
