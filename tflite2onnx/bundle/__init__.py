@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tflite2onnx.bundle.lengths import SharedGraph
+    from tflite2onnx.bundle.lengths import JoinedGraph
     from tflite2onnx.targets.prepared import PreparedModel
 
 _logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ ALL_SIGNATURES = "all"
 _FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 
 
-class BundleFile(NamedTuple):
+class BundlePart(NamedTuple):
     """A model, or a signature of a model, that becomes one file."""
 
     model: str
@@ -73,7 +73,7 @@ class BundleFile(NamedTuple):
     file: str
     prepared: PreparedModel | None = None  # The form that the target's runtime loads.
     # Several signatures in one graph; `signature` is the first of them.
-    joined: SharedGraph | None = None
+    joined: JoinedGraph | None = None
 
     @property
     def label(self) -> str:
@@ -135,7 +135,7 @@ def convert_bundle(
 
 def convert_models(
     bundle: Bundle,
-    parts: Sequence[BundleFile],
+    parts: Sequence[BundlePart],
     *,
     details: bool = True,
     **options: Any,  # noqa: ANN401 - as above
@@ -172,7 +172,7 @@ def convert_models(
     return results
 
 
-def _convert_part(part: BundleFile, origin: AnySource, options: ConversionOptions) -> Result:
+def _convert_part(part: BundlePart, origin: AnySource, options: ConversionOptions) -> Result:
     prepared = part.prepared or part.joined
     if prepared is None:
         return _convert_signature(part, origin, replace(options, signature=part.signature))
@@ -182,7 +182,7 @@ def _convert_part(part: BundleFile, origin: AnySource, options: ConversionOption
     return convert_read_model(lambda: prepared.model, origin, final)
 
 
-def _convert_signature(part: BundleFile, origin: AnySource, options: ConversionOptions) -> Result:
+def _convert_signature(part: BundlePart, origin: AnySource, options: ConversionOptions) -> Result:
     """Convert one of several models; `preprocess` is ignored for models that take no picture."""
     options = keep_possible_names(part.label, origin, options)
     try:
@@ -228,7 +228,7 @@ def list_parts(
     target: str | None = None,
     *,
     joins: bool = False,
-) -> list[BundleFile]:
+) -> list[BundlePart]:
     """Return the parts of a bundle: each signature of a model, or its main graph.
 
     `signature` chooses one signature of each model; None and "all" mean all of them. If the runtime
@@ -238,23 +238,23 @@ def list_parts(
     Raises:
         BundleError: two parts would become one file, or the target needs another bundle.
     """
-    parts: list[BundleFile] = []
+    parts: list[BundlePart] = []
     taken: Collection[str] = ()
     if target is not None and has_part(target, "bundles"):
         prepared: PreparedModel = import_part(target, "bundles").prepare_model(bundle)
-        parts.append(BundleFile(prepared.name, prepared.signature, prepared.file, prepared))
+        parts.append(BundlePart(prepared.name, prepared.signature, prepared.file, prepared))
         taken = prepared.replaced
     for name, source in bundle.models.items():
         if name in taken:
             continue
         if signature not in (None, ALL_SIGNATURES):
-            parts.append(BundleFile(name, signature, _make_file_path(name)))
+            parts.append(BundlePart(name, signature, _make_file_path(name)))
             continue
         keys = _list_signatures(source, of_different_graphs=bool(name))
         if name and len(keys) < 2:
-            parts.append(BundleFile(name, None, _make_file_path(name)))
+            parts.append(BundlePart(name, None, _make_file_path(name)))
             continue
-        joined: Sequence[SharedGraph] = ()
+        joined: Sequence[JoinedGraph] = ()
         if joins:
             from tflite2onnx.bundle.lengths import join_lengths  # noqa: PLC0415 - slow to import
 
@@ -270,15 +270,15 @@ def list_parts(
 
 
 def _list_files(
-    model: str, keys: Sequence[str], joined: Sequence[SharedGraph]
-) -> Iterator[BundleFile]:
+    model: str, keys: Sequence[str], joined: Sequence[JoinedGraph]
+) -> Iterator[BundlePart]:
     """Yield the parts of signatures; several signatures may be joined to one part."""
     make_unique, known = Names().make_unique, {key: joint for joint in joined for key in joint.keys}
     for key in keys:
         joint = known.get(key)
         if joint is None or key == joint.keys[0]:
             name = _clean_key(key if joint is None else joint.name)
-            yield BundleFile(model, key, _make_file_path(model, make_unique(name)), joined=joint)
+            yield BundlePart(model, key, _make_file_path(model, make_unique(name)), joined=joint)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
@@ -305,7 +305,7 @@ def _clean_key(key: str) -> str:
 
 
 def write_models(
-    bundle: Bundle, parts: Sequence[BundleFile], results: Mapping[str, Result],
+    bundle: Bundle, parts: Sequence[BundlePart], results: Mapping[str, Result],
     folder: str | os.PathLike[str], external_data: int | None = None,
 ) -> str:  # fmt: skip
     """Write the converted parts of a bundle and a manifest to a folder, all files or none.
@@ -331,7 +331,7 @@ def write_models(
     return _write_files(Path(folder), placed, manifest, files, external_data, bundle.name)
 
 
-def _describe_part(part: BundleFile, result: Result) -> dict[str, Any]:
+def _describe_part(part: BundlePart, result: Result) -> dict[str, Any]:
     """Return the entry of a part in the manifest: its path, and its metadata in ONNX."""
     properties = result.skeleton.properties
     metadata = {key.partition(".")[2]: json.loads(value) for key, value in properties.items()}

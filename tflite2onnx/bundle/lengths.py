@@ -34,7 +34,7 @@ _LENGTH = 2  # the index of the sizes among the inputs of SLICE
 _Place = tuple[int, int]
 
 
-class SharedGraph(NamedTuple):
+class JoinedGraph(NamedTuple):
     """One graph for several signatures, and how it is converted."""
 
     name: str
@@ -43,7 +43,7 @@ class SharedGraph(NamedTuple):
     options: Mapping[str, Any]
 
 
-def join_lengths(model: Model) -> list[SharedGraph]:
+def join_lengths(model: Model) -> list[JoinedGraph]:
     """Return the signatures of a model that become one graph; warn of the other signatures.
 
     The names of the signatures differ in the number at their end.
@@ -64,7 +64,7 @@ def join_lengths(model: Model) -> list[SharedGraph]:
     return joins
 
 
-def _join(model: Model, name: str, signatures: Sequence[Signature]) -> SharedGraph:
+def _join(model: Model, name: str, signatures: Sequence[Signature]) -> JoinedGraph:
     """Return one graph for signatures.
 
     Raises:
@@ -96,7 +96,7 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> SharedGra
     )
     called = {t.name: t.name.replace(first.key, name) for t in (*joint.inputs, *joint.outputs)}
     rename = {old: new for old, new in called.items() if new != old}
-    return SharedGraph(
+    return JoinedGraph(
         name, keys, joined, {"signature": keys[0], "shapes": shapes, "rename": rename}
     )
 

@@ -24,7 +24,7 @@ _MOVING = ("CONCATENATION", "DEQUANTIZE", "PACK", "QUANTIZE", "RESHAPE", "SQUEEZ
 _Decoder = Callable[[Nodes, Sequence[Value]], Detections]
 
 
-class Network(NamedTuple):
+class NetworkFacts(NamedTuple):
     """Facts about a network from its graph and metadata.
 
     Attributes:
@@ -71,7 +71,7 @@ class Family(NamedTuple):
     clips_boxes: bool = False
 
 
-def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Network:
+def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> NetworkFacts:
     """Return the facts about a network with these inputs; see `attach_pictures`."""
     pictures = [(port, axes) for port in inputs if (axes := find_image_axes(port))]
     size: tuple[int, int] | None = None
@@ -86,7 +86,7 @@ def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]
     threshold = next(iter(thresholds), None)
     ends = any(_ends_in_scores(graph, tensor) for tensor in graph.outputs)
     packed, described = (notes.get(key, {}) for key in ("ultralytics", "face_detector"))
-    return Network(graph, size, packed, described, labels, threshold, ends)
+    return NetworkFacts(graph, size, packed, described, labels, threshold, ends)
 
 
 def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
@@ -101,7 +101,7 @@ def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
 
 
 def find_family(
-    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+    ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
 ) -> Family | None:
     """Return the family of a network with these outputs, None if no family fits.
 
@@ -119,7 +119,7 @@ def find_family(
 
 
 def _choose_limits(
-    settings: Mapping[str, Any], facts: Network, threshold: float, iou: float
+    settings: Mapping[str, Any], facts: NetworkFacts, threshold: float, iou: float
 ) -> BoxLimits:
     """Return the user's limits, else the metadata's limits, else the defaults of the family."""
     limit = threshold if facts.threshold is None else facts.threshold
@@ -139,7 +139,7 @@ def _list_shapes(ports: Iterable[Port]) -> list[Shape]:
 
 
 def _find_operator(
-    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+    ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
 ) -> Family | None:
     """Return the family of TFLite_Detection_PostProcess, whose outputs may be in any sequence."""
     by_name = {port.tensor.name: port for port in ports}
@@ -156,7 +156,7 @@ def _find_operator(
 
 
 def _find_mediapipe(
-    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+    ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
 ) -> Family | None:
     detector = mediapipe.find_detector(facts.size, _list_shapes(ports), facts.face_detector)
     if detector is None:
@@ -176,7 +176,9 @@ def _find_mediapipe(
     )
 
 
-def _find_ssd(ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]) -> Family | None:
+def _find_ssd(
+    ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
+) -> Family | None:
     anchors = ssd.find_ssd_anchors(facts.size, _list_shapes(ports))
     if anchors is None:
         return None
@@ -193,7 +195,7 @@ def _find_ssd(ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
 
 
 def _find_yolo(
-    form: str, ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+    form: str, ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
 ) -> Family | None:
     if len(ports) != 1 or yolo.find_yolo(facts.size, ports[0].tensor.shape) != form:
         return None
@@ -218,7 +220,7 @@ def _find_yolo(
 
 
 def _find_scores(
-    ports: Sequence[Port], facts: Network, settings: Mapping[str, Any]
+    ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
 ) -> Family | None:
     """Return the family of a classifier, whose output is a list of scores.
 
@@ -251,7 +253,9 @@ def activate(g: Nodes, scores: Value, how: str) -> Value:
     return g.Sigmoid(scores) if how == "sigmoid" else scores
 
 
-_FINDERS: Mapping[str, Callable[[Sequence[Port], Network, Mapping[str, Any]], Family | None]] = {
+_FINDERS: Mapping[
+    str, Callable[[Sequence[Port], NetworkFacts, Mapping[str, Any]], Family | None]
+] = {
     "detections": _find_operator,
     "mediapipe": _find_mediapipe,
     "ssd": _find_ssd,

@@ -29,7 +29,7 @@ class Fit(Enum):
     CENTER = "center"
 
 
-class Crop(NamedTuple):
+class PictureFrame(NamedTuple):
     """The part of the plane that a network reads; all values have two elements, height first.
 
     Attributes:
@@ -45,10 +45,10 @@ class Crop(NamedTuple):
     offset: Value | None = None
 
 
-def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> Crop:
+def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> PictureFrame:
     """Return the frame of a picture of a size, int64 [2], for an input of the size `target`."""
     if fit is Fit.STRETCH:
-        return Crop(size, size)
+        return PictureFrame(size, size)
     height, width = target
     # The height of the image at full width, and the width at full height, rounded up.
     ratios, divisors = g.ints([height, width]), g.ints([width, height])
@@ -57,12 +57,12 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> C
     extent = g.add_with_casts("Max", DType.INT64, size, size_wanted)
     margins = g.Sub(extent, size)
     if fit is Fit.LETTERBOX:
-        return Crop(size, extent, g.Div(margins, g.ints([2])))
+        return PictureFrame(size, extent, g.Div(margins, g.ints([2])))
     half = g.Mul(g.cast(margins, DType.FLOAT32), g.scalar(0.5, DType.FLOAT32))
-    return Crop(size, extent, half)
+    return PictureFrame(size, extent, half)
 
 
-def sample_picture(g: Nodes, image: Value, frame: Crop, target: tuple[int, int]) -> Value:
+def sample_picture(g: Nodes, image: Value, frame: PictureFrame, target: tuple[int, int]) -> Value:
     """Return a picture [height, width, C] of numbers as float32 of the size `target`.
 
     Pixels are interpolated linearly between their centres; pixels outside of the picture are 0.
@@ -103,7 +103,7 @@ def _weigh_pixels(
 
 
 def to_picture(
-    g: Nodes, points: Value, frame: Crop, *, fractions: bool, clips: bool = False
+    g: Nodes, points: Value, frame: PictureFrame, *, fractions: bool, clips: bool = False
 ) -> Value:
     """Return points of the input, [..., 2] with x first, in pixels or fractions of a picture.
 

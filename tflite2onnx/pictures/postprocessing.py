@@ -14,8 +14,8 @@ from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import OptionError, PictureError
 from tflite2onnx.layout import make_identity
 from tflite2onnx.pictures import yolo
-from tflite2onnx.pictures.families import Family, Network
-from tflite2onnx.pictures.framing import Crop, to_picture
+from tflite2onnx.pictures.families import Family, NetworkFacts
+from tflite2onnx.pictures.framing import PictureFrame, to_picture
 from tflite2onnx.tensor import DType, Tensor
 
 _WORD = "detections"  # the name of the dynamic size of all outputs
@@ -30,7 +30,7 @@ class Postprocessing(NamedTuple):
 
 
 def plan_postprocessing(
-    family: Family | None, facts: Network, settings: Mapping[str, Any], *, has_picture: bool
+    family: Family | None, facts: NetworkFacts, settings: Mapping[str, Any], *, has_picture: bool
 ) -> Postprocessing:
     """Return how the outputs of a network are read.
 
@@ -52,7 +52,7 @@ def plan_postprocessing(
     return Postprocessing(family, labels, units == "fractions")
 
 
-def _find_labels(family: Family, facts: Network, setting: Any) -> tuple[str, ...]:  # noqa: ANN401 - a setting
+def _find_labels(family: Family, facts: NetworkFacts, setting: Any) -> tuple[str, ...]:  # noqa: ANN401 - a setting
     """Return the labels of all classes, () if there are none."""
     if setting == "none" or not family.classes:
         return ()
@@ -88,7 +88,7 @@ def read_output(g: Nodes, port: Port) -> Value:
     return g.Transpose(x, perm=[port.order.index(i) for i in range(len(port.order))])
 
 
-def emit_postprocessing(g: Nodes, frame: Crop | None, plan: Postprocessing) -> list[Port]:
+def emit_postprocessing(g: Nodes, frame: PictureFrame | None, plan: Postprocessing) -> list[Port]:
     """Return the outputs of the model; without a frame boxes are fractions of the input."""
     family = plan.family
     found = family.decode(g, [read_output(g, port) for port in family.ports])

@@ -15,7 +15,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import OptionError, PictureError
-from tflite2onnx.pictures.framing import Crop, Fit, frame_picture, sample_picture
+from tflite2onnx.pictures.framing import Fit, PictureFrame, frame_picture, sample_picture
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 IMAGE = "image"
@@ -171,12 +171,12 @@ def emit_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:
     return g.Gather(g.Shape(image), places, axis=0)
 
 
-def emit_frame(g: Nodes, size: Value, plan: Preprocessing) -> Crop:
+def emit_frame(g: Nodes, size: Value, plan: Preprocessing) -> PictureFrame:
     """Return the frame of a picture of a size, int64 [2]."""
     return frame_picture(g, size, plan.sizes, plan.fit)
 
 
-def emit_preprocessing(g: Nodes, image: Value, frame: Crop, plan: Preprocessing) -> Value:
+def emit_preprocessing(g: Nodes, image: Value, frame: PictureFrame, plan: Preprocessing) -> Value:
     """Return the input of the network, in the order and the type of its port."""
     x = image
     if plan.layout.startswith("N"):
@@ -195,7 +195,7 @@ def emit_preprocessing(g: Nodes, image: Value, frame: Crop, plan: Preprocessing)
     return x if perm == [0, 1, 2, 3] else g.Transpose(x, perm=perm)
 
 
-def _resize(g: Nodes, x: Value, frame: Crop, plan: Preprocessing) -> Value:
+def _resize(g: Nodes, x: Value, frame: PictureFrame, plan: Preprocessing) -> Value:
     """Return a picture [C, height, width] as the pixels of the input, float32, NCHW."""
     if frame.offset is not None:
         x = _add_margins(g, x, frame.offset, frame, plan)
@@ -206,7 +206,9 @@ def _resize(g: Nodes, x: Value, frame: Crop, plan: Preprocessing) -> Value:
     )
 
 
-def _add_margins(g: Nodes, x: Value, offset: Value, frame: Crop, plan: Preprocessing) -> Value:
+def _add_margins(
+    g: Nodes, x: Value, offset: Value, frame: PictureFrame, plan: Preprocessing
+) -> Value:
     """Return [C, height, width] with margins of one colour around it."""
     after = g.Sub(g.Sub(frame.extent, frame.size), offset)
     none = g.ints([0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tflite2onnx.bundle import BundleFile
+from tflite2onnx.bundle import BundlePart
 from tflite2onnx.errors import OptionError, OutputError
 from tflite2onnx.report import write_report
 from tflite2onnx.verification import Report
@@ -15,7 +15,7 @@ from tflite2onnx.verification.runtimes import ModelFile
 _SUFFIXES = (".html", ".htm")
 
 
-def check_pages(report: str | None, parts: Sequence[BundleFile] = ()) -> None:
+def check_pages(report: str | None, parts: Sequence[BundlePart] = ()) -> None:
     """Raise OptionError if --report is not the name of a folder, or two pages have one name."""
     if report is None:
         return
@@ -29,14 +29,14 @@ def check_pages(report: str | None, parts: Sequence[BundleFile] = ()) -> None:
             raise OptionError(f"--report must have one page for each model, got two for {page}")
 
 
-def place_page(report: str, part: BundleFile) -> Path:
+def place_page(report: str, part: BundlePart) -> Path:
     """Return the page of a part: in the same folder below `report` as its ONNX file below OUT."""
     return Path(report, part.file).with_suffix(".html")
 
 
 def write_page(
     report: str | None,
-    part: BundleFile,
+    part: BundlePart,
     model: ModelFile,
     converted: ConvertedModel,
     findings: Report,

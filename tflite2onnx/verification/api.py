@@ -38,7 +38,7 @@ from tflite2onnx.verification.entry_point import (
 )
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
-from tflite2onnx.verification.inner_tensors import InnerTensors, Pair, match_places
+from tflite2onnx.verification.inner_tensors import InnerTensors, TensorPlace, match_places
 from tflite2onnx.verification.inputs import Detail, RandomKind, Samples, draw_inputs
 from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.kernels.other_kernels import OperatorKernels
@@ -423,7 +423,7 @@ class _ModelPair:
         return locate_tensors(self._source, self._converted, self._opened)
 
     @cached_property
-    def _places(self) -> list[Pair]:
+    def _places(self) -> list[TensorPlace]:
         if self._kernels != PLAIN_KERNELS:  # The delegate keeps no tensors between its operators.
             return []
         places, batch = match_places(self._graph, self._skeleton), self._opened.batch

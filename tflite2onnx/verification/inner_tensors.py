@@ -98,7 +98,7 @@ class TensorComparison:
         )
 
 
-class Pair(NamedTuple):
+class TensorPlace(NamedTuple):
     """A tensor in both models: its index in LiteRT, its value in ONNX, and its operators.
 
     `ops` are the operators that compute the tensor from other tensors in both models: `op`, and the
@@ -112,7 +112,7 @@ class Pair(NamedTuple):
     ops: tuple[Op, ...]
 
 
-def match_places(graph: Graph, skeleton: Skeleton) -> list[Pair]:
+def match_places(graph: Graph, skeleton: Skeleton) -> list[TensorPlace]:
     """Return the tensors of a sub-graph that both models have, in order of execution.
 
     Tensors that a pass has removed are only in one model. Tensors of an element type that ONNX
@@ -124,7 +124,9 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Pair]:
     tensors = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
     uncompared = {tensor: op for tensor, op in producers.items() if tensor not in tensors}
     return [
-        Pair(tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, uncompared))
+        TensorPlace(
+            tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, uncompared)
+        )
         for tensor, op in producers.items()
         if tensor in tensors
     ]
@@ -154,7 +156,7 @@ class InnerTensors:
     def __init__(
         self,
         skeleton: Skeleton,
-        places: Sequence[Pair],
+        places: Sequence[TensorPlace],
         *,
         alone: bool,
         most: int = MOST_BYTES,
@@ -164,7 +166,7 @@ class InnerTensors:
         self.places = tuple(places)
         # One value stores several tensors if a TRANSPOSE or RESHAPE between them moves no
         # data.
-        self._places: dict[str, list[Pair]] = {}
+        self._places: dict[str, list[TensorPlace]] = {}
         for place in places:
             self._places.setdefault(place.port.name, []).append(place)
         self._pieces = [
@@ -180,7 +182,7 @@ class InnerTensors:
         interpreter: Any,
         feeds: Mapping[str, Array],
         limits: Limits,
-        run_others: Callable[[Pair], Iterable[tuple[str, Array]]],
+        run_others: Callable[[TensorPlace], Iterable[tuple[str, Array]]],
     ) -> Iterator[TensorComparison]:
         """Yield the comparison of each tensor of LiteRT's last run.
 
@@ -204,7 +206,7 @@ class InnerTensors:
 
     def _run_segments(
         self, interpreter: Any, feeds: Mapping[str, Array]
-    ) -> Iterator[tuple[Pair, Array]]:
+    ) -> Iterator[tuple[TensorPlace, Array]]:
         """Yield the values of the ONNX model; only a few are in memory at a time."""
         live = dict(feeds)
         for name in feeds:
@@ -234,7 +236,7 @@ class InnerTensors:
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
             live = {n: a for n, a in (*live.items(), *results.items()) if n in later}
 
-    def _read_litert_as_stored(self, interpreter: Any, place: Pair) -> Array:
+    def _read_litert_as_stored(self, interpreter: Any, place: TensorPlace) -> Array:
         """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
         array = read_inner_tensor(interpreter, place.litert)
         if array is None:
@@ -243,7 +245,7 @@ class InnerTensors:
 
 
 def compare_tensor(
-    place: Pair, litert: Array, onnx: Array, limits: Limits, *, alone: bool = False
+    place: TensorPlace, litert: Array, onnx: Array, limits: Limits, *, alone: bool = False
 ) -> TensorComparison:
     """Compare a tensor of LiteRT with the value of the ONNX model that stores it."""
     tensor, port = place.tensor, place.port
@@ -266,7 +268,7 @@ def compare_tensor(
     )
 
 
-def _widen_limits(place: Pair, limits: Limits, step: float, *, alone: bool) -> Limits:
+def _widen_limits(place: TensorPlace, limits: Limits, step: float, *, alone: bool) -> Limits:
     """Return the limits of a tensor in a network, or of an operator on LiteRT's own inputs."""
     coarse = max(step, _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0)
     if alone:
@@ -296,7 +298,7 @@ def _count_steps(litert: Array, onnx: Array, step: float) -> tuple[int, ...]:
     return tuple(map(int, np.bincount(steps_apart.reshape(-1))))
 
 
-def _to_onnx_type(place: Pair, array: Array) -> tuple[Array, float]:
+def _to_onnx_type(place: TensorPlace, array: Array) -> tuple[Array, float]:
     """Return LiteRT's array in the element type of the ONNX model, and the size of a step in it.
 
     Integers become real numbers if the ONNX model has no integers, or integers in another scale.
@@ -310,7 +312,7 @@ def _to_onnx_type(place: Pair, array: Array) -> tuple[Array, float]:
     return array, 0.0 if other is None else float(other.scale.max())
 
 
-def _find_other_scale(place: Pair) -> Quantization | None:
+def _find_other_scale(place: TensorPlace) -> Quantization | None:
     """Return the scale of an ONNX value's integers if it is not the scale of the file's tensor.
 
     Symmetric integers in the file's scale are the file's integers, whose zero point is part of
@@ -329,7 +331,7 @@ def _find_other_scale(place: Pair) -> Quantization | None:
     return None if is_kept and same_quantization(scales, stored) else stored
 
 
-def _to_tflite_storage(place: Pair, array: Array) -> Array:
+def _to_tflite_storage(place: TensorPlace, array: Array) -> Array:
     """Return a value of the ONNX model in TFLite's layout and integer type."""
     order = place.port.order
     if array.ndim == len(order):
@@ -339,7 +341,7 @@ def _to_tflite_storage(place: Pair, array: Array) -> Array:
     return _flip_sign_bit(place, array, np.dtype(np.uint8))
 
 
-def as_stored(place: Pair, array: Array) -> Array:
+def as_stored(place: TensorPlace, array: Array) -> Array:
     """Return a tensor of LiteRT as the ONNX model stores it."""
     if array.size == place.port.tensor.elements:  # otherwise the shape depends on data
         array = array.reshape(place.port.tensor.shape)
@@ -353,7 +355,7 @@ def as_stored(place: Pair, array: Array) -> Array:
     return np.ascontiguousarray(array.transpose(place.port.order))
 
 
-def _flip_sign_bit(place: Pair, array: Array, source: np.dtype[Any]) -> Array:
+def _flip_sign_bit(place: TensorPlace, array: Array, source: np.dtype[Any]) -> Array:
     """Convert between int8 and uint8 if the ONNX model stores int8 as uint8, 128 higher."""
     is_same = (place.tensor.dtype, place.port.dtype) == (DType.INT8, DType.UINT8)
     if not is_same or array.dtype != source:

@@ -13,8 +13,8 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.inner_tensors import (
     InnerTensors,
-    Pair,
     TensorComparison,
+    TensorPlace,
     as_stored,
     compare_tensor,
 )
@@ -135,7 +135,7 @@ class Run:
             outputs[endpoint.name] = replace(outputs[endpoint.name], level=level.find())
         return outputs, inner
 
-    def _run_operators(self, place: Pair) -> Iterator[tuple[str, Array]]:
+    def _run_operators(self, place: TensorPlace) -> Iterator[tuple[str, Array]]:
         """Yield the results of LiteRT's other kernels for the operators of a place."""
         return self._operator_kernels.run_operator(place, self._interpreter)
 
@@ -188,7 +188,7 @@ class Run:
     def allow_kernel_differences(
         self,
         samples: Samples,
-        places: Sequence[Pair],
+        places: Sequence[TensorPlace],
         outputs: dict[str, Difference],
         chain: dict[str, TensorComparison],
     ) -> None:
@@ -215,7 +215,7 @@ class Run:
                 chain[name] = replace(chain[name], difference=allowed)
 
     def _compare_kernels(
-        self, kernels: str, samples: Samples, within: Sequence[Pair]
+        self, kernels: str, samples: Samples, within: Sequence[TensorPlace]
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return the differences of other kernels from plain kernels in outputs and in `within`."""
         # Only a new interpreter sets the states of a network to their initial values.

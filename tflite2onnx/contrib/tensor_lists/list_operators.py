@@ -193,7 +193,7 @@ def _make_item_shape(rw: ListRewriter) -> None:
 
 
 @dataclass(frozen=True)
-class OperandRoles:
+class ListForm:
     """The role of each operand of a list operator: operands are inputs i, and outputs ~i.
 
     Attributes:
@@ -213,19 +213,19 @@ class OperandRoles:
     resizes: bool = False
 
 
-FORMS: Mapping[str, OperandRoles] = {
-    "FlexTensorListReserve": OperandRoles(_make_list, (~0,), shape=0),
-    "FlexEmptyTensorList": OperandRoles(_make_list, (~0,), shape=0, resizes=True),
-    "FlexTensorListFromTensor": OperandRoles(_reuse_tensor, (~0,), stack=0, shape=1),
-    "FlexTensorListSetItem": OperandRoles(_set_item, (0, ~0), item=2),
-    "FlexTensorListGetItem": OperandRoles(_get_items, (0,), item=~0, shape=2),
-    "FlexTensorListGather": OperandRoles(_get_items, (0,), stack=~0, shape=2),
-    "FlexTensorListStack": OperandRoles(_reuse_tensor, (0,), stack=~0, shape=1),
-    "FlexTensorListPushBack": OperandRoles(_push_item, (0, ~0), item=1, resizes=True),
-    "FlexTensorListPopBack": OperandRoles(_pop_item, (0, ~0), item=~1, shape=1, resizes=True),
-    "FlexTensorListConcatV2": OperandRoles(_concatenate_items, (0,)),
-    "FlexTensorListLength": OperandRoles(_count_items, (0,)),
-    "FlexTensorListElementShape": OperandRoles(_make_item_shape, (0,)),
+FORMS: Mapping[str, ListForm] = {
+    "FlexTensorListReserve": ListForm(_make_list, (~0,), shape=0),
+    "FlexEmptyTensorList": ListForm(_make_list, (~0,), shape=0, resizes=True),
+    "FlexTensorListFromTensor": ListForm(_reuse_tensor, (~0,), stack=0, shape=1),
+    "FlexTensorListSetItem": ListForm(_set_item, (0, ~0), item=2),
+    "FlexTensorListGetItem": ListForm(_get_items, (0,), item=~0, shape=2),
+    "FlexTensorListGather": ListForm(_get_items, (0,), stack=~0, shape=2),
+    "FlexTensorListStack": ListForm(_reuse_tensor, (0,), stack=~0, shape=1),
+    "FlexTensorListPushBack": ListForm(_push_item, (0, ~0), item=1, resizes=True),
+    "FlexTensorListPopBack": ListForm(_pop_item, (0, ~0), item=~1, shape=1, resizes=True),
+    "FlexTensorListConcatV2": ListForm(_concatenate_items, (0,)),
+    "FlexTensorListLength": ListForm(_count_items, (0,)),
+    "FlexTensorListElementShape": ListForm(_make_item_shape, (0,)),
 }
 COUNTED = ("FlexTensorListReserve",)  # operators that make a list of a given number of items
 MAKERS = (*COUNTED, "FlexEmptyTensorList")  # operators that make a new list

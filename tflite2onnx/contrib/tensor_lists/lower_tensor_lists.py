@@ -21,8 +21,8 @@ from tflite2onnx.contrib.tensor_lists.list_operators import (
     COUNTED,
     FORMS,
     MAKERS,
+    ListForm,
     ListRewriter,
-    OperandRoles,
     Size,
     find_operand,
     grows,
@@ -97,7 +97,7 @@ def _replace_lists(graph: Graph) -> Graph:
     return _lower_graph(graph, lists, sizes, inferred)
 
 
-def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, OperandRoles]]:
+def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, ListForm]]:
     """Return the operators on lists, and the form of each operator."""
     return [(op, FORMS[op.code]) for op in ops if op.custom and op.code in FORMS]
 
@@ -245,7 +245,7 @@ def _count_items(maker: Op, shapes: Known) -> int:
     return -1 if data.size != 1 or has_dimensions(data) else int(data.item())
 
 
-def _reshape_reads(op: Op, form: OperandRoles, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
+def _reshape_reads(op: Op, form: ListForm, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:
     """Return tensors that are read from a list, with their true rank if the file's is wrong."""
     shapes_of = {}
     for number, first in ((form.item, 1), (form.stack, 0)):

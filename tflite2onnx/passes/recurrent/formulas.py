@@ -1,6 +1,6 @@
 """Formulas: the values that operators compute, in a form that can be compared.
 
-1. A `Affine` is a bias and products of formulas with constant matrices.
+1. An `Affine` is a bias and products of formulas with constant matrices.
 2. `Applied` is an elementwise operator on formulas, or the activation that an operator applies.
 3. `Columns` formulas have one matrix. The product is a sum with a part of the matrix for each.
 4. `Scaled` columns in a sum are a product with the diagonal of a matrix.

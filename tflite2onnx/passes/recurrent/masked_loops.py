@@ -25,7 +25,7 @@ from tflite2onnx.tensor import DType, Sizes, Tensor
 _TIMES_FIRST = (1, 0, 2)  # the permutation of [batch, time, numbers], and the one back
 
 
-class MaskedValue(NamedTuple):
+class MaskedChoice(NamedTuple):
     """The operator that gives a variable its next value, if the mask is set, or another value."""
 
     op: Op
@@ -39,7 +39,7 @@ class MaskedValue(NamedTuple):
         return self.old.has_data and not self.old.values.any()
 
 
-def find_choice(producers: Producers, tensor: Tensor) -> MaskedValue | None:
+def find_choice(producers: Producers, tensor: Tensor) -> MaskedChoice | None:
     """Return the choice that computes a value, or the item that a value stores; None if none does.
 
     The item of the mask is [batch, 1].
@@ -53,10 +53,10 @@ def find_choice(producers: Producers, tensor: Tensor) -> MaskedValue | None:
     repeat = producers.find(item)
     if repeat.is_builtin("TILE", "BROADCAST_TO"):
         item = repeat.operand(0)
-    return MaskedValue(op, item, new, old)
+    return MaskedChoice(op, item, new, old)
 
 
-def remove_choices(body: Graph, choices: Collection[MaskedValue]) -> Graph:
+def remove_choices(body: Graph, choices: Collection[MaskedChoice]) -> Graph:
     """Return the body of a loop in which all items are unmasked."""
     new = {choice.op.outputs[0]: choice.new for choice in choices}
     removed = {choice.op for choice in choices}

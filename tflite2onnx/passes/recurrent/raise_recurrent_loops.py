@@ -35,8 +35,8 @@ from tflite2onnx.passes.patterns.matching import GraphMatcher, Pattern, through
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
+    MaskedChoice,
     MaskedSequence,
-    MaskedValue,
     find_choice,
     make_tensor,
     remove_choices,
@@ -292,7 +292,7 @@ def _build_masked_layer(
     loop: _Loop,
     layer: _LoopLayer,
     mask: Tensor,
-    choices: Mapping[Tensor, MaskedValue],
+    choices: Mapping[Tensor, MaskedChoice],
     graph: Graph,
 ) -> list[Op]:
     """Return the operators of a layer of the unmasked items; `choices` by the variables."""
@@ -320,7 +320,7 @@ def _build_masked_layer(
 
 
 def _keeps_value(
-    loop: _Loop, variable: _LoopVariable, h: _LoopVariable, choices: Mapping[Tensor, MaskedValue]
+    loop: _Loop, variable: _LoopVariable, h: _LoopVariable, choices: Mapping[Tensor, MaskedChoice]
 ) -> bool:
     """Return whether a masked item leaves a variable as it is, or is stored as 0 or the last h."""
     choice, result = choices[variable.now], loop.find_formula(h)

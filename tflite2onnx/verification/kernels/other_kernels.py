@@ -16,7 +16,7 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.verification.entry_point import cut_entry_point, resize_entry_point
-from tflite2onnx.verification.inner_tensors import Pair
+from tflite2onnx.verification.inner_tensors import TensorPlace
 from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -41,7 +41,7 @@ class OperatorKernels:
     def __init__(self, model: ModelFile, runtime: IsolatedRuntime) -> None:
         self._model, self._runtime = model, runtime
 
-    def run_operator(self, place: Pair, interpreter: Any) -> Iterator[tuple[str, Array]]:
+    def run_operator(self, place: TensorPlace, interpreter: Any) -> Iterator[tuple[str, Array]]:
         """Yield the results of the operators of a place, with the names of the kernels.
 
         `interpreter` has run the whole network with plain kernels. Kernels that LiteRT does not
@@ -58,7 +58,7 @@ class OperatorKernels:
             if len(known) == len(samples):
                 yield named, np.concatenate(known) if is_batch else known[0]
 
-    def _run_sample(self, place: Pair, interpreter: Any, kernels: str) -> Array | None:
+    def _run_sample(self, place: TensorPlace, interpreter: Any, kernels: str) -> Array | None:
         """Return the result for one sample, None if LiteRT has not kept an input."""
         inputs = _list_inputs(place)
         part = {"inputs": [t.name for t in inputs], "outputs": [place.tensor.name]}
@@ -77,7 +77,7 @@ class OperatorKernels:
             other.close()
 
 
-def _list_inputs(place: Pair) -> list[Tensor]:
+def _list_inputs(place: TensorPlace) -> list[Tensor]:
     """Return the tensors that the operators of a place read and do not compute."""
     computed = {tensor for op in place.ops for tensor in op.outputs}
     read = dict.fromkeys(t for op in place.ops for t in op.present if not t.has_data)
