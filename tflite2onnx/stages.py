@@ -86,7 +86,7 @@ from tflite2onnx.targets.table import find_rules
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory
-from tflite2onnx.validity import check, infer_types
+from tflite2onnx.validity import check
 
 if TYPE_CHECKING:
     from tflite2onnx.float16 import Float32Node
@@ -262,8 +262,7 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
         from tflite2onnx.float16 import to_float16  # noqa: PLC0415 - rare
 
         emitted, float32_nodes = to_float16(emitted, io=options.float16_io)
-        check(emitted, file_graph)
-        if "float16" not in infer_types(emitted).values():
+        if "float16" not in check(emitted, file_graph).values():
             _warn_without_effect("float16", "every node computes integers, or stays in float32")
     if options.names == "signature":
         emitted = rename_endpoints(emitted, file_graph, signature)

@@ -115,8 +115,8 @@ def _list_types() -> Mapping[int, str]:
     return {number: dtype.label for dtype, number in numbers.items() if number is not None}
 
 
-def check(emitted: Emitted, graph: Graph) -> None:
-    """Check the ONNX graph that was emitted for a graph.
+def check(emitted: Emitted, graph: Graph) -> Mapping[Value, str]:
+    """Check the ONNX graph that was emitted for a graph; return the types as `infer_types`.
 
     Raises:
         UnsupportedOperators: the ONNX graph is invalid; the error names the operator of the first
@@ -135,6 +135,7 @@ def check(emitted: Emitted, graph: Graph) -> None:
         following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in following if place), graph.name)
         raise UnsupportedOperators([OperatorError(str(error), place)]) from error
+    return checker.known
 
 
 def infer_types(emitted: Emitted) -> Mapping[Value, str]:
