@@ -19,7 +19,7 @@ from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.messages import list_reads
 from tflite2onnx.interface import make_endpoint
 from tflite2onnx.layout import make_channels_first, make_identity
-from tflite2onnx.utils.console import shorten
+from tflite2onnx.report.html import shorten_value
 
 # Nodes that only quantize or dequantize. They are left out, because runtimes fuse them.
 _PAIRS = {"DequantizeLinear", "QuantizeLinear"}
@@ -110,7 +110,7 @@ def _describe_attribute(attribute: onnx.AttributeProto) -> str:
         return f"{attribute.name}: a graph of {len(attribute.g.node):,} nodes"
     value = onnx.helper.get_attribute_value(attribute)
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return f"{attribute.name}: {shorten(text, 200)}"
+    return f"{attribute.name}: {shorten_value(text)}"
 
 
 def _place_nodes(

@@ -13,6 +13,7 @@ from tflite2onnx.verification import Report, Verdict
 
 # The styles of tensors that are not faults, and are not shown to be right.
 _STYLES = {Verdict.NOTHING_SHOWN: "unshown", Verdict.DIFFERS: "after"}
+_LONGEST = 200  # characters of a value
 
 
 class StyledText(NamedTuple):
@@ -25,6 +26,12 @@ class StyledText(NamedTuple):
 def as_text(words: object) -> str:
     """Return text as escaped HTML: names come from the file and may contain any characters."""
     return escape(escape_text(str(words)))
+
+
+def shorten_value(value: object) -> str:
+    """Return the text of an attribute's value, the beginning of a long one."""
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def as_section(title: str, *parts: str) -> str:

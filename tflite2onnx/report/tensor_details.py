@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.interface import Endpoint, make_endpoint
-from tflite2onnx.report.html import format_sizes
+from tflite2onnx.report.html import format_sizes, shorten_value
 from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.writer import Skeleton
-
-_LONGEST = 200  # characters of an attribute
 
 
 @dataclass(frozen=True)
@@ -27,17 +25,19 @@ class TensorDetails:
 
 def describe_tensors(graph: Graph, skeleton: Skeleton) -> Iterator[TensorDetails]:
     """Yield the tensors that the operators of a graph compute, in order of execution."""
-    ends = {
+    endpoints = {
         port.tensor.name: make_endpoint(port.tensor, port.order, "", port.dtype, port.letters)
         for port in reversed(skeleton.tensors)
     }
     storage = {info.tensor: info for info in reversed(skeleton.storage)}
     for op in graph.ops:
-        attributes = "\n".join(f"{name}: {_shorten(value)}" for name, value in op.options.items())
+        attributes = "\n".join(
+            f"{name}: {shorten_value(value)}" for name, value in op.options.items()
+        )
         operands = "\n".join(_describe_operand(tensor, storage) for tensor in op.present)
         for tensor in op.outputs:
             details = {
-                **_describe_layout(ends.get(tensor.name)),
+                **_describe_layout(endpoints.get(tensor.name)),
                 "Attributes in TFLite": attributes,
                 "Storage": _describe_storage(storage.get(tensor.name)),
                 "Operands": operands,
@@ -50,11 +50,11 @@ def _name_operator(op: Op) -> str:
     return op.code or "custom"
 
 
-def _describe_layout(end: Endpoint | None) -> dict[str, str]:
-    if end is None:
+def _describe_layout(endpoint: Endpoint | None) -> dict[str, str]:
+    if endpoint is None:
         return {}
-    shapes = (format_sizes(end.tflite_sizes), format_sizes(end.sizes))
-    named = zip(("Layout in TFLite", "Layout in ONNX"), shapes, end.layout, strict=True)
+    shapes = (format_sizes(endpoint.tflite_sizes), format_sizes(endpoint.sizes))
+    named = zip(("Layout in TFLite", "Layout in ONNX"), shapes, endpoint.layout, strict=True)
     return {heading: f"{shape} {letters}" for heading, shape, letters in named}
 
 
@@ -68,8 +68,3 @@ def _describe_storage(info: StorageInfo | None) -> str:
     if info is None:
         return ""
     return f"{info.tflite} in TFLite, {info.onnx} in ONNX, read as {info.read}: {info.why}"
-
-
-def _shorten(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
