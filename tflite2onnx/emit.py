@@ -328,11 +328,8 @@ def _limit_stored(g: Builder, view: View, stored: Value, low: float, high: float
     compilers of NPUs lose a Clip that follows a convolution.
     """
     storage = view.plan.storage
-    scale, zero, (least, greatest) = (
-        float(storage.scale[0]),
-        storage.zero_point,
-        find_integer_range(storage.dtype),
-    )
+    scale, zero = float(storage.scale[0]), storage.zero_point
+    least, greatest = find_integer_range(storage.dtype)
     value = g.dequantize(stored, storage, view.order)
     if low == zero:
         value = g.Relu(value)

@@ -85,9 +85,8 @@ def _yield_outcomes(
     """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt_job, work)
     number = min(options.jobs, len(jobs))
-    if number > 1 or (
-        number and options.verify and CAN_FORK
-    ):  # LiteRT may crash, and would end this process
+    # LiteRT may crash, and would end this process.
+    if number > 1 or (number and options.verify and CAN_FORK):
         yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))

@@ -179,14 +179,12 @@ def print_lines(stream: TextIO, lines: Iterable[str], colour: Colour | None = No
     lines are printed as they are.
     """
     encoding, limit = stream.encoding or "utf-8", _measure_width(stream)
-    start, end = (
-        (f"\x1b[{colour.value}m", "\x1b[0m") if colour and _shows_colours(stream) else ("", "")
-    )
+    code = colour.value if colour and _shows_colours(stream) else None
     for line in map(escape_text, lines):
         fits = "\n" in line or len(line) <= limit
         for part in [line] if fits else _wrap(line, limit, _INDENT):
             text = part.encode(encoding, "backslashreplace").decode(encoding)
-            print(f"{start}{text}{end}", file=stream)
+            print(text if code is None else f"\x1b[{code}m{text}\x1b[0m", file=stream)
 
 
 def _shows_colours(stream: TextIO) -> bool:

@@ -43,9 +43,7 @@ def read_image_shape(operator: Operator, index: int = 0) -> Shape:
 def read_two_sizes(operator: Operator, index: int) -> Shape:
     """Return a positive height and width, which an input lists."""
     sizes = ints(operator, index)
-    if len(sizes) != 2 or any(
-        is_known(size) and size < 1 for size in sizes
-    ):  # the height and the width
+    if len(sizes) != 2 or any(is_known(size) and size < 1 for size in sizes):
         raise OperatorError(f"its size must be a positive height and width, got {sizes}")
     return tuple(sizes)
 

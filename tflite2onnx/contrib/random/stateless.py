@@ -227,7 +227,7 @@ class FlexStatelessFloats(_StatelessDraw):
         groups = g.reshape(numbers, [-1, _TRIED * self._per_block])
         is_small = g.cast(g.Less(g.Abs(groups), g.scalar(2, dtype)), _I32)
         ranks = g.Unsqueeze(g.CumSum(is_small, g.scalar(1, _I64)), g.ints([1]))
-        # The first number of a rank is the small one.
+        # Numbers outside of the limits have the rank of the one before; ArgMax finds the first.
         wanted = np.arange(1, self._per_block + 1, dtype=np.int32).reshape(-1, 1)
         places = g.cast(g.Equal(ranks, g.constant(wanted)), _I32)
         return g.GatherElements(groups, g.ArgMax(places, axis=2, keepdims=0), axis=1)

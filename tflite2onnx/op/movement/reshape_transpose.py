@@ -286,9 +286,7 @@ class Reshape(Movement, Foldable):
         if self._adds_axis:
             axis = axis_of(integer(self, 1), x.rank + 1)
             return (*x.shape[:axis], 1, *x.shape[axis:])
-        if (
-            self.op.code == "RESHAPE" and self.op.read_made(ReshapeOptions).keeps_shape
-        ):  # this package has inserted the copy
+        if self.op.code == "RESHAPE" and self.op.read_made(ReshapeOptions).keeps_shape:
             return x.shape
         if self.op.code == "SQUEEZE":
             dropped, *_ = self._squeezed_axes

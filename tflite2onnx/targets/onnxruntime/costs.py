@@ -30,8 +30,9 @@ depend on the kernel:
     exponentials  Min, Exp, Sub, Max; loads are numbers
 
 `scripts/fit_convolutions.py` measures nodes of random networks, and prints the factors of the
-kernels from `pointwise` to `direct`, `reorder` and `pixels`. The others are fitted to the times in
-the forms that need them.
+kernels from `pointwise` to `direct`, `reorder` and `pixels`. The others restate break-even points
+that the forms' docstrings have measured; a single factor of these rows is no measurement. The
+factor of `exponentials` with AVX-512 is assumed to be half of that with AVX2.
 """
 
 from __future__ import annotations

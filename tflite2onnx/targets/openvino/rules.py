@@ -42,7 +42,7 @@ RULES = (
         advice="convert with --weights float, or for processors with VNNI with --weights int8",
         source=_MEASURED,
     ),
-    # Products of int8 saturate without VNNI, and products of uint8 are wrong with it.
+    # Products of int8 saturate without VNNI. Products of uint8 were wrong on a processor with VNNI.
     DequantizedInputs(
         inputs={"Gemm": (1,), "MatMul": (1,)},
         types=("int16", "uint16"),
