@@ -172,6 +172,8 @@ class Reshape(Movement, Foldable):
             return {axis_of(axis, x.rank) for axis in listed}, 0, False
         unknown = [axis for axis in range(x.rank) if self._may_be_1(axis)]
         ones = [i for i, size in enumerate(x.shape) if i not in unknown and size == 1]
+        if not unknown:
+            return ones, 0, False
         rest = x.rank - y.rank - len(ones)
         is_vague = y.shape in ((), (1,)) and not y.dynamic_axes  # the file does not know the rank
         if is_vague and has_dimensions([x.shape[axis] for axis in unknown]):
@@ -181,7 +183,7 @@ class Reshape(Movement, Foldable):
             )
         if is_vague or rest == len(unknown):
             return (*ones, *unknown), 0, False
-        return ones, max(rest, 0) if rest < len(unknown) else 0, bool(unknown)
+        return ones, max(rest, 0) if rest < len(unknown) else 0, True
 
     def _may_be_1(self, axis: int) -> bool:
         """Return whether an axis may have the size 1, but need not have it."""
