@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.test_hybrid import exact_rows, weights
 from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
-from tflite2onnx import ConversionError
+from tflite2onnx import ConversionError, verify
+from tflite2onnx.cli.verdict import list_outputs
 from tflite2onnx.convert import convert
+from tflite2onnx.verification import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,6 +117,17 @@ def test_product_of_two_quantized_constants_is_real(
     rows: int, axis: int | None, options: dict[str, Any]
 ) -> None:
     """Quantizers of weights quantize both; LiteRT's kernel writes integers into the output."""
+    data, product = make_product_of_constants(rows, axis)
+    result = convert(data, io_layout="tflite", **options)
+    for optimize in (False, True):
+        (have,) = run_onnx(
+            result.model, {result.inputs[0].name: np.ones((2, 3, 5), np.float32)}, optimize=optimize
+        )
+        np.testing.assert_allclose(have, product + 1, rtol=1e-5, atol=1e-5)
+
+
+def make_product_of_constants(rows: int, axis: int | None) -> tuple[bytes, Array]:
+    """Return a network that adds a product of two int8 constants, and the real product."""
     generator, m = np.random.default_rng(0), Build()
     shapes, reals, constants = ((2, 3, 4), (rows, 4, 5)), [], []
     for shape in shapes:
@@ -125,12 +140,30 @@ def test_product_of_two_quantized_constants_is_real(
     (product,) = m.op("BATCH_MATMUL", constants, [made], adj_x=False, adj_y=False)
     x = m.input([2, 3, 5])
     m.output(*m.op("ADD", [product, x], [[2, 3, 5]]))
-    result = convert(m.bytes(), io_layout="tflite", **options)
-    for optimize in (False, True):
-        (have,) = run_onnx(
-            result.model, {result.inputs[0].name: np.ones((2, 3, 5), np.float32)}, optimize=optimize
+    return m.bytes(), reals[0] @ reals[1]
+
+
+@pytest.mark.parametrize("axis", [None, 1, 2])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_litert_multiplies_real_numbers_in_verification(rows: int, axis: int | None) -> None:
+    data, _ = make_product_of_constants(rows, axis)
+    result = convert(data)
+    report = verify(data, result, per_operator=True)
+    assert report.verdict is Verdict.RIGHT
+    assert report.misread == ("BATCH_MATMUL (operator 0)",)
+    assert any(
+        line.startswith("LiteRT's kernel takes the stored integers of BATCH_MATMUL (operator 0)")
+        for line in list_outputs(report)
+    )
+    model = onnx.load_from_string(result.model.SerializeToString())
+    for constant in model.graph.initializer:
+        constant.CopyFrom(
+            numpy_helper.from_array(
+                numpy_helper.to_array(constant) * np.float32(1.01), constant.name
+            )
         )
-        np.testing.assert_allclose(have, reals[0] @ reals[1] + 1, rtol=1e-5, atol=1e-5)
+    wrong = verify(data, model)
+    assert (wrong.verdict, wrong.misread) == (Verdict.WRONG, report.misread)
 
 
 def test_refuses_products_of_integers_that_are_computed_and_float() -> None:

@@ -98,6 +98,11 @@ def list_outputs(report: Report) -> list[str]:
         *align_rows(rows),
         *(f"{d.name} is {d.comparison}" for d in report.outputs if d.comparison),
         *bounds,
+        *(
+            f"LiteRT's kernel takes the stored integers of {operator} for real numbers: LiteRT ran"
+            " with the real numbers of its constants"
+            for operator in report.misread
+        ),
         *_describe_sizes(report),
         f"instruction sets of this processor: {describe_sets(report.processor)}",
     ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tflite2onnx.errors import ModelFileError, OptionError, VerifyError
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import find_supported_operator
 from tflite2onnx.passes.cut_graph import cut_graph
+from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.model import check_identifier, read_model
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
@@ -56,6 +59,41 @@ def embed_external_weights(model: AnySource) -> ModelFile:
                 whole.buffers.append(buffer)
     whole.externalBuffers = whole.externalBufferGroups = None
     return _pack(whole)
+
+
+def store_misread_as_floats(model: ModelFile) -> tuple[ModelFile, tuple[str, ...]]:
+    """Return a model that stores real numbers for `Operator.misread_inputs`, and these operators.
+
+    LiteRT then computes what the operators mean. The indices of all tensors and operators stay.
+    """
+    graphs = read_model(model).graphs
+    found = [(i, op, inputs) for i, g in enumerate(graphs) for op, inputs in _list_misread(g)]
+    if not found:
+        return model, ()
+    schema = import_runtime("ai_edge_litert.schema_py_generated")
+    whole = schema.ModelT.InitFromPackedBuf(bytes(_read_bytes(model)))
+    for i, op, inputs in found:
+        graph = whole.subgraphs[i]
+        operator = graph.operators[op.index]
+        operator.inputs = operator.inputs.copy()
+        for index in inputs:
+            tensor, stored, buffer = op.operand(index), schema.TensorT(), schema.BufferT()
+            assert tensor.data is not None and tensor.quantization is not None
+            buffer.data = decode_constant(tensor.data, tensor.quantization).ravel().view(np.uint8)
+            stored.name, stored.shape = tensor.name, np.array(tensor.shape, np.int32)
+            stored.type, stored.buffer = schema.TensorType.FLOAT32, len(whole.buffers)
+            operator.inputs[index] = len(graph.tensors)
+            graph.tensors.append(stored)
+            whole.buffers.append(buffer)
+    return _pack(whole), tuple(f"{op.code} (operator {op.index})" for _, op, _ in found)
+
+
+def _list_misread(graph: Graph) -> Iterator[tuple[Op, Sequence[int]]]:
+    """Yield the operators of a graph that have misread inputs, each with their indices."""
+    for op in graph.ops:
+        operator = find_supported_operator(op)
+        if operator is not None and operator.misread_inputs:
+            yield op, operator.misread_inputs
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:

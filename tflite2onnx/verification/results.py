@@ -77,7 +77,8 @@ class Report:
     random numbers. `latency` is the time of an inference; the command line measures it.
     `other_sizes` are the comparisons at sizes of dynamic axes that differ from those of the file;
     None if the model has no dynamic axes or its inputs are given. `kernels` are the kernels of
-    LiteRT that ran.
+    LiteRT that ran. `misread` are the operators whose quantized constants LiteRT's kernels take for
+    real numbers: LiteRT ran with the real numbers.
     """
 
     outputs: tuple[Difference, ...]
@@ -94,6 +95,7 @@ class Report:
     latency: Latency | None = None
     other_sizes: tuple[SizeComparison, ...] | None = None
     kernels: str = PLAIN_KERNELS
+    misread: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -196,6 +198,7 @@ class Report:
             "tensors": [self._with_verdict(c) for c in self.tensors],
             "operators": [self._with_verdict(c) for c in self.operators],
             "closed": list(self.closed),
+            "misread": list(self.misread),
             "storage": dict(self.storage),
             "right_unoptimized": self.right_unoptimized,
             "processor": dict(self.processor),

@@ -363,6 +363,10 @@ class BatchMatMul(Broadcasts, AnySizes):
         return is_real and all(t.has_data and is_quantized(t) for t in inputs)
 
     @property
+    def misread_inputs(self) -> Sequence[int]:
+        return (0, 1) if self._has_weights_alone else ()
+
+    @property
     def _product(self) -> Product:
         # The kernel multiplies the stored integers and ignores their zero points.
         accumulates = self.output.dtype is DType.INT32
