@@ -20,7 +20,7 @@ from tflite2onnx.reader.model import check_identifier, read_model
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
 from tflite2onnx.reader.stored_bytes import StoredBytes
 from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Shape
+from tflite2onnx.tensor import Array, Shape
 from tflite2onnx.verification.runtimes import ModelFile, import_runtime
 
 _NUMBER = 4  # bytes of an index or an offset
@@ -67,33 +67,40 @@ def store_misread_as_floats(model: ModelFile) -> tuple[ModelFile, tuple[str, ...
     LiteRT then computes what the operators mean. The indices of all tensors and operators stay.
     """
     graphs = read_model(model).graphs
-    found = [(i, op, inputs) for i, g in enumerate(graphs) for op, inputs in _list_misread(g)]
+    found = [(i, op, numbers) for i, g in enumerate(graphs) for op, numbers in _decode_misread(g)]
     if not found:
         return model, ()
     schema = import_runtime("ai_edge_litert.schema_py_generated")
     whole = schema.ModelT.InitFromPackedBuf(bytes(_read_bytes(model)))
-    for i, op, inputs in found:
+    for i, op, numbers in found:
         graph = whole.subgraphs[i]
         operator = graph.operators[op.index]
         operator.inputs = operator.inputs.copy()
-        for index in inputs:
-            tensor, stored, buffer = op.operand(index), schema.TensorT(), schema.BufferT()
-            assert tensor.data is not None and tensor.quantization is not None
-            buffer.data = decode_constant(tensor.data, tensor.quantization).ravel().view(np.uint8)
-            stored.name, stored.shape = tensor.name, np.array(tensor.shape, np.int32)
-            stored.type, stored.buffer = schema.TensorType.FLOAT32, len(whole.buffers)
+        for index, array in numbers.items():
+            tensor, buffer = schema.TensorT(), schema.BufferT()
+            tensor.name, tensor.shape = op.operand(index).name, np.array(array.shape, np.int32)
+            tensor.type, tensor.buffer = schema.TensorType.FLOAT32, len(whole.buffers)
+            buffer.data = array.ravel().view(np.uint8)
             operator.inputs[index] = len(graph.tensors)
-            graph.tensors.append(stored)
+            graph.tensors.append(tensor)
             whole.buffers.append(buffer)
     return _pack(whole), tuple(f"{op.code} (operator {op.index})" for _, op, _ in found)
 
 
-def _list_misread(graph: Graph) -> Iterator[tuple[Op, Sequence[int]]]:
-    """Yield the operators of a graph that have misread inputs, each with their indices."""
+def _decode_misread(graph: Graph) -> Iterator[tuple[Op, dict[int, Array]]]:
+    """Yield the operators of a graph that have misread inputs, with the numbers of these inputs."""
     for op in graph.ops:
         operator = find_supported_operator(op)
-        if operator is not None and operator.misread_inputs:
-            yield op, operator.misread_inputs
+        operands = [] if operator is None else [(i, op.operand(i)) for i in operator.misread_inputs]
+        if operands:
+            yield (
+                op,
+                {
+                    i: decode_constant(tensor.values, tensor.quantization)
+                    for i, tensor in operands
+                    if tensor.quantization
+                },
+            )
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
