@@ -22,6 +22,7 @@ from tests.support.levels import CASES, SEED, draw, find_commit  # noqa: E402 - 
 # A busy machine must not fail tests: they have no time limits.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+_LONGEST = 1800  # seconds that a test of the second level may take on a busy machine
 _MISSING = re.compile(r"[\w-]+ is not installed \(apt-get install [\w-]+\)")
 
 
@@ -47,6 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.timeout(_LONGEST))
     chosen = {
         item for name, cases in functions.items() for item in draw(cases, _count(cases[0]), name)
     }
