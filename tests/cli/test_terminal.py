@@ -12,6 +12,8 @@ import pytest
 
 from tests.golden.records import ASSETS
 from tests.support.small import chain
+from tflite2onnx.cli import main
+from tflite2onnx.utils.console import TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,10 +79,27 @@ def test_paths_wider_than_the_terminal_are_not_broken() -> None:
     assert written.startswith("    out")
 
 
-def test_lines_on_a_pipe_are_not_broken(capfd: pytest.CaptureFixture[str]) -> None:
-    """Each row is one line for other programs."""
-    words = [sys.executable, "-m", "tflite2onnx", "inspect", str(ASSETS / "keywords_int8.tflite")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "40"}
-    subprocess.run(words, check=True, env=environment)
-    (row,) = (line for line in capfd.readouterr().out.splitlines() if ":0  0  " in line)
+def test_tables_on_a_pipe_have_120_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables on a pipe have at most 120 columns; with --wide each row is one line."""
+    words = ["inspect", str(ASSETS / "keywords_int8.tflite"), "--storage"]
+    main(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines) <= 120
+    assert any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+    main([*words, "--wide"])
+    wide = capsys.readouterr().out.splitlines()
+    assert len(wide) < len(lines)
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in wide)
+    (row,) = (line for line in wide if ":0  0  " in line)
     assert row.endswith("got [1, 1, 49, 10]")
+
+
+@pytest.mark.parametrize("limit", [40, 60, 80, 200])
+def test_names_are_shortened_only_as_far_as_the_limit_requires(limit: int) -> None:
+    """A table is as wide as the limit allows: names lose their middle, numbers nothing."""
+    rows = [("a" * 60 + "b" * 60, "1"), ("c" * 30, "2")]
+    lines = list(TextTable(rows).align(limit))
+    assert [line.split()[1] for line in lines] == ["1", "2"]
+    assert len(lines[0]) == min(limit, 123)
+    assert lines[0].startswith("aaa")
+    assert lines[0].split()[0].endswith("bbb")

@@ -153,7 +153,7 @@ def test_litert_multiplies_real_numbers_in_verification(rows: int, axis: int | N
     assert report.misread == ("BATCH_MATMUL (operator 0)",)
     assert any(
         line.startswith("LiteRT's kernel takes the stored integers of BATCH_MATMUL (operator 0)")
-        for line in list_outputs(report)
+        for line in map(str, list_outputs(report))
     )
     model = onnx.load_from_string(result.model.SerializeToString())
     for constant in model.graph.initializer:

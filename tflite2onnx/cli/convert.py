@@ -50,7 +50,7 @@ from tflite2onnx.reader.model import list_entry_points
 from tflite2onnx.result import Result
 from tflite2onnx.targets.table import find_contradictions, has_part
 from tflite2onnx.utils.atomic_files import check_distinct_files, resolve_target
-from tflite2onnx.utils.console import align_rows, count, print_lines
+from tflite2onnx.utils.console import TextTable, count, print_lines
 from tflite2onnx.utils.contradictions import GIVEN, Contradiction, check_contradictions
 from tflite2onnx.writer import list_external_weights
 
@@ -348,9 +348,9 @@ def _convert_bundle(
     return results, reports, manifest, status
 
 
-def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str]) -> None:
+def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:
     if not options.quiet:
-        print_lines(getattr(options, "say_on", sys.stdout), lines)
+        print_lines(getattr(options, "say_on", sys.stdout), lines, wide=options.wide)
 
 
 def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
@@ -400,7 +400,7 @@ def _write_report_on_success(
     return write_report_on_success(options.report, model, result, report)
 
 
-def _list_results(options: argparse.Namespace, result: Result) -> list[str]:
+def _list_results(options: argparse.Namespace, result: Result) -> list[str | TextTable]:
     rows = [
         (kind, e.name, e.dtype, *_describe_shapes(e, result), _describe_scale(e))
         for kind, e in result.ends
@@ -408,7 +408,7 @@ def _list_results(options: argparse.Namespace, result: Result) -> list[str]:
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
     facts = f"{nodes}, {moved}, opset {result.opset}"
-    return [*align_rows(rows), facts, *_explain_layouts(options, result), *_explain_float32(result)]
+    return [TextTable(rows), facts, *_explain_layouts(options, result), *_explain_float32(result)]
 
 
 def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
@@ -426,13 +426,13 @@ def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
     return [*([_MOVED] if moved else []), *([_KEPT] if kept else [])]
 
 
-def _explain_float32(result: Result) -> list[str]:
+def _explain_float32(result: Result) -> list[str | TextTable]:
     """Return the nodes that stay in float32 in a model of half precision, counted by type."""
     counts = Counter((node.op_type, node.reason) for node in result.float32_nodes)
     if not counts:
         return []
     rows = [(f"  {number:,} {kind}", reason) for (kind, reason), number in counts.items()]
-    return [f"{count(len(result.float32_nodes), 'node')} in float32:", *align_rows(rows)]
+    return [f"{count(len(result.float32_nodes), 'node')} in float32:", TextTable(rows)]
 
 
 def _describe_scale(end: Endpoint) -> str:

@@ -15,7 +15,7 @@ from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import open_source
 from tflite2onnx.storage_table import StorageInfo
-from tflite2onnx.utils.console import align_rows, count, print_json, print_lines, shorten
+from tflite2onnx.utils.console import TextTable, count, print_json, print_lines
 
 SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."
 EPILOG = """\
@@ -55,8 +55,11 @@ def run_command(options: argparse.Namespace) -> int:
         described = {"container": bundle.description} if bundle.description else {}
         print_json(contents.get("", described | contents))
     elif not options.quiet:
-        print_lines(sys.stdout, _list_container(bundle.description))
-        print_lines(sys.stdout, _list_inspections(inspections, storage=options.storage))
+        lines = [
+            *_list_container(bundle.description),
+            *_list_inspections(inspections, storage=options.storage),
+        ]
+        print_lines(sys.stdout, lines, wide=options.wide)
         if options.graph:
             graphs = [
                 graph for model in bundle.models.values() for graph in read_model(model).graphs
@@ -65,7 +68,7 @@ def run_command(options: argparse.Namespace) -> int:
     return 0 if all(inspection.opset is not None for inspection in inspections.values()) else 1
 
 
-def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
+def _list_container(description: Mapping[str, Any]) -> Iterator[str | TextTable]:
     """Yield the sections of a container of a language model, and its metadata."""
     if not description:
         return
@@ -79,15 +82,17 @@ def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
         )
         for section in description.get("sections", ())
     ]
-    yield from align_rows([("section", "name", "bytes", ""), *rows] if rows else [])
+    yield TextTable([("section", "name", "bytes", ""), *rows] if rows else [])
     metadata = description["metadata"].items()
-    yield from align_rows(
+    yield TextTable(
         [(key, json.dumps(value)[:_WIDTH]) for key, value in metadata] or [("no metadata",)]
     )
     yield ""
 
 
-def _list_inspections(inspections: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
+def _list_inspections(
+    inspections: Mapping[str, Inspection], *, storage: bool
+) -> Iterator[str | TextTable]:
     for number, (name, inspection) in enumerate(inspections.items()):
         yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
         yield from _describe_model(inspection)
@@ -95,19 +100,17 @@ def _list_inspections(inspections: Mapping[str, Inspection], *, storage: bool) -
             yield from ["", *_list_storage(inspection.storage)]
 
 
-def _list_storage(storage: Sequence[StorageInfo]) -> list[str]:
+def _list_storage(storage: Sequence[StorageInfo]) -> list[str | TextTable]:
     """Return a line for each quantized tensor, and the reasons."""
     if not storage:
         return ["no tensor is quantized"]
     reasons = {why: str(i + 1) for i, why in enumerate(dict.fromkeys(e.why for e in storage))}
     head = ("tensor", "operator", "TFLite", "ONNX", "read and written", "why")
-    rows = [
-        (shorten(e.tensor), e.operator, e.tflite, e.onnx, e.read, reasons[e.why]) for e in storage
-    ]
-    return [*align_rows([head, *rows]), "", *align_rows([(i, why) for why, i in reasons.items()])]
+    rows = [(e.tensor, e.operator, e.tflite, e.onnx, e.read, reasons[e.why]) for e in storage]
+    return [TextTable([head, *rows]), "", TextTable([(i, why) for why, i in reasons.items()])]
 
 
-def _describe_model(result: Inspection) -> Iterator[str]:
+def _describe_model(result: Inspection) -> Iterator[str | TextTable]:
     if result.description:
         yield result.description
     yield f"{result.bytes:,} bytes, {result.scheme}"
@@ -126,7 +129,7 @@ def _describe_model(result: Inspection) -> Iterator[str]:
             (axis.input, str(axis.axis), f"no: {axis.problem}" if axis.problem else "yes")
             for axis in result.axes
         ]
-        yield from align_rows([("input", "axis", "can be dynamic"), *rows])
+        yield TextTable([("input", "axis", "can be dynamic"), *rows])
         yield ""
         reason = result.batch_problem
         yield f"batch of independent samples: {f'no: {reason}' if reason else 'yes, by --batch'}"
@@ -137,14 +140,12 @@ def _describe_model(result: Inspection) -> Iterator[str]:
     yield result.problem or f"can be converted, to opset {result.opset}"
 
 
-def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str]:
+def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str | TextTable]:
     operators = sum(info.count for info in graph.operators)
     size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
     yield f"sub-graph {graph.name}: {size}"
     ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
-    yield from align_rows(
-        [_describe_end(kind, t) for kind, t in ends] or [("no inputs or outputs",)]
-    )
+    yield TextTable([_describe_end(kind, t) for kind, t in ends] or [("no inputs or outputs",)])
     rows = [
         (
             info.code,
@@ -154,7 +155,7 @@ def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str]:
         )
         for info in graph.operators
     ]
-    yield from align_rows([("operator", "count", "bytes", "converts"), *rows])
+    yield TextTable([("operator", "count", "bytes", "converts"), *rows])
 
 
 def _describe_end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
@@ -163,13 +164,13 @@ def _describe_end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
     return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization
 
 
-def _list_metadata(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _list_metadata(metadata: Mapping[str, Any]) -> Iterator[str | TextTable]:
     """Yield the metadata of the model, of its inputs and of its outputs."""
     words = ("name", "version", "author", "license", "description")
     rows = [(word, " ".join(str(metadata[word]).split())) for word in words if word in metadata]
     for end in ("input", "output"):
         rows += [(end, _format_tensor_metadata(note)) for note in metadata.get(f"{end}s", ())]
-    yield from align_rows(rows) if rows else ()
+    yield TextTable(rows)
 
 
 def _format_tensor_metadata(note: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
 from tflite2onnx.utils.console import (
-    align_rows,
+    TextTable,
     count,
     describe_bug,
     describe_record,
@@ -71,7 +71,9 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
         rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]
         head = ("model", "written", "bytes", "nodes", "")
-        print_lines(sys.stdout, [*align_rows([head, *rows]), total])
+        print_lines(
+            sys.stdout, [TextTable([head, *rows], shortens=False), total], wide=options.wide
+        )
     if interrupted:
         print_error("interrupted", _count_results(done, len(jobs)))
         return _INTERRUPTED

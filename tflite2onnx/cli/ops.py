@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tflite2onnx.op import list_operators
-from tflite2onnx.utils.console import align_rows, print_json, print_lines
+from tflite2onnx.utils.console import TextTable, print_json, print_lines
 
 SUMMARY = "Print the operators that can be converted, and how each one treats the axes."
 EPILOG = "Write ./ops to convert a model file named ops."
@@ -23,5 +23,5 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json([{"operator": code, "category": category} for code, category in rows])
     else:
-        print_lines(sys.stdout, align_rows([("operator", "category"), *rows]))
+        print_lines(sys.stdout, [TextTable([("operator", "category"), *rows])], wide=options.wide)
     return 0

@@ -66,5 +66,7 @@ def make_parser(name: str) -> Parser:
     volume = last.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")
+    text = "print the rows of tables whole: names are not shortened, and no row is broken"
+    last.add_argument("--wide", action="store_true", help=text)
     last.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
     return parser

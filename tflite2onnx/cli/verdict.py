@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TextIO
 
-from tflite2onnx.utils.console import Colour, align_rows, count, print_error, print_lines
+from tflite2onnx.utils.console import Colour, TextTable, count, print_error, print_lines
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.inner_tensors import TensorComparison
@@ -83,7 +83,7 @@ def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[l
     return lines, OK if all(result.ok for result in decodings.values()) else DIFFERENT
 
 
-def list_outputs(report: Report) -> list[str]:
+def list_outputs(report: Report) -> list[str | TextTable]:
     """Return the findings for the outputs, and the instruction sets of the processor."""
     rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
     bounds = [
@@ -95,7 +95,7 @@ def list_outputs(report: Report) -> list[str]:
     kernels = "plain kernels, no delegate" if is_plain else "default delegate"
     return [
         f"LiteRT ({kernels}) and ONNX Runtime on {samples}{worst}:",
-        *align_rows(rows),
+        TextTable(rows),
         *(f"{d.name} is {d.comparison}" for d in report.outputs if d.comparison),
         *bounds,
         *(
@@ -116,7 +116,7 @@ def _describe_sizes(report: Report) -> list[str]:
     return [f"other sizes of dynamic axes: {'; '.join(texts) or 'LiteRT runs none'}"]
 
 
-def list_tensors(report: Report) -> list[str]:
+def list_tensors(report: Report) -> list[str | TextTable]:
     """Return the findings for the tensors between the operators, and the latency if measured."""
     lines = _describe_tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
@@ -132,7 +132,7 @@ def list_tensors(report: Report) -> list[str]:
     return [*lines, *([] if report.latency is None else [f"time: {report.latency}"])]
 
 
-def _describe_tensors(report: Report) -> list[str]:
+def _describe_tensors(report: Report) -> list[str | TextTable]:
     """Return the number of each verdict, and the tensors that differ, wrong operators first."""
     comparisons, verdicts = report.tensors or report.operators, report.verdicts
     counts = Counter(verdicts[operator.name] for operator in comparisons)
@@ -141,7 +141,9 @@ def _describe_tensors(report: Report) -> list[str]:
     counted = f"{right:,} right, {far:,} differ, {wrong:,} wrong"
     if counts[Verdict.CLOSE]:
         counted += f"; {counts[Verdict.CLOSE]:,} right by a wider limit"
-    lines = [f"{count(len(comparisons), 'tensor')}, in order of execution: {counted}"]
+    lines: list[str | TextTable] = [
+        f"{count(len(comparisons), 'tensor')}, in order of execution: {counted}"
+    ]
     if report.operators:
         number = count(len(report.operators), "operator")
         lines.append(f"{number}, each on LiteRT's own inputs: {wrong:,} wrong")
@@ -158,7 +160,7 @@ def _describe_tensors(report: Report) -> list[str]:
         )
         for operator in listed[:_MOST]
     ]
-    lines += align_rows(rows)
+    lines.append(TextTable(rows))
     if len(listed) > _MOST:
         lines.append(f"... and {len(listed) - _MOST:,} more")
     return lines

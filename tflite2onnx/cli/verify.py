@@ -227,7 +227,7 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
 
 def _print_findings(options: argparse.Namespace, report: Report) -> None:
     if not (options.quiet or options.json):
-        print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)])
+        print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)], wide=options.wide)
 
 
 def _print_place(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from logging import WARNING, Handler, Logger, LogRecord, getLogger
 from shutil import get_terminal_size
@@ -16,6 +17,8 @@ from typing import TextIO
 
 _NARROW = 10  # characters: texts of the second column are not written below a narrower first column
 _STDERR = 2
+_PIPE_WIDTH = 120  # columns of a table in a file or a pipe
+_SHORTEST = 20  # characters that a shortened name keeps at least
 _INDENT = 4  # characters before the second line of a row, and before the rest of a broken line
 
 
@@ -81,28 +84,59 @@ def count(number: int, noun: str) -> str:
 
 
 def shorten(name: object, longest: int = 30) -> str:
-    """Return the end of a name, the part that distinguishes it from other names."""
+    """Return a name without its middle if it is too long: its two ends distinguish it."""
     words = str(name)
-    return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]
+    if len(words) <= longest:
+        return words
+    kept = longest - 1
+    return f"{words[: kept // 2]}\N{HORIZONTAL ELLIPSIS}{words[kept // 2 - kept :]}"
 
 
-def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines with aligned columns, no wider than the terminal.
+@dataclass(frozen=True)
+class TextTable:
+    """Rows of cells that `print_lines` aligns in columns.
 
-    If the columns do not fit side by side, each row becomes several lines, which are indented from
-    the second line on. A word that is wider than the terminal is not broken.
+    Paths are not shortened (`shortens`), so that they can be copied.
     """
-    rows = [[escape_text(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    limit = _measure_width(sys.stdout)
-    indent = widths[0] + 2 if widths and widths[0] <= _NARROW else _INDENT
-    groups = _group_columns(widths, limit, indent)
-    return [
-        line
-        for row in rows
-        for group in groups
-        for line in _format_cells([(row[i], widths[i]) for i in group], limit, group[0] and indent)
-    ]
+
+    rows: Sequence[Sequence[str]]
+    shortens: bool = True
+
+    def align(self, limit: int) -> Iterator[str]:
+        """Yield lines of at most `limit` characters.
+
+        Names are shortened in the middle, and the last column is broken at spaces. If the columns
+        do not fit even so, each row becomes several lines, which are indented from the second on.
+        A word that is wider than the limit, and is not shortened, is not broken.
+        """
+        rows = [[escape_text(cell) for cell in row] for row in self.rows]
+        if self.shortens:
+            rows = _shorten_names(rows, limit)
+        widths = _measure_columns(rows)
+        indent = widths[0] + 2 if widths and widths[0] <= _NARROW else _INDENT
+        groups = _group_columns(widths, limit, indent)
+        for row in rows:
+            for group in groups:
+                cells = [(row[i], widths[i]) for i in group]
+                yield from _format_cells(cells, limit, group[0] and indent)
+
+
+def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _shorten_names(rows: list[list[str]], limit: int) -> list[list[str]]:
+    """Return rows with shorter names, which are words without spaces, if they fit the limit so.
+
+    If they do not fit even then, and are broken anyway, a name has a third of a line.
+    """
+    longest = max(_measure_columns(rows), default=0)
+    for width in [*range(longest, _SHORTEST, -1), max(_SHORTEST, limit // 3)]:
+        shorter = [[cell if " " in cell else shorten(cell, width) for cell in row] for row in rows]
+        widths = _measure_columns(shorter)
+        if sum(widths) + 2 * (len(widths) - 1) <= limit:
+            break
+    return shorter
 
 
 def _group_columns(widths: Sequence[int], limit: int, indent: int) -> list[list[int]]:
@@ -143,9 +177,9 @@ def _wrap(line: str, limit: int, indent: int) -> list[str]:
     return broken or [line]
 
 
-def _measure_width(stream: TextIO) -> int:
-    """Return the number of columns of a terminal; other streams have no limit."""
-    return get_terminal_size().columns if stream.isatty() else sys.maxsize
+def _measure_width(stream: TextIO, default: int = sys.maxsize) -> int:
+    """Return the number of columns of a terminal, or the default for other streams."""
+    return get_terminal_size().columns if stream.isatty() else default
 
 
 def print_json(value: object, stream: TextIO | None = None) -> None:
@@ -172,19 +206,33 @@ def describe_record(record: LogRecord) -> str:
     return f"{kind}{record.getMessage()}"
 
 
-def print_lines(stream: TextIO, lines: Iterable[str], colour: Colour | None = None) -> None:
+def print_lines(
+    stream: TextIO,
+    lines: Iterable[str | TextTable],
+    colour: Colour | None = None,
+    *,
+    wide: bool = False,
+) -> None:
     """Print lines; control characters, and those that the stream cannot encode, are escaped.
 
-    On a terminal, lines are broken at spaces, and have a colour if one is given. Texts of several
-    lines are printed as they are.
+    On a terminal, lines are broken at spaces, and have a colour if one is given. Tables fit the
+    terminal, or 120 columns of a file or pipe, unless they are `wide`. Texts of several lines are
+    printed as they are.
     """
     encoding, limit = stream.encoding or "utf-8", _measure_width(stream)
+    table_width = sys.maxsize if wide else _measure_width(stream, _PIPE_WIDTH)
     code = colour.value if colour and _shows_colours(stream) else None
-    for line in map(escape_text, lines):
-        fits = "\n" in line or len(line) <= limit
-        for part in [line] if fits else _wrap(line, limit, _INDENT):
+    for line in lines:
+        for part in (
+            line.align(table_width) if isinstance(line, TextTable) else _break_line(line, limit)
+        ):
             text = part.encode(encoding, "backslashreplace").decode(encoding)
             print(text if code is None else f"\x1b[{code}m{text}\x1b[0m", file=stream)
+
+
+def _break_line(line: str, limit: int) -> list[str]:
+    text = escape_text(line)
+    return [text] if "\n" in text or len(text) <= limit else _wrap(text, limit, _INDENT)
 
 
 def _shows_colours(stream: TextIO) -> bool:
