@@ -40,7 +40,7 @@ def test_kernel_follows_from_channels_and_window(
 def test_channels_count_in_whole_blocks(block: int) -> None:
     """Channels are computed in whole blocks."""
     few, many = (
-        estimate_convolution(block, (n, 1, 1), image(1, 28, 28, n), image(1, 28, 28, m))
+        estimate_convolution(block, (n, 1, 1), (1, 28, 28, n), (1, 28, 28, m))
         for n, m in ((2 * block - 4, 3 * block - 4), (2 * block, 3 * block))
     )
     assert few == many
@@ -48,7 +48,7 @@ def test_channels_count_in_whole_blocks(block: int) -> None:
 
 def test_time_is_the_sum_of_its_terms() -> None:
     """The time has a term for the node, for multiplications, for loaded numbers, and for bytes."""
-    x, y = image(1, 10, 10, 16), image(1, 10, 10, 32)
+    x, y = (1, 10, 10, 16), (1, 10, 10, 32)
     factors = FACTORS[16]["window"]
     expected = (
         factors.node
@@ -61,7 +61,7 @@ def test_time_is_the_sum_of_its_terms() -> None:
 
 
 def test_depthwise_time_has_no_term_for_loads() -> None:
-    x, factors = image(1, 10, 10, 20), FACTORS[16]["depthwise"]
+    x, factors = (1, 10, 10, 20), FACTORS[16]["depthwise"]
     expected = factors.node + factors.products * 0.0288 + factors.megabytes * 0.0256
     expected += factors.filters * 0.001152
     assert estimate_convolution(16, (1, 3, 3), x, x) == pytest.approx(expected)

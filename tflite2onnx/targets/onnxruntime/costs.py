@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from math import inf, prod
 from operator import mul
 from typing import NamedTuple, TypeVar
@@ -49,7 +50,7 @@ from tflite2onnx.passes.operands import CONVOLUTIONS
 from tflite2onnx.planning import list_orders
 from tflite2onnx.targets.onnxruntime.blocks import list_blocked
 from tflite2onnx.targets.onnxruntime.operators.convolution import CopiedWindow
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Shape, Tensor
 
 T = TypeVar("T")
 
@@ -287,7 +288,7 @@ def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Gra
     if not changes:
         return graph
     # An image that a change makes takes the place of one that is in blocks.
-    others = list_orders(graph).keys() - list_blocked(graph)
+    others = cache(partial(_list_others, graph))
     first = times = estimate_times(graph, others)
     for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
         other = change(graph)
@@ -301,33 +302,43 @@ def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Gra
     return graph
 
 
-def estimate_times(graph: Graph, others: Collection[Tensor]) -> Times:
+def _list_others(graph: Graph) -> Collection[Tensor]:
+    """Return the tensors of a planned graph that are not in blocks of channels."""
+    return list_orders(graph).keys() - list_blocked(graph)
+
+
+def estimate_times(graph: Graph, others: Callable[[], Collection[Tensor]]) -> Times:
     """Return the expected time of the convolutions of a graph, and of the reorders before them.
 
-    `others` are the tensors that are not in blocks of channels.
+    `others` returns the tensors that are not in blocks of channels.
     """
     return Times(*(sum(_estimate_nodes(graph, others, block)) for block in FACTORS))
 
 
-def estimate_convolution(block: int, filters: tuple[int, ...], x: Tensor, y: Tensor) -> float:
-    """Return the microseconds of a convolution of images in TFLite's layout.
+@lru_cache(maxsize=1 << 10)
+def estimate_convolution(block: int, filters: tuple[int, ...], x: Shape, y: Shape) -> float:
+    """Return the microseconds of a convolution of an image x, [N, H, W, C], to an image y.
 
     `filters` are the channels that a filter reads, the height, and the width.
     """
-    depthwise = filters[0] == 1 < x.shape[-1]
-    pixels = prod(x.shape[:-1]), prod(y.shape[:-1])
-    kernel, terms = list_terms(block, filters, y.shape[-1], pixels, depthwise=depthwise)
+    depthwise = filters[0] == 1 < x[-1]
+    pixels = prod(x[:-1]), prod(y[:-1])
+    kernel, terms = list_terms(block, filters, y[-1], pixels, depthwise=depthwise)
     return FACTORS[block][kernel].estimate(terms)
 
 
-def _estimate_nodes(graph: Graph, others: Collection[Tensor], block: int) -> Iterator[float]:
-    direct = set()
+def _estimate_nodes(
+    graph: Graph, others: Callable[[], Collection[Tensor]], block: int
+) -> Iterator[float]:
+    direct: list[Tensor] = []
     for op in graph.ops:
         if op.is_builtin(*CONVOLUTIONS):
             x, w = op.operand(0), op.operand(1)
             read = w.shape[-1] if op.code == "CONV_2D" else 1
-            yield estimate_convolution(block, (read, *w.shape[1:3]), x, op.outputs[0])
-            if op.code == "CONV_2D" and read < block and x not in others:
-                direct.add(x)
-    for x in direct:
-        yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)
+            yield estimate_convolution(block, (read, *w.shape[1:3]), x.shape, op.outputs[0].shape)
+            if op.code == "CONV_2D" and read < block:
+                direct.append(x)
+    # The plan takes long, and most graphs have no other images of few channels than their inputs.
+    for x in dict.fromkeys(direct):
+        if x not in graph.inputs and x not in others():
+            yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

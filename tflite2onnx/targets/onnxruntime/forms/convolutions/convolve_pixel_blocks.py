@@ -47,7 +47,7 @@ from tflite2onnx.targets.onnxruntime.costs import (
     choose_form,
     estimate_convolution,
 )
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
 _MOST = 1 << 16  # bytes of the filters: the file must not grow much
@@ -74,7 +74,7 @@ def _convolve_blocks(found: Match) -> list[Op] | str:
     options = {**op.options, "padding": "EXPLICIT", "stride_h": best, "stride_w": best}
     made = WindowOptions(pads=tuple(pads))
     biases = repeat_biases(found.tensors.get("bias#"), "blocks", best**2)
-    blocks = _make_blocks(y, best)
+    blocks = make_like(y, "blocks", _join_blocks(y.shape, best))
     rw.op("CONV_2D", x, _repeat_filters(w, best), biases, output=blocks, made=made, **options)
     rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=best)
     return rw.ops
@@ -86,9 +86,9 @@ def _is_small(w: Tensor, size: int) -> bool:
     return repeated * w.dtype.bits <= 8 * _MOST
 
 
-def _make_blocks(y: Tensor, size: int) -> Tensor:
-    n, height, width, channels = y.shape
-    return make_like(y, "blocks", (n, height // size, width // size, channels * size**2))
+def _join_blocks(image: Shape, size: int) -> Shape:
+    n, height, width, channels = image
+    return n, height // size, width // size, channels * size**2
 
 
 def _estimate(x: Tensor, w: Tensor, y: Tensor, size: int) -> Times:
@@ -97,7 +97,7 @@ def _estimate(x: Tensor, w: Tensor, y: Tensor, size: int) -> Times:
     moves = 8 * y.elements
     return Times(
         *(
-            estimate_convolution(block, filters, x, _make_blocks(y, size))
+            estimate_convolution(block, filters, x.shape, _join_blocks(y.shape, size))
             + factors["reorder"].estimate_move(moves)
             + (factors["pixels"].estimate_move(moves) if size > 1 else 0)
             for block, factors in FACTORS.items()

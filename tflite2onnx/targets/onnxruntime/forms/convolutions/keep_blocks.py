@@ -52,15 +52,15 @@ _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 
 def _convolve_padded(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
-    if x not in found.analyze(list_blocked):
-        return NOT_IN_BLOCKS
-    if y in found.graph.walk_outputs():
-        return "the result is an output of the model"
-    *others, before, after = found.list_integers("pads#")
+    *others, before, after = found.list_integers("pads#") or (1, 0, 0)
     if any(others) or min(before, after) < 0 or x.shape == y.shape:
         return "it pads other axes than the channels"
+    if y in found.graph.walk_outputs():
+        return "the result is an output of the model"
     if y.shape[-1] * x.shape[-1] > _MOST_COPIED:
         return "the filters would be too large"
+    if x not in found.analyze(list_blocked):
+        return NOT_IN_BLOCKS
     filters = np.eye(y.shape[-1], x.shape[-1], -before, np.float32)
     rw = Rewriter(found.last)
     rw.convolve("CONV_2D", x, filters[:, None, None, :], output=y)
@@ -99,10 +99,10 @@ def _repeat_factors(found: Match) -> list[Op] | str:
     single = (y.sizes[0], 1, 1, y.sizes[-1])
     if x.sizes != y.sizes or pixel.sizes != single or y.sizes == single:
         return "the operands must be an image and one pixel"
-    if not found.analyze(list_blocked) >= {x, pixel}:
-        return NOT_IN_BLOCKS
     if {1, 2} & y.symbols.keys() or prod(y.shape[1:]) > _MOST_REPEATED:
         return "the height and width must be known, and the image small"
+    if not found.analyze(list_blocked) >= {x, pixel}:
+        return NOT_IN_BLOCKS
     rw, size = Rewriter(found.last), make_int32(f"{pixel.name}/size", y.shape[1:3])
     repeated = rw.op("RESIZE_NEAREST_NEIGHBOR", pixel, size, like=y, name="repeated")
     op = found.last

@@ -35,15 +35,15 @@ _IMAGE = 4  # axes
 
 def _make_convolution(found: Match) -> list[Op] | str:
     op, x, y = found.last, found.x, found.output
-    if not found.analyze(list_blocked) >= {x, y}:
-        return NOT_IN_BLOCKS
-    if y in found.graph.outputs or x.sizes != y.sizes:
+    if y in found.graph.outputs or x.sizes != y.sizes or x.rank != _IMAGE:
         return "the result is an output of the model, or a larger image"
     factors = _read_vector(found, "factors#", 1)
     offsets = _read_vector(found, "offsets#", 0)
     fits = min(factors.size, offsets.size) > 0 and y.shape[-1] % _ALIGNMENT == 0
     if _IMAGE - 1 in y.symbols or not fits:
         return "the constants must have a number for each channel, of a multiple of 4"
+    if not found.analyze(list_blocked) >= {x, y}:
+        return NOT_IN_BLOCKS
     rw = Rewriter(op)
     rw.convolve(
         "DEPTHWISE_CONV_2D",

@@ -91,12 +91,12 @@ def _estimate(conv: Op, parts: Sequence[range]) -> tuple[Times, Times]:
     """Return the expected times of a convolution of each part, and of the whole and its slices."""
     x, w, y = conv.operand(0), conv.operand(1), conv.outputs[0]
     filters, several, whole = (w.shape[-1], *w.shape[1:3]), [], []
-    images = [make_like(y, "part", (*y.shape[:-1], len(r))) for r in parts]
+    images = [(*y.shape[:-1], len(r)) for r in parts]
     for block, factors in FACTORS.items():
-        several.append(sum(estimate_convolution(block, filters, x, each) for each in images))
+        several.append(sum(estimate_convolution(block, filters, x.shape, each) for each in images))
         # The image leaves the blocks, is sliced, and enters the blocks in three passes over it.
         moves = 3 * factors["reorder"].estimate_move(8 * y.elements)
-        whole.append(estimate_convolution(block, filters, x, y) + moves)
+        whole.append(estimate_convolution(block, filters, x.shape, y.shape) + moves)
     return Times(*several), Times(*whole)
 
 

@@ -35,9 +35,6 @@ _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
 def _make_products(found: Match) -> list[Op] | str:
     options, x, y = found.last.options, found.x, found.output
-    image = found.graph.producers.trace(x, "RESIZE_BILINEAR")
-    if image not in found.analyze(list_blocked):
-        return NOT_IN_BLOCKS
     if not is_float(x) or {*x.symbols, *y.symbols} - {0}:
         return "the height and width must be known, and the image float32"
     (batch, *old, channels), new = x.shape, list(y.shape[1:3])
@@ -50,6 +47,8 @@ def _make_products(found: Match) -> list[Op] | str:
     steps = [b % a for a, b in zip(old, new, strict=True)]
     if channels % _BLOCK == 0 and not any(steps):
         return "it is resized in blocks of channels"
+    if found.graph.producers.trace(x, "RESIZE_BILINEAR") not in found.analyze(list_blocked):
+        return NOT_IN_BLOCKS
     align, half = bool(options.align_corners), bool(options.half_pixel_centers)
     rows, columns = (
         _make_weights(a, b, align=align, half=half) for a, b in zip(old, new, strict=True)
