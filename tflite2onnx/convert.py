@@ -94,7 +94,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             moved (qdq-uniform); with int8 and the zero point 0 throughout, in scales that are
             computed from those of the file (symmetric); products as QLinearConv and
             QLinearMatMul, from opset 10, where other computations are refused (qoperator) or read
-            and write as with qdq (qoperator-mixed); or floats throughout (float).
+            and write as with qdq (qoperator-mixed); floats that are rounded to the numbers that
+            the integers stand for (rounded); or floats throughout (float).
         activations: int8 activations inside the model: int8 as in the file (int8); uint8 with a
             zero point that is 128 higher, which stands for the same real numbers (uint8); whichever
             is faster on x86-64 (auto).

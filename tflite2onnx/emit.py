@@ -344,6 +344,10 @@ def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: 
     """Return real numbers, clipped to the range that the stored integers would have."""
     if planned.limits is None:
         return apply_fused_activation(g, activation, value, DType.FLOAT32)
+    if g.plan.rounds:
+        # The numbers that QuantizeLinear and DequantizeLinear return, bit by bit.
+        step = g.scalar(float((planned.written or planned.storage).scale[0]), DType.FLOAT32)
+        value = g.Mul(g.Round(g.Div(value, step)), step)
     value = g.Clip(value, *(g.scalar(limit, DType.FLOAT32) for limit in planned.limits))
     return _rescale(g, planned, value)
 

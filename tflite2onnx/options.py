@@ -33,7 +33,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal[
-    "qdq", "qdq-uniform", "symmetric", "qoperator", "qoperator-mixed", "float"
+    "qdq", "qdq-uniform", "symmetric", "qoperator", "qoperator-mixed", "rounded", "float"
 ]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
@@ -63,8 +63,8 @@ _QOPERATOR = ("qoperator", "qoperator-mixed")
 # Contradictions of options that both `convert` and the command line have.
 _CONTRADICTIONS = (
     Contradiction("float16_io", GIVEN, ("float16",), GIVEN),
-    Contradiction("quantization", ("float",), ("activations",), ("auto",)),
-    Contradiction("quantization", ("float",), ("weights",), ("auto",)),
+    Contradiction("quantization", ("float", "rounded"), ("activations",), ("auto",)),
+    Contradiction("quantization", ("float", "rounded"), ("weights",), ("auto",)),
     Contradiction("quantization", ("float",), ("io_type",), (None, "float")),
     Contradiction("quantization", ("symmetric",), ("activations",), ("auto", "int8")),
     Contradiction("quantization", ("symmetric",), ("weights",), ("auto", "int8")),

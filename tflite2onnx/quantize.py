@@ -88,6 +88,7 @@ class StoragePlan:
     """
 
     float_only: bool = False
+    rounds: bool = False  # whether these floats are those that the stored integers stand for
     int8_as_uint8: bool = False
     weights: str = "auto"
     canonical: bool = False
@@ -109,7 +110,7 @@ class StoragePlan:
 
     def find_end_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor as an input, output or state of the model."""
-        case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
+        case = TensorCase(tensor, self.float_only and not self.rounds, self.int8_as_uint8)
         return OperandStorage(END.choose(case), reasons=(END.why,))
 
     def applies_activation(self, output: OperandStorage) -> bool:
@@ -152,14 +153,15 @@ def plan(operators: Sequence[Declared], options: StorageOptions) -> StoragePlan:
     )
     mode = options.quantization
     common = StoragePlan(
-        mode == "float",
+        mode in ("float", "rounded"),
+        mode == "rounded",
         uses_uint8,
         options.weights,
         options.forms == "canonical",
         mode == "symmetric",
         mode == "qdq-uniform",
         # `keeps_data`: data that are quantized at run time have a zero point, or are float.
-        mode in ("float", "symmetric") or options.dynamic_range == "float",
+        mode in ("float", "rounded", "symmetric") or options.dynamic_range == "float",
         mode if mode.startswith("qoperator") else "",
         # `finds_processor`: in float16 runtimes would dequantize adaptive weights in each run.
         options.weights == "adaptive" and not options.float16,
@@ -298,7 +300,9 @@ class _Planner:
             if isinstance(declaration, Real)
             else isinstance(declaration, Moves)
         )
-        has_limits = len(source.scale) == 1 and not (moves and activation == "NONE")
+        # Numbers of another scale are rounded even if they are only moved.
+        moves &= activation == "NONE" and not (self.plan.rounds and not has_one_scale(self.op))
+        has_limits = len(source.scale) == 1 and not moves
         return planned._replace(written=written, limits=limits if has_limits else None)
 
     def _find_written_storage(self, tensor: Tensor) -> Storage | None:

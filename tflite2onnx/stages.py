@@ -273,7 +273,7 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
         "metadata": None,
         "rename": options.rename,
         "io_type": options.io_type,
-        "quantization": mode if mode in ("symmetric", "qdq-uniform") else None,
+        "quantization": mode if mode in ("symmetric", "qdq-uniform", "rounded") else None,
         "float16": {"io": options.float16_io} if options.float16 else None,
         "batch": options.batch,
         **opened.properties,

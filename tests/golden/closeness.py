@@ -40,6 +40,9 @@ _RANGES: tuple[Mapping[str, tuple[float, float]], ...] = (
 )
 
 
+_Scale = tuple[float, int]
+
+
 @dataclass(frozen=True)
 class Distance:
     """The difference between an array and the expected array.
@@ -82,11 +85,15 @@ class Distance:
 
 @dataclass(frozen=True)
 class _Run:
-    """LiteRT's outputs for some inputs; `quantized` marks the quantized outputs."""
+    """LiteRT's outputs for some inputs; `quantized` marks the quantized outputs.
+
+    `scales` are the scale and the zero point of each input, and those of each output.
+    """
 
     inputs: Sequence[Array]
     outputs: Sequence[Array]
     quantized: Sequence[bool]
+    scales: tuple[Sequence[_Scale], Sequence[_Scale]]
 
     @staticmethod
     def stream(
@@ -96,13 +103,18 @@ class _Run:
         interpreter = _interpreter(data, kernels)
         ports = interpreter.get_output_details()
         quantized = [_is_quantized(port) for port in ports]
+        ends = (interpreter.get_input_details(), ports)
+        scales = (
+            [end["quantization"] for end in ends[0]],
+            [end["quantization"] for end in ends[1]],
+        )
         runs = []
         for arrays in inputs:
             for port, value in zip(interpreter.get_input_details(), arrays, strict=True):
                 interpreter.set_tensor(port["index"], value)
             interpreter.invoke()
             made = [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
-            runs.append(_Run(arrays, made, quantized))
+            runs.append(_Run(arrays, made, quantized, scales))
         return runs
 
 
@@ -225,18 +237,39 @@ def _run_onnx(
 
 
 def _step(run: _Run, converted: ConvertedModel, session: Stateful) -> list[Array]:
-    pairs = zip(converted.inputs, run.inputs, strict=True)
-    feeds = {end.name: np.ascontiguousarray(x.transpose(end.order)) for end, x in pairs}
+    pairs = zip(converted.inputs, run.inputs, run.scales[0], strict=True)
+    feeds = {
+        end.name: np.ascontiguousarray(_dequantize(x, end, scale).transpose(end.order))
+        for end, x, scale in pairs
+    }
     outputs = [*zip(converted.outputs, session.run(None, feeds), strict=True)]
     for end, have in outputs:
         rank = len(end.order)
         assert have.ndim == rank, f"{end.name}: rank must be {rank}, got {have.ndim}"
-    made = [have.transpose(np.argsort(end.order)) for end, have in outputs]
+    made = [
+        _quantize(have.transpose(np.argsort(end.order)), want, scale)
+        for (end, have), want, scale in zip(outputs, run.outputs, run.scales[1], strict=True)
+    ]
     for end, want, have in zip(converted.outputs, run.outputs, made, strict=True):
         if want.dtype.kind not in _NUMBERS or (want.dtype, want.shape) != (have.dtype, have.shape):
             unlike = difference(want, have)
             assert not unlike, f"{end.name}: {unlike}"
     return made
+
+
+def _dequantize(x: Array, end: Endpoint, scale: _Scale) -> Array:
+    """Return the real numbers of integers if an input takes floats."""
+    if not scale[0] or x.dtype.kind not in "iu" or np.dtype(end.dtype) != np.float32:
+        return x
+    return (x.astype(np.float32) - np.float32(scale[1])) * np.float32(scale[0])
+
+
+def _quantize(have: Array, want: Array, scale: _Scale) -> Array:
+    """Return the integers of real numbers if LiteRT has integers."""
+    if not scale[0] or want.dtype.kind not in "iu" or have.dtype != np.float32:
+        return have
+    limits, numbers = np.iinfo(want.dtype), np.round(have / np.float32(scale[0])) + scale[1]
+    return np.clip(numbers, limits.min, limits.max).astype(want.dtype)
 
 
 def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Distance]:

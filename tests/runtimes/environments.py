@@ -81,6 +81,15 @@ def _onnxruntime(version: str, *packages: str, target: Target = "onnxruntime") -
     return Runtime(name, "onnxruntime", (f"onnxruntime=={version}", *packages), target)
 
 
+def _provider(name: str, version: str, target: Target) -> Runtime:
+    name = f"onnxruntime-{name}"
+    return Runtime(name, name, (f"{name}=={version}",), target)
+
+
+def _compiler(name: Target, *packages: str) -> Runtime:
+    return Runtime(name, name, (*packages, "numpy", "onnx"), name)
+
+
 OLDEST = _onnxruntime("1.20.0")
 WEB = Runtime("onnxruntime-web", "web", ("onnxruntime-web@1.30.0",), "web")
 OPENVINO = Runtime("openvino", "openvino", ("openvino==2026.4.1",), "openvino", "openvino")
@@ -100,6 +109,8 @@ RUNTIMES = {
         OLDEST,
         _onnxruntime("1.19.2", "numpy<2", target="portable"),
         _onnxruntime("1.22.1"),
+        _onnxruntime("1.23.2"),
+        _onnxruntime("1.31.1"),
         _onnxruntime("1.32.0"),
         WEB,
         OPENVINO,
@@ -110,5 +121,14 @@ RUNTIMES = {
         Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),
         Runtime("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx"), "tvm"),
         QNN,
+        _provider("openvino", "1.24.1", target="openvino"),
+        _provider("webgpu", "1.27.0", target="webgpu"),
+        _compiler("iree", "iree-base-compiler==3.13.0", "iree-base-runtime==3.13.0"),
+        _compiler("tract", "tract==0.23.9"),
+        _compiler("mnn", "MNN==3.6.1"),
+        # The command pnnx in Python would need PyTorch; its program does not.
+        _compiler(
+            "ncnn", "--no-deps", "pnnx==20261020", "ncnn==1.0.20261020", "ml-dtypes", "protobuf"
+        ),
     )
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -24,15 +25,29 @@ import numpy as np
 Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def load_onnxruntime(path: str) -> Run:
-    """Load a model in ONNX Runtime's CPU provider."""
+def load_onnxruntime(path: str, provider: str = "CPU", **settings: str) -> Run:
+    """Load a model in a provider of ONNX Runtime; nodes that it lacks run on the CPU.
+
+    The environment variable PROFILE names a file for the times and providers of nodes.
+    """
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    if "PROFILE" in os.environ:
+        options.enable_profiling, options.profile_file_prefix = True, os.environ["PROFILE"]
+    name = f"{provider}ExecutionProvider"
+    session = runtime.InferenceSession(path, options, [(name, settings)])
+    if name not in session.get_providers():
+        raise RuntimeError(f"{name} is not available")
     names = [output.name for output in session.get_outputs()]
     return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def load_webgpu(path: str) -> Run:
+    """Load a model in the WebGPU provider, on the GPU that Chromium computes on the CPU."""
+    os.environ["VK_ICD_FILENAMES"] = "/usr/lib/chromium/vk_swiftshader_icd.json"
+    return load_onnxruntime(path, "WebGpu")
 
 
 def load_qnn(path: str, *, strict: bool) -> Run:
@@ -109,6 +124,100 @@ def load_tvm(path: str) -> Run:
     return run_model
 
 
+def name_ends(path: str) -> tuple[list[tuple[str, list[int]]], list[tuple[str, list[int]]]]:
+    """Return the names and shapes of the inputs of a model, and of its outputs."""
+    graph = import_module("onnx").load(path).graph
+    inputs, outputs = (
+        [(port.name, [d.dim_value for d in port.type.tensor_type.shape.dim]) for port in ports]
+        for ports in (graph.input, graph.output)
+    )
+    return inputs, outputs
+
+
+def load_tract(path: str) -> Run:
+    """Load a model in tract, with its optimizations."""
+    runnable = import_module("tract").onnx().load(path).into_model().into_runnable()
+    inputs, outputs = name_ends(path)
+
+    def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
+        made = runnable.run([feeds[name] for name, _ in inputs])
+        return {name: tensor.to_numpy() for (name, _), tensor in zip(outputs, made, strict=True)}
+
+    return run_model
+
+
+def load_iree(path: str) -> Run:
+    """Compile a model with IREE for this processor."""
+    runtime, tools = import_module("iree.runtime"), Path(sys.executable).parent
+    text, compiled = f"{path}.mlir", f"{path}.vmfb"
+    subprocess.run([str(tools / "iree-import-onnx"), path, "-o", text], check=True)
+    device = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
+    options = [*device, "--iree-llvmcpu-target-cpu=host", "-o", compiled]
+    subprocess.run([str(tools / "iree-compile"), text, *options], check=True)
+    module = runtime.load_vm_flatbuffer_file(compiled, driver="local-sync")
+    (name,) = (
+        name for name in module.vm_module.function_names if name.isidentifier() and name != "__init"
+    )
+    inputs, outputs = name_ends(path)
+
+    def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
+        made = module[name](*(feeds[end] for end, _ in inputs))
+        arrays = made if isinstance(made, (list, tuple)) else [made]
+        return {end: np.asarray(a) for (end, _), a in zip(outputs, arrays, strict=True)}
+
+    return run_model
+
+
+def load_mnn(path: str) -> Run:
+    """Convert a model for MNN, and load it.
+
+    The command mnnconvert would install a package that reports its use.
+    """
+    tools, made = import_module("_tools"), f"{path}.mnn"
+    words = ["mnnconvert", "-f", "ONNX", "--modelFile", path, "--MNNModel", made]
+    tools.mnnconvert([*words, "--bizCode", "biz"])
+    nn, expr = import_module("MNN.nn"), import_module("MNN.expr")
+    inputs, outputs = ([name for name, _ in ends] for ends in name_ends(path))
+    net = nn.load_module_from_file(made, inputs, outputs)
+
+    def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
+        arrays = [np.ascontiguousarray(feeds[name]) for name in inputs]
+        found = net.forward([expr.const(a, list(a.shape), expr.NCHW) for a in arrays])
+        whole = [expr.convert(y, expr.NCHW) for y in found]
+        return {n: np.array(y.read()) for n, y in zip(outputs, whole, strict=True)}
+
+    return run_model
+
+
+def load_ncnn(path: str) -> Run:
+    """Convert a model with pnnx, and load it in ncnn, in float32."""
+    ncnn = import_module("ncnn")
+    pnnx = Path(str(ncnn.__file__)).parents[1] / "pnnx" / "pnnx"
+    inputs, outputs = name_ends(path)
+    shapes = ",".join(f"[{','.join(map(str, shape))}]" for _, shape in inputs)
+    subprocess.run([str(pnnx), path, f"inputshape={shapes}", "fp16=0"], check=True)
+    net = ncnn.Net()
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_storage, net.opt.num_threads = False, 1
+    stem = path.removesuffix(".onnx")
+    if net.load_param(f"{stem}.ncnn.param") or net.load_model(f"{stem}.ncnn.bin"):
+        raise RuntimeError("ncnn does not load the model")
+
+    def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
+        extractor, made = net.create_extractor(), {}
+        for i, (name, _) in enumerate(inputs):
+            array = feeds[name][0] if feeds[name].ndim > 1 else feeds[name]
+            extractor.input(f"in{i}", ncnn.Mat(np.ascontiguousarray(array)).clone())
+        for i, (name, shape) in enumerate(outputs):
+            status, found = extractor.extract(f"out{i}")
+            if status:
+                raise RuntimeError(f"ncnn does not compute {name}: {status}")
+            made[name] = np.array(found).reshape(shape)
+        return made
+
+    return run_model
+
+
 LOADERS: dict[str, Callable[[str], Run]] = {
     "onnxruntime": load_onnxruntime,
     "opencv": load_opencv,
@@ -117,6 +226,14 @@ LOADERS: dict[str, Callable[[str], Run]] = {
     "openvino-floats": partial(
         load_openvino, INFERENCE_PRECISION_HINT="f32", LP_TRANSFORMS_MODE="NO"
     ),
+    "onnxruntime-openvino": partial(
+        load_onnxruntime, provider="OpenVINO", device_type="CPU", precision="FP32"
+    ),
+    "onnxruntime-webgpu": load_webgpu,
+    "iree": load_iree,
+    "mnn": load_mnn,
+    "ncnn": load_ncnn,
+    "tract": load_tract,
     "qnn": partial(load_qnn, strict=True),
     "qnn-fallback": partial(load_qnn, strict=False),
     "reference": load_reference,

@@ -31,6 +31,12 @@ Target = Literal[
     "coreml",
     "hailo",
     "rknn",
+    "webgpu",
+    "iree",
+    "tract",
+    "mnn",
+    "ncnn",
+    "sentis",
 ]
 TARGETS: tuple[Target, ...] = get_args(Target)
 

@@ -59,9 +59,9 @@ class OpenedModel(NamedTuple):
     names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
     `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
     outputs are float16 too. `io_type` are the types of inputs and outputs that the user has chosen.
-    `quantization` is the option, if it is "symmetric" or "qdq-uniform". `batch` is the size of a
-    batch of independent samples, or its name. `joined` is whether the graph is that of several
-    signatures.
+    `quantization` is the option, if it is "symmetric", "qdq-uniform" or "rounded". `batch` is the
+    size of a batch of independent samples, or its name. `joined` is whether the graph is that of
+    several signatures.
     """
 
     inputs: Sequence[Endpoint]
@@ -221,8 +221,8 @@ def _try_conversions(
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     is_quantized = any(node.op_type in _STORAGE for node in proto.graph.node)
     kinds.insert(len(kinds) if is_quantized else 0, ("float", "auto", "auto"))
-    if opened.quantization == "symmetric":
-        kinds = [("symmetric", "auto", "auto")]
+    if opened.quantization in ("symmetric", "rounded"):
+        kinds = [(str(opened.quantization), "auto", "auto")]
     elif opened.quantization == "qdq-uniform":
         kinds = [("qdq-uniform", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     static = not any(e.symbols for e in opened.inputs)

@@ -1,0 +1,1 @@
+"""What is known of ONNX Runtime's WebGPU provider."""
