@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from tflite2onnx.emit import NodeRewrite, keep_nodes
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import apply_passes
 from tflite2onnx.planning import PlannedGraph
-from tflite2onnx.targets.table import import_part
+from tflite2onnx.targets.table import has_part, import_part
 
 
 def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph:
@@ -28,11 +28,13 @@ def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph
 
 
 def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:
-    """Return the classes of operators that the target has in place of the canonical ones."""
-    if not options.has_forms:
-        return MappingProxyType({})
-    classes: Mapping[str, type[Operator]] = import_part(options.target, "operators").OPERATORS
-    return classes
+    """Return the classes of operators that the target has in place of the canonical ones.
+
+    Those of operators that the runtime computes wrongly are kept if the options want no forms.
+    """
+    has_faults = has_part(options.target, "faults")
+    parts = [*["faults"] * has_faults, *["operators"] * options.has_forms]
+    return ChainMap(*(import_part(options.target, part).OPERATORS for part in parts))
 
 
 def find_rewrite(options: ConversionOptions) -> NodeRewrite:

@@ -30,6 +30,13 @@ def assert_right(runtime: Runtime, data: bytes, inputs: list[Array], **options: 
     np.testing.assert_allclose(have.astype(float), want.astype(float), atol=limit)
 
 
+def list_betas(data: bytes, **options: Any) -> list[float]:
+    """Return the attribute beta of each HardSigmoid."""
+    nodes = convert(data, **options).model.graph.node
+    attributes = [a for node in nodes if node.op_type == "HardSigmoid" for a in node.attribute]
+    return [a.f for a in attributes if a.name == "beta"]
+
+
 def test_an_attribute_of_0_is_not_read_as_the_default() -> None:
     numbers = np.random.default_rng(0)
     m = Build()
@@ -39,8 +46,8 @@ def test_an_attribute_of_0_is_not_read_as_the_default() -> None:
     (bounded,) = m.op("CONV_2D", inputs, [[1, 2, 3, 5]], **words)
     m.output(*m.op("MUL", [bounded, m.constant(np.float32(1 / 6))], [[1, 2, 3, 5]]))
     x = numbers.standard_normal((1, 2, 3, 4)).astype(np.float32)
-    kinds = {node.op_type for node in convert(m.bytes(), target="openvino").model.graph.node}
-    assert "HardSigmoid" in kinds
+    assert list_betas(m.bytes()) == [0]
+    assert 0 < list_betas(m.bytes(), target="openvino")[0] < 1e-22
     assert_right(OPENVINO, m.bytes(), [x])
 
 

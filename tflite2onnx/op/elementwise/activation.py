@@ -32,8 +32,6 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import Array, DType
 
-_ALMOST_0 = 1e-30  # no sum of float32 from 1e-22 on changes by it
-
 
 def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
     """Apply an activation that only clips to bounds (`quantize.BOUNDS`)."""
@@ -108,8 +106,7 @@ class HardSigmoid(MadeOperator, Elementwise):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         made = self.op.read_made(HardSigmoidOptions)
-        # Some runtimes read an attribute of 0 as the default, 0.2 or 0.5.
-        return g.HardSigmoid(*xs, alpha=made.alpha or _ALMOST_0, beta=made.beta or _ALMOST_0)
+        return g.HardSigmoid(*xs, alpha=made.alpha, beta=made.beta)
 
 
 class LeakyRelu(Elementwise):
