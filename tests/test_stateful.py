@@ -85,6 +85,50 @@ def test_state_is_passed_on_whatever_outputs_are_requested(names: Any, count: in
     np.testing.assert_array_equal(live.state["memory"], FIRST + 2)
 
 
+def test_state_stays_in_the_runtime() -> None:
+    """From the second run on, states are not copied; reading them changes nothing."""
+    live = Stateful(session(build_sum()))
+    calls: list[str] = []
+    plain = live.session.run
+
+    def count_run(names: Any, feeds: Any) -> list[Any]:
+        calls.append("run")
+        return plain(names, feeds)
+
+    live.session.run = count_run  # type: ignore[method-assign]
+    outputs = [live.run(None, {"x": ONES})[0] for _ in range(4)]
+    assert calls == ["run"]
+    for step, y in enumerate(outputs, start=1):
+        np.testing.assert_array_equal(y, FIRST + step)
+    kept = live.state
+    (y,) = live.run(None, {"x": ONES})
+    np.testing.assert_array_equal(y, FIRST + 5)
+    np.testing.assert_array_equal(kept["memory"], FIRST + 4)
+
+
+@pytest.mark.parametrize("feeds", [{"x": ONES.tolist()}, {"x": ONES[..., ::-1]}, {"memory": FIRST}])
+def test_other_feeds_run_after_bound_runs(feeds: dict[str, Any]) -> None:
+    """Inputs that cannot be bound are passed to the session, which may refuse them."""
+    live, plain = (Stateful(session(build_sum())) for _ in range(2))
+    results = []
+    for each, names in ((live, None), (plain, ["y"])):  # Only runs of all outputs are bound.
+        each.run(names, {"x": ONES})
+        each.run(names, {"x": ONES})
+        try:
+            results.append(each.run(names, feeds)[0].tolist())
+        except Exception as error:  # noqa: BLE001 - the session's
+            results.append(str(error))
+        results.append(each.run(names, {"x": ONES})[0].tolist())
+    assert results[:2] == results[2:]
+
+
+def test_outputs_of_bound_runs_keep_their_numbers() -> None:
+    live = Stateful(session(build_sum()))
+    outputs = [live.run(None, {"x": ONES})[0] for _ in range(6)]
+    for step, y in enumerate(outputs, start=1):
+        np.testing.assert_array_equal(y, FIRST + step)
+
+
 def test_kept_state_can_be_set_again() -> None:
     live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})

@@ -37,7 +37,12 @@ from tflite2onnx.layout import Order, Plan
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import REAL, decode_constant, find_integer_range
+from tflite2onnx.quantization.storage import (
+    REAL,
+    decode_constant,
+    encode_constant,
+    find_integer_range,
+)
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -246,8 +251,11 @@ def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:
 
 def _store_initial_value(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of a state as the ONNX model stores it."""
-    if g.find_end_storage(port.tensor) is REAL and port.tensor.quantization is not None:
+    storage = g.find_end_storage(port.tensor)
+    if storage is REAL and port.tensor.quantization is not None:
         data = decode_constant(data, port.tensor.quantization)
+    elif storage.moved:
+        data = encode_constant(data, port.tensor.dtype, storage)
     return data.transpose(port.order)
 
 

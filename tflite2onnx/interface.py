@@ -25,7 +25,7 @@ from tflite2onnx.layout import (
     pin_operand,
 )
 from tflite2onnx.made_options import OrderOptions
-from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.quantization.storage import Storage, is_quantized, move_zero_point
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.suggestions import suggest_names
 
@@ -163,8 +163,13 @@ def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list o
 def make_endpoint(
     tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = ""
 ) -> Endpoint:
-    """Describe a tensor that is stored in an order; `dtype` may be float32 for its real numbers."""
+    """Describe a tensor that is stored in an order.
+
+    `dtype` may be float32 for its real numbers, or uint8 for an int8 state.
+    """
     scales = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
+    if dtype is DType.UINT8 and tensor.dtype is DType.INT8:
+        scales = move_zero_point(Storage(tensor.dtype, tensor.quantization), dtype).quantization
     pair = (
         (None, None)
         if scales is None or scales.per_axis

@@ -152,6 +152,14 @@ class ConversionOptions:
         return self.forms == "fastest"
 
     @property
+    def frees_states(self) -> bool:
+        """Whether states may have the types and orders that are fastest inside the model.
+
+        Callers that must feed a state, or ask for TFLite's layout, get the file's types.
+        """
+        return self.has_forms and self.states == "optional" and self.io_layout != "tflite"
+
+    @property
     def has_axes(self) -> bool:
         """Whether an axis may have several scales, which needs opset 13."""
         return self.opset is None or self.opset >= _AXES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -28,6 +28,7 @@ from tflite2onnx.quantization.rules import (
     END,
     INNER,
     READINGS,
+    STATE,
     TENSORS,
     OperandCase,
     Reading,
@@ -97,6 +98,7 @@ class StoragePlan:
     keeps_data: bool = False  # whether float data that LiteRT quantizes at run time stay float
     qoperator: str = ""  # the value of the option `quantization`, if it asks for QLinear products
     finds_processor: bool = False  # whether nodes of the model test the processor
+    inner_states: Collection[Tensor] = ()  # the states that are stored as inside the model
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
@@ -111,7 +113,8 @@ class StoragePlan:
     def find_end_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor as an input, output or state of the model."""
         case = TensorCase(tensor, self.float_only and not self.rounds, self.int8_as_uint8)
-        return OperandStorage(END.choose(case), reasons=(END.why,))
+        rule = STATE if tensor in self.inner_states and not self.rounds else END
+        return OperandStorage(rule.choose(case), reasons=(rule.why,))
 
     def applies_activation(self, output: OperandStorage) -> bool:
         """Return whether an activation is applied to real numbers, before they are quantized.
@@ -141,8 +144,12 @@ class StoragePlan:
         return OperandStorage(storage, reading, (rule.why, reading_rule.why))
 
 
-def plan(operators: Sequence[Declared], options: StorageOptions) -> StoragePlan:
+def plan(
+    operators: Sequence[Declared], options: StorageOptions, inner_states: Collection[Tensor] = ()
+) -> StoragePlan:
     """Plan the storage of all operands of all operators, also in sub-graphs.
+
+    `inner_states` are the inputs and outputs that are stored as inside the model.
 
     Raises:
         UnsupportedOperators: the options or constants of an operator contradict each other.
@@ -165,6 +172,7 @@ def plan(operators: Sequence[Declared], options: StorageOptions) -> StoragePlan:
         mode if mode.startswith("qoperator") else "",
         # `finds_processor`: in float16 runtimes would dequantize adaptive weights in each run.
         options.weights == "adaptive" and not options.float16,
+        inner_states,
     )
     used_tensors = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
     tensors = {t: common.find_storage(t) for t in used_tensors}

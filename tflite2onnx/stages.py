@@ -81,7 +81,12 @@ from tflite2onnx.signatures import (
     rename_endpoints,
     warn_missing_endpoints,
 )
-from tflite2onnx.targets.driver import apply_forms, find_rewrite
+from tflite2onnx.targets.driver import (
+    apply_forms,
+    find_inner_states,
+    find_rewrite,
+    find_state_orders,
+)
 from tflite2onnx.targets.table import find_rules
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
@@ -407,7 +412,8 @@ def _emit_canonical(
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     graph, user_orders, letters = make_canonical(graph, options, operator_of)
     _logger.debug("canonical: %d operators", len(graph.ops))
-    planning = Planning(operator_of, planner, user_orders, options.io_layout)
+    fixed_orders = user_orders or find_state_orders(graph, options)
+    planning = Planning(operator_of, planner, fixed_orders, options.io_layout)
     planned = apply_forms(plan_graph(pin_orders(graph, user_orders), planning), options)
     graph = planned.without_plan()
     _logger.debug("chose forms of %d operators", len(graph.ops))
@@ -430,7 +436,8 @@ def _emit_with_opset(
     graph: Graph, operators: Sequence[Operator], orders: Plan, options: ConversionOptions
 ) -> Emitted:
     """Emit for the requested opset, or by default for the smallest opset that has all nodes."""
-    storage, is_fixed = quantize.plan(operators, options), options.opset is not None
+    storage = quantize.plan(operators, options, find_inner_states(graph, options))
+    is_fixed = options.opset is not None
     rewrite = find_rewrite(options)
     version, size = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:

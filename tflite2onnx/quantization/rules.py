@@ -149,6 +149,14 @@ END = StorageRule(
     lambda _: True,
     lambda case: choose(TENSORS, case._replace(int8_as_uint8=False))[0],
 )
+# The storage of states that callers only pass on.
+STATE = StorageRule(
+    "states with `--forms fastest --states optional`, but not `--io-layout tflite`",
+    "as inside the model",
+    "a run passes a state to the next one, and an int8 state would take four nodes in each run",
+    lambda _: True,
+    lambda case: choose(TENSORS, case)[0],
+)
 # The storage of values inside an operator.
 INNER = StorageRule(
     "sums, gates and states inside a recurrent operator",

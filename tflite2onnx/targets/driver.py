@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tflite2onnx.emit import NodeRewrite, keep_nodes
+from tflite2onnx.graph import Graph
+from tflite2onnx.layout import Order
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import apply_passes
 from tflite2onnx.planning import PlannedGraph
 from tflite2onnx.targets.table import has_part, import_part
+from tflite2onnx.tensor import Tensor
 
 
 def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph:
@@ -25,6 +28,22 @@ def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph
     lost = computed[0] - computed[1]
     keeps_all = lost.isdisjoint(graph.planning.user_orders)
     return changed if keeps_all and isinstance(changed, PlannedGraph) else graph
+
+
+def find_state_orders(graph: Graph, options: ConversionOptions) -> Mapping[Tensor, Order]:
+    """Return the orders that the target wants for states, by input; others are planned."""
+    if not options.frees_states or options.quantization in ("float", "rounded"):
+        return {}
+    orders: Mapping[Tensor, Order] = import_part(options.target, "forms").find_state_orders(graph)
+    return orders
+
+
+def find_inner_states(graph: Graph, options: ConversionOptions) -> Collection[Tensor]:
+    """Return the inputs and outputs of states that are stored as inside the model."""
+    if not options.frees_states:
+        return ()
+    own = {*graph.own_inputs, *graph.own_outputs}
+    return frozenset(t for t in (*graph.inputs, *graph.outputs) if t not in own)
 
 
 def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:

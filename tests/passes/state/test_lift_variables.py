@@ -243,10 +243,15 @@ def test_state_has_a_fixed_size(*, remembers: bool) -> None:
 # Layout
 
 
-def build_streaming(**fields: Any) -> bytes:
-    """Return a convolution over the last three frames: "x" -> "y"; the state is two of them."""
+def build_streaming(*, negated: bool = False, shown: bool = False, **fields: Any) -> bytes:
+    """Return a convolution over the last three frames: "x" -> "y"; the state is two of them.
+
+    With `negated` the frames are -x; with `shown` the next state is an output, too.
+    """
     m = Build()
     x = m.input((1, 1, 7, 3), name="x", **fields)
+    if negated:
+        (x,) = m.op("NEG", [x], [m.tensor([1, 1, 7, 3], **fields)])
     first = np.full((1, 2, 7, 3), fields.get("zero_point", 0), fields.get("dtype", "float32"))
     initialise(m, memory={"values": first, **fields})
     (frames,) = m.op("CONCATENATION", [read_variable(m, handle(m), first.shape, **fields), x],
@@ -254,6 +259,8 @@ def build_streaming(**fields: Any) -> bytes:
     bounds = [m.constant(int32(b)) for b in ([0, 1, 0, 0], [1, 3, 7, 3], [1, 1, 1, 1])]
     (kept,) = m.op("STRIDED_SLICE", [frames, *bounds], [m.tensor([1, 2, 7, 3], **fields)])
     assign(m, handle(m), kept)
+    if shown:
+        m.output(kept)
     if "dtype" in fields:
         weights = m.constant(np.ones((5, 3, 3, 3), np.int8), scale=0.02)
         bias = m.constant(int32([0, 50, -100, 200, 0]), scale=0.02 * fields["scale"])
@@ -287,12 +294,45 @@ INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": -7}
 
 
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
-def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
-    """A quantized state is stored as the file's integers."""
-    result: Any = check(build_streaming(**INT8), runs=50, steps=1, activations=activations)
+@pytest.mark.parametrize("options", [{"states": "required"}, {"io_layout": "tflite"}])
+def test_quantized_state_has_the_type_of_the_file(
+    activations: str, options: dict[str, Any]
+) -> None:
+    """A quantized state that callers must feed or want to read is stored as the file's integers."""
+    model = build_streaming(**INT8)
+    result: Any = check(model, runs=50, steps=1, activations=activations, **options)
     (state,) = result.states
     assert (state.input.dtype, state.output.dtype) == ("int8", "int8")
     np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, -7, np.int8))
+
+
+@pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
+def test_quantized_state_is_stored_as_inside_the_model(activations: str) -> None:
+    """No node converts a state that callers only pass on."""
+    result: Any = check(build_streaming(**INT8), runs=50, steps=1, activations=activations)
+    (state,) = result.states
+    dtype, zero = ("int8", -7) if activations == "int8" else ("uint8", 121)
+    for end in (state.input, state.output):
+        assert (end.dtype, end.scale, end.zero_point) == (dtype, 0.5, zero)
+    np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, zero, dtype))
+    graph = result.model.graph
+    assert [n.op_type for n in graph.node if state.input.name in n.input] == ["Concat"]
+    assert [n.op_type for n in graph.node if state.output.name in n.output] == ["Slice"]
+
+
+def test_state_of_8_bits_has_the_layout_of_the_file() -> None:
+    """ONNX Runtime convolves 8 bits with channels last; a state beside an input has its layout."""
+    (beside_input,) = convert(build_streaming(**INT8)).states
+    assert beside_input.input.order == NCHW
+    result: Any = check(build_streaming(negated=True, **INT8), runs=4, steps=1)
+    assert result.states[0].input.order == NHWC
+
+
+def test_output_that_is_also_a_state_has_the_type_of_the_file() -> None:
+    """Only the state is stored as inside the model."""
+    result: Any = check(build_streaming(shown=True, **INT8), runs=4, steps=1)
+    assert [end.dtype for end in result.outputs] == ["int8", "int8"]
+    assert [state.output.dtype for state in result.states] == ["uint8"]
 
 
 def test_float_quantization_makes_states_float32() -> None:

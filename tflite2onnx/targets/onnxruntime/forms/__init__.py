@@ -14,6 +14,9 @@ from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import GraphPass, apply_if_present, apply_pattern
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
+from tflite2onnx.targets.onnxruntime.forms.movement.order_states import find_state_orders
+
+__all__ = ["FORMS", "find_state_orders", "list_forms"]
 
 _apply = partial(apply_pattern, package=__name__)
 _apply_if_present = partial(apply_if_present, package=__name__)
