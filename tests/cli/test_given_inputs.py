@@ -285,7 +285,7 @@ def test_integers_must_fit_the_type_of_the_input(capsys: Captured) -> None:
         ),
         (
             ["verify", "a.task", "--report", "x.html"],
-            "--report must be a folder for a bundle, which has a page for each model, got x.html",
+            "--report must be a folder for several models or a bundle, each of which has a page,",
         ),
         (
             ["verify", "model.tflite", "--input", "y=one.npy"],

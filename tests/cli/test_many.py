@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -252,7 +253,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         ),
         (
             ["models", "-o", "out", "--report", "x.html"],
-            "--report must be given for one model or bundle, got several",
+            "--report must be a folder for several models or a bundle, each of which has a page,",
         ),
         (["a.task", "nested", "-o", "out"], "must have different folders, got out/a for both"),
         (["models", "--opset", "5", "-o", "out"], "--opset must be 9 to"),
@@ -314,3 +315,18 @@ def test_resume_leaves_out_outputs_newer_than_their_models(capsys: Captured) -> 
     assert json.loads(capsys.readouterr().out) == {"converted": 0, "failed": 0, "models": []}
     assert main(["three/a.tflite", "out/a.onnx", "--resume"]) == 1
     assert "--resume must be given with a folder" in capsys.readouterr().err
+
+
+def test_report_of_a_folder_is_an_index_of_pages(capsys: Captured) -> None:
+    """Each model has a page in the place of its ONNX file; the index links it, faults first."""
+    Path("models/bad.tflite").write_bytes(b"no model")
+    assert main(["models", "-o", "out", "--report", "pages"]) == 1
+    index = Path("pages/index.html").read_text("utf-8")
+    links = re.findall(r'<a href="([^"]+)">', index)
+    assert links
+    assert all(Path("pages", link).exists() for link in links)
+    assert {Path(link).with_suffix(".onnx") for link in links} == {
+        path.relative_to("out") for path in Path("out").rglob("*.onnx")
+    }
+    assert index.index("FAILED") < index.index(links[0])
+    assert f"wrote {Path('pages', 'index.html')}" in capsys.readouterr().out

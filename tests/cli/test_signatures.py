@@ -132,7 +132,7 @@ def test_model_without_signature_keeps_tensor_names(capsys: Captured) -> None:
         (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),
         (
             ["several.tflite", "-o", "out", "--report", "x.html"],
-            "--report must be a folder for a bundle, which has a page for each model, got x.html",
+            "--report must be a folder for several models or a bundle, each of which has a page,",
         ),
     ],
 )

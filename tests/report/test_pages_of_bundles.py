@@ -11,7 +11,7 @@ from tests.test_bundle import archive
 from tests.test_signatures import build_signatures
 from tflite2onnx.cli import main
 
-PAGES = {"a.html", "inner/b.html"}
+PAGES = {"a.html", "inner/b.html", "index.html"}
 
 
 @pytest.fixture(autouse=True)
@@ -44,16 +44,17 @@ def test_each_signature_of_a_model_has_a_page() -> None:
     Path("s.tflite").write_bytes(build_signatures())
     words = ["-q", "s.tflite", "--signature", "all", "-o", "out", "--report", "pages"]
     assert main(words) == 0
-    assert list_pages("pages") == {f"{path.stem}.html" for path in Path("out").glob("*.onnx")}
+    names = {path.stem for path in Path("out").glob("*.onnx")} | {"index"}
+    assert list_pages("pages") == {f"{name}.html" for name in names}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["out", "--report", "a.html"], "--report must be a folder for a bundle"),
+        (["out", "--report", "a.html"], "--report must be a folder for several models or a bundle"),
         (["out", "--report", "a.task"], "a.task"),
-        (["out", "--report", "file"], "--report must be a folder for a bundle"),
-        (["-o", "out", "s.tflite", "--report", "pages"], "one model or bundle, got several"),
+        (["out", "--report", "file"], "--report must be a folder for several models or a bundle"),
+        (["-o", "out", "s.tflite", "--report", "x.html"], "must be a folder for several models"),
     ],
 )
 def test_wrong_arguments_write_nothing(

@@ -103,7 +103,7 @@ def test_page_of_quantized_model_has_all_sections(folder: Path) -> None:
     text = " ".join(Tree((folder / "mobilenet_int8.html").read_text()).text)
     for words in (
         "mobilenet_int8.tflite in ONNX",
-        "Equal.",
+        "PASSED.",
         "is equal to LiteRT's default kernels (XNNPACK), bit for bit",
         "int8, weights by channel",
         "Opset",
@@ -129,12 +129,12 @@ def test_page_of_quantized_model_has_all_sections(folder: Path) -> None:
 
 
 def test_page_gives_the_wider_limit_of_a_close_output(tmp_path: Path) -> None:
-    """A page says "Close." and the limit if only a wider limit accepts an output."""
+    """A page says "CLOSE." and the limit if only a wider limit accepts an output."""
     model, page = MODELS / "mobilenet_int16x8.tflite", tmp_path / "page.html"
     result = convert(model)
     write_report(page, model, result, verify(model, result))
     text = " ".join(Tree(page.read_text()).text)
-    assert "Close." in text
+    assert "CLOSE." in text
     assert "is accepted by a wider limit: the signal-to-noise ratio is at least" in text
 
 
@@ -150,7 +150,7 @@ def test_page_names_the_first_wrong_operator(folder: Path) -> None:
     """The page names the first wrong operator."""
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
-    assert "Different." in text
+    assert "FAILED." in text
     assert "is the output of CONV_2D (operator 2, last)." in text
     assert "exceeds its limits" in text
     points = json.loads(re.findall(r'id="points">(.*?)</script>', html)[0])
@@ -175,7 +175,7 @@ def test_only_faults_are_red(folder: Path) -> None:
     outputs = tuple(replace(output, level=1.0) for output in found.report.outputs)
     report = replace(found.report, outputs=outputs, operators=(), tensors=())
     html = write_page(replace(found, report=report))
-    assert 'class="verdict unshown">Nothing shown.' in html
+    assert 'class="verdict unshown">UNPROVEN.' in html
     assert 'class="unshown">nothing shown<' in html
     assert report.faults == frozenset()
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflite2onnx.bundle import (
     ALL_SIGNATURES,
@@ -108,6 +108,8 @@ def run_command(options: argparse.Namespace) -> int:
     _check_standard_output(options, job)
     if _takes_every_signature(options) and not job.is_bundle:
         job = _place_every_signature(options, job, output)
+    if job.is_bundle:
+        job = replace(job, report=options.report)
     if options.json:
         return _run_jobs(options, [job])
     return _convert_one_bundle(options, job) if job.is_bundle else _convert_one_model(options, job)
@@ -129,8 +131,6 @@ def _convert_several_models(
 ) -> int:
     """Convert several models."""
     _refuse_single(options, "several")
-    if options.report is not None:
-        raise OptionError("--report must be given for one model or bundle, got several")
     if output is None or options.output is None:
         raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
     jobs = place_all(models, output)
@@ -141,11 +141,26 @@ def _convert_several_models(
             else job
             for job in jobs
         ]
+    jobs = _place_pages(options, jobs, output)
     left = [job for job in jobs if not (options.resume and is_done(job))]
     if len(left) < len(jobs) and not options.json:
         number = count(len(jobs) - len(left), "model")
         _print_unless_quiet(options, [f"{number} left out: the output is newer than the model"])
     return _run_jobs(options, left)
+
+
+def _place_pages(options: argparse.Namespace, jobs: Sequence[Job], output: str) -> list[Job]:
+    """Return jobs with their pages, which are placed in --report as their models in `output`."""
+    if options.report is None:
+        return list(jobs)
+    from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
+
+    pages.check_pages(options.report)
+    places = (Path(options.report, Path(job.output).relative_to(output)) for job in jobs)
+    return [
+        replace(job, report=str(place if job.is_bundle else place.with_suffix(".html")))
+        for job, place in zip(jobs, places, strict=True)
+    ]
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
@@ -193,25 +208,24 @@ def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
 
 def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
     """Run one job of several; return its exit status and its facts for the JSON output."""
+    options = argparse.Namespace(**{**vars(options), "report": job.report or options.report})
     status = _OK
     if job.is_bundle:
-        results, reports, _, status = _convert_bundle(options, job)
-        parts = [
-            {"name": name, **_describe_result(result, reports.get(name))}
-            for name, result in results.items()
-        ]
-        facts: dict[str, Any] = {"output": job.output, "models": parts}
-        named_reports = [(f"{job.model}/{name}", report) for name, report in reports.items()]
+        done = _convert_bundle(options, job)
+        status = done.status
+        facts: dict[str, Any] = {"output": job.output, "models": _describe_parts(done)}
+        named_reports = [(f"{job.model}/{name}", report) for name, report in done.reports.items()]
     else:
         result, report, _ = _convert_model(options, job)
-        facts = {"output": job.output, **_describe_result(result, report)}
+        facts = {"output": job.output, **_describe_result(result, report, options.report)}
         named_reports = [(job.model, report)] if report is not None else []
     statuses = [status, *(_print_verdict(name, item) for name, item in named_reports)]
     return _FAILED if _FAILED in statuses else max(statuses), facts
 
 
-def _describe_result(result: Result, report: Report | None) -> dict[str, Any]:
-    return result.to_dict() | ({} if report is None else {"verification": report.to_dict()})
+def _describe_result(result: Result, report: Report | None, page: str | None) -> dict[str, Any]:
+    verified = {} if report is None else {"verification": report.to_dict()}
+    return result.to_dict() | verified | ({} if page is None else {"page": page})
 
 
 def _print_verdict(model: str, report: Report) -> int:
@@ -271,7 +285,7 @@ def _write_model(
     if options.output is not None or any(map(ends_as_folder, options.others)):
         with resolve_target(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
-    with _write_report_on_success(options, job.source, result, report):
+    with _write_report_on_success(options, job, result, report):
         size = result.save(job.output, options.external_data)
         for path, part in _list_parts(options, job, result).items():
             part.save(path, options.external_data)
@@ -305,25 +319,46 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
 
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     """Convert each model of a bundle, and print the inputs and outputs of each."""
-    results, reports, manifest, status = _convert_bundle(options, job)
-    statuses = {status}
-    for name, result in results.items():
+    done = _convert_bundle(options, job)
+    statuses = {done.status}
+    for name, result in done.results.items():
         _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
-        statuses.add(_print_verification(options, name, reports.get(name)))
-        _print_conclusion(options, name, reports.get(name))
-    pages = [] if options.report is None else [f"wrote the pages to {options.report}"]
-    wrote = f"wrote {count(len(results), 'model')} and {manifest} to {job.output}"
+        statuses.add(_print_verification(options, name, done.reports.get(name)))
+        _print_conclusion(options, name, done.reports.get(name))
+    wrote = f"wrote {count(len(done.results), 'model')} and {done.manifest} to {job.output}"
+    pages = []
+    if options.report is not None:
+        from tflite2onnx.report.index import write_index  # noqa: PLC0415 - slow to import
+
+        index = write_index(options.report, _describe_parts(done))
+        pages.append(f"wrote {index} and the pages of the models")
     _print_unless_quiet(options, [wrote, *pages])
     return _FAILED if _FAILED in statuses else max(statuses)
 
 
-def _convert_bundle(
-    options: argparse.Namespace, job: Job
-) -> tuple[dict[str, Result], dict[str, Report], str, int]:
-    """Convert and write each model of a bundle, or each signature that can be converted.
+class _ConvertedBundle(NamedTuple):
+    """The results, reports and pages of a bundle's models by their labels.
 
-    Return the results, reports, the name of the manifest and the exit status.
+    `manifest` is the name of the file that lists the models, and `status` the exit status.
     """
+
+    results: dict[str, Result]
+    reports: dict[str, Report]
+    pages: dict[str, str]
+    manifest: str
+    status: int
+
+
+def _describe_parts(done: _ConvertedBundle) -> list[dict[str, Any]]:
+    """Return the facts of each model of a bundle for the JSON output."""
+    return [
+        {"name": name, **_describe_result(result, done.reports.get(name), done.pages.get(name))}
+        for name, result in done.results.items()
+    ]
+
+
+def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
+    """Convert and write each model of a bundle, or each signature that can be converted."""
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
     joins = joins_lengths(bundle, vars(options))
@@ -342,10 +377,12 @@ def _convert_bundle(
         model = _embed_external_weights(bundle.models[part.model])
         reports[part.label] = _verify_result(options, model, results[part.label])
     manifest = write_models(bundle, parts, results, job.output, options.external_data)
+    written = {}
     for part in parts if options.report is not None else ():
         model = _embed_external_weights(bundle.models[part.model])
         pages.write_page(options.report, part, model, results[part.label], reports[part.label])
-    return results, reports, manifest, status
+        written[part.label] = str(pages.place_page(options.report, part))
+    return _ConvertedBundle(results, reports, written, manifest, status)
 
 
 def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:
@@ -390,14 +427,16 @@ def _verify_result(options: argparse.Namespace, model: ModelFile, result: Result
 
 
 def _write_report_on_success(
-    options: argparse.Namespace, model: str | bytes, result: Result, report: Report | None
+    options: argparse.Namespace, job: Job, result: Result, report: Report | None
 ) -> AbstractContextManager[None]:
     """Return a context that writes the requested report page after its body has saved the model."""
     if report is None or options.report is None:
         return nullcontext()
-    from tflite2onnx.report import write_report_on_success  # noqa: PLC0415 - likewise
+    from tflite2onnx.report import pages, write_report_on_success  # noqa: PLC0415 - likewise
 
-    return write_report_on_success(options.report, model, result, report)
+    if job.report is not None:
+        pages.make_folder(job.report)
+    return write_report_on_success(options.report, job.source, result, report)
 
 
 def _list_results(options: argparse.Namespace, result: Result) -> list[str | TextTable]:

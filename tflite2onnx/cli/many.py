@@ -74,11 +74,27 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         print_lines(
             sys.stdout, [TextTable([head, *rows], shortens=False), total], wide=options.wide
         )
+    if any(job.report for job in jobs):
+        _write_index(options, done)
     if interrupted:
         print_error("interrupted", _count_results(done, len(jobs)))
         return _INTERRUPTED
     statuses = {outcome.status for outcome in outcomes.values()}
     return _FAILED if _FAILED in statuses else max(statuses, default=_OK)
+
+
+def _write_index(options: argparse.Namespace, done: Mapping[Job, Outcome]) -> None:
+    """Write the index of the pages of all models, and say where it is."""
+    from tflite2onnx.report.index import write_index  # noqa: PLC0415 - slow to import
+
+    models = [
+        {**facts, "name": "/".join(filter(None, (job.model, facts.get("name"))))}
+        for job, outcome in done.items()
+        for facts in outcome.facts.get("models", [outcome.facts])
+    ]
+    index = write_index(options.report, models)
+    if not (options.quiet or options.json):
+        print_lines(sys.stdout, [f"wrote {index} and the pages of the models"])
 
 
 def _yield_outcomes(

@@ -30,6 +30,7 @@ class Job:
     data: bytes | None = None  # the bytes of standard input, if the model is read from there
     each_signature: bool = False
     one_of_several: bool = False
+    report: str | None = None  # the page to write, or the folder of the pages of a bundle
 
     @property
     def source(self) -> str | bytes:

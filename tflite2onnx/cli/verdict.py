@@ -16,12 +16,12 @@ from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # the largest number of tensors that are listed
-# The last line of a verification: a word, its colour, and what the word means.
+# The last line of a verification: its colour, and what its word means.
 _CONCLUSIONS = {
-    Verdict.RIGHT: ("PASSED", Colour.GREEN, "every output is right"),
-    Verdict.CLOSE: ("CLOSE", Colour.YELLOW, "an output is right by a wider limit only, see above"),
-    Verdict.NOTHING_SHOWN: ("UNPROVEN", Colour.YELLOW, "every output is one number everywhere"),
-    Verdict.WRONG: ("FAILED", Colour.RED, "an output or an operator exceeds its limits"),
+    Verdict.RIGHT: (Colour.GREEN, "every output is right"),
+    Verdict.CLOSE: (Colour.YELLOW, "an output is right by a wider limit only, see above"),
+    Verdict.NOTHING_SHOWN: (Colour.YELLOW, "every output is one number everywhere"),
+    Verdict.WRONG: (Colour.RED, "an output or an operator exceeds its limits"),
 }
 
 
@@ -51,8 +51,8 @@ def print_verdict(model: str, report: Report) -> int:
 
 def print_conclusion(stream: TextIO, model: str, report: Report) -> None:
     """Print the verdict on a model as one line, in colour on a terminal."""
-    word, colour, meaning = _CONCLUSIONS[report.verdict]
-    print_lines(stream, [f"{word}: {model}: {meaning}"], colour)
+    colour, meaning = _CONCLUSIONS[report.verdict]
+    print_lines(stream, [f"{report.verdict.conclusion}: {model}: {meaning}"], colour)
 
 
 def _describe_joined(tensor: TensorComparison) -> str:

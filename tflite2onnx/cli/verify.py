@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tflite2onnx.bundle import ALL_SIGNATURES, is_bundle, list_parts, make_bundle, read_bundle
+from tflite2onnx.bundle import (
+    ALL_SIGNATURES,
+    Bundle,
+    BundlePart,
+    is_bundle,
+    list_parts,
+    make_bundle,
+    read_bundle,
+)
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     add_verification_options,
@@ -29,12 +38,13 @@ from tflite2onnx.cli.verdict import (
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
-from tflite2onnx.report.pages import check_pages, write_page
+from tflite2onnx.report.index import write_index
+from tflite2onnx.report.pages import check_pages, place_page, write_page
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.entry_point import embed_external_weights
-from tflite2onnx.verification.language.decoding import verify_decoders
+from tflite2onnx.verification.language.decoding import Decoding, verify_decoders
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
@@ -164,7 +174,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
-    statuses, findings = set(), []
+    statuses, findings, pages = set(), [], list[dict[str, Any]]()
     parts = list_parts(bundle, options.signature)
     if folder is not None and not all((Path(folder) / part.file).exists() for part in parts):
         parts = list_parts(bundle, options.signature, joins=True)
@@ -186,20 +196,16 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             print_error(name, message)
             statuses.add(_FAILED)
             findings.append({"name": name, "error": message})
+            pages.append(findings[-1])
             continue
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))
         _print_conclusion(options, name, report)
         findings.append({"name": name, **report.to_dict()})
-    decodings = {}
-    if _FAILED not in statuses:
-        files = {
-            (part.model, part.signature): Path(folder) / part.file
-            if folder is not None
-            else convert(bundle.models[part.model], signature=part.signature)
-            for part in parts
-        }
-        decodings = verify_decoders(bundle.models, files, options.prompt)
+        page = place_page(options.report or "", part)
+        pages.append({"name": name, "verification": findings[-1], "page": page})
+    _write_index(options, pages)
+    decodings = {} if _FAILED in statuses else _verify_decoders(options, bundle, parts)
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
     if options.json:
@@ -208,6 +214,25 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     elif not options.quiet:
         print_lines(sys.stdout, lines)
     return max(statuses)
+
+
+def _verify_decoders(
+    options: argparse.Namespace, bundle: Bundle, parts: Sequence[BundlePart]
+) -> dict[str, Decoding]:
+    """Compare the tokens of the language models of a bundle."""
+    folder = options.converted
+    files = {
+        (part.model, part.signature): Path(folder) / part.file
+        if folder is not None
+        else convert(bundle.models[part.model], signature=part.signature)
+        for part in parts
+    }
+    return verify_decoders(bundle.models, files, options.prompt)
+
+
+def _write_index(options: argparse.Namespace, pages: Sequence[Mapping[str, Any]]) -> None:
+    if options.report is not None:
+        write_index(options.report, pages)
 
 
 def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedModel) -> Report:

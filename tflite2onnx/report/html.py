@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import repeat
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from tflite2onnx.utils.console import escape_text, shorten
 from tflite2onnx.verification import Report, Verdict
@@ -21,6 +22,13 @@ class StyledText(NamedTuple):
 
     text: str
     kind: str
+
+
+class LinkedText(NamedTuple):
+    """A text that opens another page."""
+
+    text: str
+    page: str
 
 
 def as_text(words: object) -> str:
@@ -86,6 +94,8 @@ def _as_class(kind: str, cell: object) -> str:
 
 
 def _as_cell(cell: object) -> str:
+    if isinstance(cell, LinkedText):
+        return f'<a href="{as_text(quote(cell.page))}">{as_text(cell.text)}</a>'
     if isinstance(cell, StyledText):
         return f'<span class="{cell.kind}">{as_text(cell.text)}</span>'
     return as_text(cell)

@@ -35,11 +35,12 @@ _WORST_FIRST = (
     Verdict.CLOSE,
     Verdict.RIGHT,
 )
-_VERDICTS = {
-    Verdict.RIGHT: ("right", "Equal"),
-    Verdict.CLOSE: ("right", "Close"),
-    Verdict.NOTHING_SHOWN: ("unshown", "Nothing shown"),
-    Verdict.WRONG: ("wrong", "Different"),
+# The style of a verdict on a model, the worst first.
+STYLES = {
+    Verdict.WRONG: "wrong",
+    Verdict.NOTHING_SHOWN: "unshown",
+    Verdict.CLOSE: "close",
+    Verdict.RIGHT: "right",
 }
 _EQUAL = -99  # the decade in which tensors without a difference are counted
 _SMALLEST = 1e-7  # the smallest fraction of the elements for which a bar is visible
@@ -47,8 +48,6 @@ _SMALLEST = 1e-7  # the smallest fraction of the elements for which a bar is vis
 
 def write_page(facts: PageFacts) -> str:
     """Return the page as HTML."""
-    assets = files("tflite2onnx.report") / "assets"
-    texts = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
     body = "\n".join(
         part
         for part in (
@@ -66,11 +65,15 @@ def write_page(facts: PageFacts) -> str:
         )
         if part
     )
+    return write_document(f"{facts.name} in ONNX", body)
+
+
+def write_document(title: str, body: str) -> str:
+    """Return a self-contained HTML document with the style and the script of the pages."""
+    assets = files("tflite2onnx.report") / "assets"
+    texts = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
     return Template(texts["report.html"]).substitute(
-        title=as_text(f"{facts.name} in ONNX"),
-        style=texts["report.css"],
-        script=texts["report.js"],
-        body=body,
+        title=as_text(title), style=texts["report.css"], script=texts["report.js"], body=body
     )
 
 
@@ -79,7 +82,6 @@ _ASSETS = ("report.html", "report.css", "report.js")
 
 def _write_head(facts: PageFacts) -> str:
     report = facts.report
-    kind, word = _describe_verdict(report)
     entries = [
         ("Quantization", facts.scheme),
         ("TFLite", f"{count(facts.operators, 'operator')}, {_write_bytes(facts.tflite_bytes)}"),
@@ -92,15 +94,11 @@ def _write_head(facts: PageFacts) -> str:
     ]
     cells = "".join(f"<div><dt>{as_text(k)}</dt><dd>{as_text(v)}</dd></div>" for k, v in entries)
     verdict = f"{_summarize(report)} {report.cause}".strip()
+    kind, word = STYLES[report.verdict], report.verdict.conclusion
     return (
         f'<header>\n<h1>{as_text(facts.name)} in ONNX</h1>\n<p><span class="verdict {kind}">{word}.'
         f"</span> {as_text(verdict)}</p>\n<dl>{cells}</dl>\n</header>"
     )
-
-
-def _describe_verdict(report: Report) -> tuple[str, str]:
-    """Return the style of the verdict, and its text."""
-    return _VERDICTS[report.verdict]
 
 
 def _describe_extent(report: Report) -> str:

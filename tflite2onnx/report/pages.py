@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def check_pages(report: str | None, parts: Sequence[BundlePart] = ()) -> None:
         return
     if report.lower().endswith(_SUFFIXES) or Path(report).is_file():
         raise OptionError(
-            f"--report must be a folder for a bundle, which has a page for each model, got {report}"
+            "--report must be a folder for several models or a bundle, each of which has a page,"
+            f" got {report}"
         )
     pages = [place_page(report, part) for part in parts]
     for page in pages:
@@ -49,8 +51,17 @@ def write_page(
     if report is None:
         return
     page = place_page(report, part)
+    make_folder(page)
+    write_report(page, model, converted, findings)
+
+
+def make_folder(page: str | os.PathLike[str]) -> None:
+    """Make the folder of a page.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
     try:
-        page.parent.mkdir(parents=True, exist_ok=True)
+        Path(page).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {page}: {error.strerror}") from error
-    write_report(page, model, converted, findings)

@@ -39,6 +39,12 @@ class Verdict(Enum):
     WRONG = "wrong"
 
     @property
+    def conclusion(self) -> str:
+        """The word for a whole verification, at the end of a command and on top of a page."""
+        words = {"right": "PASSED", "close": "CLOSE", "nothing shown": "UNPROVEN"}
+        return words.get(self.value, "FAILED")
+
+    @property
     def accepts(self) -> bool:
         """Whether the tensor is within its limits."""
         return self not in (Verdict.DIFFERS, Verdict.WRONG)
@@ -189,6 +195,7 @@ class Report:
         diverging = self.diverging
         return {
             "ok": self.ok,
+            "verdict": self.verdict.value,
             "samples": self.samples,
             "seed": self.seed,
             "sample_names": list(self.sample_names),

@@ -197,8 +197,8 @@ def _add_verification(group: argparse._ActionsContainer) -> None:
     add(
         "--report",
         metavar="FILE.html",
-        help="verify each tensor and write a page with the results; for a bundle or several"
-        " signatures a folder, which gets a page for each; requires: pip install"
+        help="verify each tensor and write a page with the results; for a bundle, a folder or"
+        " several signatures a folder, which gets a page for each; requires: pip install"
         " tflite2onnx[verify]",
     )
     add_verification_options(group)

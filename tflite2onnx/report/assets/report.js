@@ -82,6 +82,7 @@ for (const group of new Set(rows.map((row) => row.parentElement))) {
   choose(group.children[0]);
   group.addEventListener("click", (event) => {
     const row = event.target.closest("[data-key]");
+    if (event.target.closest("a")) return;
     choose(row);
     show(row);
   });
@@ -89,6 +90,7 @@ for (const group of new Set(rows.map((row) => row.parentElement))) {
     const shown = [...group.children].filter((row) => !row.hidden);
     const at = shown.indexOf(event.target);
     const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: shown.length - 1 }[event.key];
+    if (event.target.closest("a")) return;
     if (event.key === "Enter") show(event.target);
     if (next === undefined) return;
     event.preventDefault();
@@ -122,7 +124,7 @@ for (const table of document.querySelectorAll("table")) {
 
 if (rows.length) {
   const label = make("label", "Search ", { className: "search" });
-  const field = make("input", "", { type: "search", placeholder: "operators and tensors  ( / )" });
+  const field = make("input", "", { type: "search", placeholder: "words of a row  ( / )" });
   const found = make("span");
   found.setAttribute("role", "status");
   label.append(field, found);
