@@ -102,6 +102,15 @@ def test_batches_of_dilated_convolutions_equal_single_runs(kind: str, size: int 
     check_batch(dilate(kind, 2, same=True), size)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_unpadded_convolutions_have_any_length(kind: str) -> None:
+    """A file declares the unknown length as 1, into which no window fits."""
+    data = dilate(kind, 2, same=False, batch=None)
+    result = convert(data, batch="n")
+    sizes = [(1, 19, 14), (3, 33, 9), (2, 8, 12)]
+    compare_sizes(data, result, [[draw(*size[: 1 + KINDS[kind]], CHANNELS)] for size in sizes])
+
+
 def test_length_may_have_a_name() -> None:
     result = convert(dilate("Conv1D", 2, same=True), shapes={"x": [1, "T", CHANNELS]})
     assert result.inputs[0].tflite_sizes == (1, "T", CHANNELS)

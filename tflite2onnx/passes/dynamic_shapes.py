@@ -109,14 +109,19 @@ def name_dynamic_axes(
     """
     dynamic = [] if fixed is None else _list_dynamic_axes(graph)
     unknown = any(_has_unknown_size(operator_of(op)) for op in graph.walk_ops())
-    if dynamic or unknown:
-        graph = _enlarge_sizes(graph, operator_of, dynamic, unknown=unknown)
+    graph = _enlarge_sizes(graph, operator_of, dynamic, unknown=unknown)
     places = [] if fixed is None else _list_dynamic_axes(graph)
     places = [place for place in places if name_axis(*place) not in (fixed or ())]
     if not places and not unknown:
         return OpenGraph(graph, {})
     names, walk = _walk(graph, operator_of, places, words or {})
     return _Naming(graph, walk, names).make_open_graph()
+
+
+def enlarge_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
+    """Return the graph with larger examples of dynamic sizes if a sample of size 1 does not run."""
+    dynamic = [(t, axis) for t, axis in _list_dynamic_axes(graph) if axis]
+    return _enlarge_sizes(graph, operator_of, dynamic, unknown=False)
 
 
 def _has_unknown_size(operator: Operator) -> bool:

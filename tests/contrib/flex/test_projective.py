@@ -14,6 +14,8 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.support.runtimes import Array
 
 F = np.float32
@@ -32,8 +34,8 @@ SIZES = [(5, 7, 6, 8), (1, 7, 3, 4), (5, 1, 4, 3)]
 
 def move_into_image(place: np.float32, size: int, fill: str) -> np.float32:
     """Return the position in an image that is continued beyond its border."""
-    if fill == "CONSTANT":
-        return place
+    if fill == "CONSTANT":  # one row of pixels around the image is reached
+        return F(np.clip(place, -1, size))
     if size > 1 and fill == "REFLECT" and place < 0:
         place = F(2 * size * int(-place / F(2 * size)) + place)
         place = F(place + 2 * size) if place < -size else F(-place - 1)
@@ -53,6 +55,9 @@ def transform(
     """Return images at the projected positions of the pixels."""
     _, height, width, _ = x.shape
     made = np.empty((len(x), *size, x.shape[3]), x.dtype)
+    around = [(0, 0), (2, 2), (2, 2), (0, 0)]
+    mode = {"constant_values": value} if fill_mode == "CONSTANT" else {"mode": "edge"}
+    surrounded: Array = np.pad(x, around, **mode)  # type: ignore[call-overload]
     for n, i, j in product(*map(range, made.shape[:3])):
         t = transforms[n % len(transforms)]
         made[n, i, j] = value
@@ -64,15 +69,13 @@ def transform(
         )
         column = move_into_image(column, width, fill_mode)
         row = move_into_image(row, height, fill_mode)
-        if not (0 <= row <= height - 1 and 0 <= column <= width - 1):
-            continue
         if interpolation == "NEAREST":
-            made[n, i, j] = x[n, int(row + F(0.5)), int(column + F(0.5))]
+            nearest = (int(np.copysign(np.floor(abs(v) + F(0.5)), v)) + 2 for v in (row, column))
+            made[n, i, j] = surrounded[(n, *nearest)]
             continue
-        (top, left), (down, across) = (int(row), int(column)), (row % 1, column % 1)
-        rows, columns = [top, min(top + 1, height - 1)], [left, min(left + 1, width - 1)]
+        (top, left), (down, across) = map(int, np.floor((row, column))), (row % 1, column % 1)
         weights = np.outer([1 - down, down], [1 - across, across])
-        pixels = x[n][np.ix_(rows, columns)].astype(F)
+        pixels = surrounded[n, top + 2 : top + 4, left + 2 : left + 4].astype(F)
         made[n, i, j] = (pixels * weights[..., None]).sum((0, 1)).astype(x.dtype)
     return made
 
@@ -97,6 +100,30 @@ def test_transforms_equal_reference(
             **told,
         )
         check_reference(model, [x, transforms], [want])
+
+
+@pytest.mark.parametrize(
+    ("interpolation", "shift", "want"),
+    [
+        ("NEAREST", -1.6, [100, 100, 1, 2]),
+        ("NEAREST", -0.5, [100, 2, 3, 4]),
+        ("NEAREST", 0.6, [2, 3, 4, 100]),
+        ("BILINEAR", -1.4, [100, 40.6, 1.6, 2.6]),
+        ("BILINEAR", -0.6, [60.4, 1.4, 2.4, 3.4]),
+        ("BILINEAR", 0.4, [1.4, 2.4, 3.4, 42.4]),
+    ],
+)
+def test_border_is_interpolated_with_the_fill_value(
+    interpolation: str, shift: float, want: Sequence[float]
+) -> None:
+    """Numbers of TensorFlow 2.21."""
+    x = np.arange(1, 13, dtype=F).reshape(1, 3, 4, 1)
+    transforms = np.array([[1, 0, shift, 0, 1, 0, 0, 0]], F)
+    made = np.array(want, F).reshape(1, 1, 4, 1)
+    further = [transforms, np.array([1, 4], np.int32), np.array(100, F)]
+    told = {"interpolation": interpolation, "fill_mode": "CONSTANT"}
+    model = build_flex("ImageProjectiveTransformV3", [x], [made], further, **told)
+    check_reference(model, [x], [made])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "float64"])

@@ -111,28 +111,31 @@ def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: i
     return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
 
 
-def is_inside(g: Builder, places: Value, size: int) -> Value:
-    """Return whether positions are between the first and the last pixel of an axis."""
-    low, high = g.scalar(0, _F32), g.scalar(size - 1, _F32)
+def is_inside(g: Builder, places: Value, size: int, border: int = 0) -> Value:
+    """Return whether positions are between the first and the last pixel of an axis.
+
+    `border` is the number of pixels by which they may be outside.
+    """
+    low, high = g.scalar(-border, _F32), g.scalar(size - 1 + border, _F32)
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
 
-def _round_to_pixel(g: Builder, places: Value, size: int) -> Value:
+def clip_to_image(g: Builder, places: Value, size: int) -> Value:
     """Return integral positions as int64 indices, clipped to the image."""
     return g.cast(g.Clip(places, g.scalar(0, _F32), g.scalar(size - 1, _F32)), DType.INT64)
 
 
 def take_nearest(g: Builder, places: Value, size: int) -> Value:
     """Return the nearest pixels, of equally near pixels the later one, as int64 indices."""
-    return _round_to_pixel(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
+    return clip_to_image(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
 
 
 def find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
     """Return the pixels before and after each position, and its distance from the pixel before."""
     before = g.Floor(places)
     return (
-        _round_to_pixel(g, before, size),
-        _round_to_pixel(g, g.Ceil(places), size),
+        clip_to_image(g, before, size),
+        clip_to_image(g, g.Ceil(places), size),
         g.Sub(places, before),
     )
 

@@ -9,12 +9,11 @@ import numpy as np
 
 from tflite2onnx.contrib.flex.image import (
     PIXELS,
-    find_neighbours,
+    clip_to_image,
     interpolate,
     is_inside,
     read_image_shape,
     read_two_sizes,
-    take_nearest,
 )
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count
@@ -26,8 +25,9 @@ _F32 = DType.FLOAT32
 _NUMBERS = 8  # of a transform
 
 
-def _keep(_: Builder, place: Value, __: int) -> Value:
-    return place
+def _surround(g: Builder, place: Value, size: int) -> Value:
+    """Return positions in an image with a border of one pixel, which has the fill value."""
+    return g.Clip(place, g.scalar(-1, _F32), g.scalar(size, _F32))
 
 
 def _clip(g: Builder, place: Value, size: int) -> Value:
@@ -60,18 +60,25 @@ def _wrap(g: Builder, place: Value, size: int) -> Value:
 
 
 _FILLS: Mapping[str, Callable[[Builder, Value, int], Value]] = {
-    "CONSTANT": _keep,
+    "CONSTANT": _surround,
     "NEAREST": _clip,
     "REFLECT": _reflect,
     "WRAP": _wrap,
 }
 
 
+def _round(g: Builder, place: Value) -> Value:
+    """Return the nearest whole positions, of equally near positions the one farther from 0."""
+    whole = g.Floor(g.Add(g.Abs(place), g.scalar(0.5, _F32)))
+    return g.Mul(g.Sign(place), whole)
+
+
 class FlexImageProjectiveTransform(DynamicShape):
     """FlexImageProjectiveTransformV2 and V3: sample images at projected positions of the pixels.
 
     A transform (a0, a1, a2, b0, b1, b2, c0, c1) maps the output pixel (x, y) to the position
-    (a0 x + a1 y + a2, b0 x + b1 y + b2) / (c0 x + c1 y + 1) of the input.
+    (a0 x + a1 y + a2, b0 x + b1 y + b2) / (c0 x + c1 y + 1) of the input. With the fill mode
+    CONSTANT the pixels around the image have the fill value, also where they are interpolated.
     """
 
     codes = ("FlexImageProjectiveTransformV2", "FlexImageProjectiveTransformV3")
@@ -122,31 +129,41 @@ class FlexImageProjectiveTransform(DynamicShape):
         move = _FILLS[self._fill_mode]
         across = move(g, g.Div(combine(*numbers[:3]), divisor), width)
         down = move(g, g.Div(combine(*numbers[3:6]), divisor), height)
-        inside = g.And(is_inside(g, across, width), is_inside(g, down, height))
+        is_filled = self._fill_mode == "CONSTANT"
+        border = int(is_filled)
+        inside = g.And(is_inside(g, across, width, border), is_inside(g, down, height, border))
         inside = g.And(inside, g.Not(infinite))
         # No index depends on positions that are not finite.
         across, down = (g.Where(inside, place, zero) for place in (across, down))
         batch = x.sizes[0]
         pixels = g.reshape(x, (batch, height * width, channels))
         grid = g.Concat(g.runtime_shape([batch], x), g.ints([rows.size, 1]), axis=0)
+        outside = g.recast(fill[0].reshape(()) if fill else zero, _F32, y.dtype)
 
         def gather_pixels(row: Value, column: Value, dtype: DType = _F32) -> Value:
-            index = g.Add(g.Mul(row, g.scalar(width, DType.INT64)), column)
+            first = g.Mul(clip_to_image(g, row, height), g.scalar(width, DType.INT64))
+            index = g.Add(first, clip_to_image(g, column, width))
             index = g.Expand(g.Unsqueeze(index, g.ints([2])), grid)
-            return g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
+            found = g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
+            if not is_filled:
+                return found
+            is_pixel = g.And(is_inside(g, row, height), is_inside(g, column, width))
+            other = g.recast(outside, y.dtype, dtype)
+            return g.where(g.Unsqueeze(is_pixel, g.ints([2])), found, other, dtype)
 
         if self.options.interpolation == "NEAREST":
-            row, column = take_nearest(g, down, height), take_nearest(g, across, width)
-            sampled = gather_pixels(row, column, y.dtype)
+            sampled = gather_pixels(_round(g, down), _round(g, across), y.dtype)
         else:
-            top, bottom, part_down = find_neighbours(g, down, height)
-            left, right, part_across = find_neighbours(g, across, width)
-            part_down, part_across = (g.Unsqueeze(v, g.ints([2])) for v in (part_down, part_across))
+            top, left = g.Floor(down), g.Floor(across)
+            bottom, right = g.Add(top, one), g.Add(left, one)
+            part_down, part_across = (
+                g.Unsqueeze(g.Sub(place, first), g.ints([2]))
+                for place, first in ((down, top), (across, left))
+            )
             upper, lower = (
                 interpolate(g, gather_pixels(row, left), gather_pixels(row, right), part_across)
                 for row in (top, bottom)
             )
             sampled = g.recast(interpolate(g, upper, lower, part_down), _F32, y.dtype)
-        outside = g.recast(fill[0].reshape(()) if fill else zero, _F32, y.dtype)
         result = g.where(g.Unsqueeze(inside, g.ints([2])), sampled, outside, y.dtype)
         return g.reshape(result, (batch, *self._sizes, channels))

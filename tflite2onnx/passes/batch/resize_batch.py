@@ -16,7 +16,12 @@ from tflite2onnx.passes.batch.inputs import find_shared_states, list_sizes
 from tflite2onnx.passes.batch.loop_samples import loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import has_samples
-from tflite2onnx.passes.dynamic_shapes import find_equal_sizes, infer_shapes, report_fixed_axes
+from tflite2onnx.passes.dynamic_shapes import (
+    enlarge_samples,
+    find_equal_sizes,
+    infer_shapes,
+    report_fixed_axes,
+)
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import DType, Tensor, name_axis
@@ -133,7 +138,7 @@ def _add_samples(
     if batch.loops:
         return _loop_samples(graph, batch, operator_of, words)
     try:
-        return _add_with_equal_sizes(graph, operator_of, words)
+        return _add_with_equal_sizes(enlarge_samples(graph, operator_of), operator_of, words)
     except MixedSamplesError as error:
         static = _fix_inner_sizes(graph)
         if static is graph:
