@@ -57,7 +57,7 @@ def transform(
     made = np.empty((len(x), *size, x.shape[3]), x.dtype)
     around = [(0, 0), (2, 2), (2, 2), (0, 0)]
     mode = {"constant_values": value} if fill_mode == "CONSTANT" else {"mode": "edge"}
-    surrounded: Array = np.pad(x, around, **mode)  # type: ignore[call-overload]
+    surrounded: Array = np.pad(x, around, **mode)
     for n, i, j in product(*map(range, made.shape[:3])):
         t = transforms[n % len(transforms)]
         made[n, i, j] = value
