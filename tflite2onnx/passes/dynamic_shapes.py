@@ -224,6 +224,7 @@ def _replace_sizes(
     """Return the last walk with sizes that replace equal sizes, and the clash that remains."""
     opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
     order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
+    inputs = {symbol for dimension in order for symbol in dimension.symbols}
     while True:
         walk = ShapeWalk(graph, operator_of, opened, equal, strict=True)
         try:
@@ -232,7 +233,9 @@ def _replace_sizes(
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
             # If nothing was replaced, the next round would fail in the same way.
             is_last = replaced.keys() <= equal.keys()
-            if is_last or (only_numbers and not all(map(is_known, replaced.values()))):
+            # A size that depends on data may be equal to the size of one of the inputs.
+            joins = any(not is_known(new) and old.symbols & inputs for old, new in replaced.items())
+            if is_last or (only_numbers and joins):
                 return walk, clash
             equal |= replaced
         else:

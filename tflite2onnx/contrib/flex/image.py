@@ -155,6 +155,12 @@ class FlexResizeBicubic(AnySizes):
     operands = f"{PIXELS}, any -> float32"
     shape_inputs = (1,)
 
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (1, 2, 3)
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return axis if (operand, axis) == (0, 0) and other in (0, ~0) else None
+
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
         if self.has_data_dependent_shape:

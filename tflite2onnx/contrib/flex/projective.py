@@ -116,49 +116,34 @@ class FlexImageProjectiveTransform(DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, transforms: View, _: View, *fill: View) -> Value:
         height, width, channels = x.shape[1:]
-        numbers = g.node_outputs("Split", _NUMBERS, transforms, g.ints([1] * _NUMBERS), axis=1)
-        rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
-
-        def combine(a: Value, b: Value, c: Value) -> Value:
-            return g.Add(g.Add(g.Mul(a, columns), g.Mul(b, rows)), c)
-
-        zero, one = g.scalar(0, _F32), g.scalar(1, _F32)
-        divisor = combine(numbers[6], numbers[7], one)
-        infinite = g.Equal(divisor, zero)
-        divisor = g.Where(infinite, one, divisor)
-        move = _FILLS[self._fill_mode]
-        across = move(g, g.Div(combine(*numbers[:3]), divisor), width)
-        down = move(g, g.Div(combine(*numbers[3:6]), divisor), height)
-        is_filled = self._fill_mode == "CONSTANT"
-        border = int(is_filled)
-        inside = g.And(is_inside(g, across, width, border), is_inside(g, down, height, border))
-        inside = g.And(inside, g.Not(infinite))
-        # No index depends on positions that are not finite.
-        across, down = (g.Where(inside, place, zero) for place in (across, down))
+        zero = g.scalar(0, _F32)
+        outside = g.recast(fill[0].reshape(()) if fill else zero, _F32, y.dtype)
+        positions, inside = self._emit_positions(g, transforms, (height, width))
         batch = x.sizes[0]
         pixels = g.reshape(x, (batch, height * width, channels))
-        grid = g.Concat(g.runtime_shape([batch], x), g.ints([rows.size, 1]), axis=0)
-        outside = g.recast(fill[0].reshape(()) if fill else zero, _F32, y.dtype)
+        count = self._sizes[0] * self._sizes[1]
+        grid = g.Concat(g.runtime_shape([batch], x), g.ints([count, 1]), axis=0)
 
         def gather_pixels(row: Value, column: Value, dtype: DType = _F32) -> Value:
             first = g.Mul(clip_to_image(g, row, height), g.scalar(width, DType.INT64))
             index = g.Add(first, clip_to_image(g, column, width))
             index = g.Expand(g.Unsqueeze(index, g.ints([2])), grid)
             found = g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
-            if not is_filled:
+            if self._fill_mode != "CONSTANT":
                 return found
             is_pixel = g.And(is_inside(g, row, height), is_inside(g, column, width))
             other = g.recast(outside, y.dtype, dtype)
             return g.where(g.Unsqueeze(is_pixel, g.ints([2])), found, other, dtype)
 
         if self.options.interpolation == "NEAREST":
-            sampled = gather_pixels(_round(g, down), _round(g, across), y.dtype)
+            row, column = (_round(g, place) for place in positions)
+            sampled = gather_pixels(row, column, y.dtype)
         else:
-            top, left = g.Floor(down), g.Floor(across)
-            bottom, right = g.Add(top, one), g.Add(left, one)
+            top, left = (g.Floor(place) for place in positions)
+            bottom, right = (g.Add(place, g.scalar(1, _F32)) for place in (top, left))
             part_down, part_across = (
                 g.Unsqueeze(g.Sub(place, first), g.ints([2]))
-                for place, first in ((down, top), (across, left))
+                for place, first in zip(positions, (top, left), strict=True)
             )
             upper, lower = (
                 interpolate(g, gather_pixels(row, left), gather_pixels(row, right), part_across)
@@ -167,3 +152,25 @@ class FlexImageProjectiveTransform(DynamicShape):
             sampled = g.recast(interpolate(g, upper, lower, part_down), _F32, y.dtype)
         result = g.where(g.Unsqueeze(inside, g.ints([2])), sampled, outside, y.dtype)
         return g.reshape(result, (batch, *self._sizes, channels))
+
+    def _emit_positions(
+        self, g: Builder, transforms: View, image: Shape
+    ) -> tuple[tuple[Value, Value], Value]:
+        """Return rows and columns in the image, and where they are finite; else they are 0."""
+        numbers = g.node_outputs("Split", _NUMBERS, transforms, g.ints([1] * _NUMBERS), axis=1)
+        rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
+        zero, one = g.scalar(0, _F32), g.scalar(1, _F32)
+
+        def combine(a: Value, b: Value, c: Value) -> Value:
+            return g.Add(g.Add(g.Mul(a, columns), g.Mul(b, rows)), c)
+
+        divisor = combine(numbers[6], numbers[7], one)
+        infinite = g.Equal(divisor, zero)
+        divisor = g.Where(infinite, one, divisor)
+        move, border = _FILLS[self._fill_mode], int(self._fill_mode == "CONSTANT")
+        height, width = image
+        down = move(g, g.Div(combine(*numbers[3:6]), divisor), height)
+        across = move(g, g.Div(combine(*numbers[:3]), divisor), width)
+        inside = g.And(is_inside(g, across, width, border), is_inside(g, down, height, border))
+        inside = g.And(inside, g.Not(infinite))
+        return (g.Where(inside, down, zero), g.Where(inside, across, zero)), inside

@@ -224,6 +224,14 @@ def rewrite_identity_n(op: Op) -> Sequence[Op]:
     ]
 
 
+def rewrite_shape_n(op: Op) -> Sequence[Op]:
+    """ShapeN: one SHAPE for each input."""
+    return [
+        as_builtin(replace(op, outputs=(y,)), "SHAPE", x)
+        for x, y in zip(op.inputs, op.outputs, strict=True)
+    ]
+
+
 def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     """Reverse: a bool for each axis selects the axes; TFLite has a list of axes."""
     x, flags = op.operand(0), op.operand(1)
@@ -358,7 +366,8 @@ def rewrite_unique(op: Op) -> Sequence[Op] | None:
 def rewrite_sparse_segments(op: Op) -> Sequence[Op]:
     """SparseSegment*: GATHER of rows, then the reduction of segments.
 
-    SparseSegmentSqrtN divides the sums by the square roots of the numbers of rows.
+    SparseSegmentSqrtN divides the sums by the square roots of the numbers of rows, and
+    SparseSegmentMeanWithNumSegments by the numbers.
     """
     (x, indices, numbers, *count), (y,) = op.present, op.outputs
     rw, rows = Rewriter(op), (*indices.shape, *x.shape[1:])
@@ -367,7 +376,7 @@ def rewrite_sparse_segments(op: Op) -> Sequence[Op]:
         rw.op("FlexSegmentMean", gathered, numbers, output=y)
         return rw.ops
     code = "FlexUnsortedSegmentSum" if count else "FlexSegmentSum"
-    if "SqrtN" not in op.code:
+    if "Sum" in op.code:
         rw.op(code, gathered, numbers, *count, output=y)
         return rw.ops
     ones = rw.op(
@@ -378,7 +387,9 @@ def rewrite_sparse_segments(op: Op) -> Sequence[Op]:
     )
     lengths = rw.op(code, ones, numbers, *count, like=y, name="lengths", shape=y.shape[:1])
     one = make_constant(f"{y.name}/one", np.ones((), np.float32), y)
-    roots = rw.op("FlexSqrt", rw.op("FlexMaximum", lengths, one, like=lengths), like=lengths)
+    roots = rw.op("FlexMaximum", lengths, one, like=lengths)
+    if "SqrtN" in op.code:
+        roots = rw.op("FlexSqrt", roots, like=lengths)
     column = (-1, *[1] * (y.rank - 1))
     divisor = rw.op("RESHAPE", roots, like=y, shape=(*y.shape[:1], *column[1:]), new_shape=column)
     rw.op("FlexRealDiv", rw.op(code, gathered, numbers, *count, like=y), divisor, output=y)

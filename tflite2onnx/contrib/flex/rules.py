@@ -91,12 +91,14 @@ RULES: Mapping[str, Translation] = {
     "SpaceToBatch": rewrites.repeat_block_size("SPACE_TO_BATCH_ND"),
     "BatchToSpace": rewrites.repeat_block_size("BATCH_TO_SPACE_ND"),
     "IdentityN": rewrites.rewrite_identity_n,
+    "ShapeN": rewrites.rewrite_shape_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
     "UniqueV2": rewrites.rewrite_unique,
     **{
         f"SparseSegment{name}": rewrites.rewrite_sparse_segments
-        for name in ("Mean", "SqrtN", "SqrtNWithNumSegments", "Sum", "SumWithNumSegments")
+        for reduction in ("Mean", "SqrtN", "Sum")
+        for name in (reduction, f"{reduction}WithNumSegments")
     },
     # Operators that stay TensorFlow operators, but compute in wider types.
     **{

@@ -21,7 +21,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import Foldable, Movement
+from tflite2onnx.op.traits import DynamicShape, Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_equal
@@ -125,13 +125,20 @@ class ReverseSequence(Movement):
         return g.ReverseSequence(x, wide, time_axis=time, batch_axis=batch)
 
 
-class Roll(Foldable):
+class Roll(DynamicShape, Foldable):
     """Roll: shifts elements along axes cyclically; elements past the end move to the start."""
 
     codes = ("Roll",)
     keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()
+    add_leading_axis = prepend_axis(axes=2)
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else self._shifts.keys()
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return operand in (0, ~0) and axis not in self._shifts
 
     @cached_property
     def _shifts(self) -> dict[int, int]:
