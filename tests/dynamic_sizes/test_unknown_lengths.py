@@ -243,3 +243,22 @@ def test_refusal_after_a_list_says_why_its_length_is_fixed(
     with pytest.raises(ConversionError):
         convert(m.bytes())
     assert "--shape" in caplog.text
+
+
+def test_computed_length_leaves_the_sizes_of_inputs_apart() -> None:
+    """Segments that WHERE counts are as many as the rows of x, but not as the numbers of n."""
+    m = Build()
+    x, n = m.input([None]), m.input([None], dtype="int32")
+    (chosen,) = m.op("GREATER", [n, m.constant(ints(0))], [m.tensor([None], dtype="bool")])
+    (places,) = m.op("WHERE", [chosen], [m.tensor([None, 1], dtype="int64")])
+    flat = m.tensor([None], dtype="int64")
+    m.op("RESHAPE", [places, m.constant(ints(-1))], [flat])
+    numbers = m.tensor([None], dtype="int32")
+    m.op("CAST", [flat], [numbers])
+    count = m.constant(np.array(9, np.int32))
+    m.output(*m.op("UNSORTED_SEGMENT_SUM", [x, numbers, count], [[9]]))
+    data = m.bytes()
+    result = convert(data)
+    assert result.inputs[0].tflite_sizes != result.inputs[1].tflite_sizes
+    runs = [[draw(3), ints(1, 0, 2, 0, 0, 3, 0)], [draw(4), ints(1, 1, 1, 0, 1)]]
+    compare_sizes(data, result, runs)

@@ -265,6 +265,7 @@ FORMS: dict[str, Sequence[Form]] = {
         Form([np.array([[True], [False], [True]]), (3, 5), (5,)], np.where, kinds=_INDEXED)
     ],
     "Shape": [Form([(3, 5)], lambda x: ints(*x.shape), kinds=_INDEXED)],
+    "ShapeN": [Form([(3, 5), (7,)], lambda *xs: [ints(*x.shape) for x in xs], kinds=_INDEXED)],
     "SparseToDense": [
         Form([ints(0, 1, 2, 4).reshape(2, 2), ints(3, 5), (2,), ()], _dense, kinds=_MANY)
     ],

@@ -150,7 +150,7 @@ FORMS: dict[str, list[Form]] = {
                 kinds=("float32", "float64"),
             )
         ]
-        for name in ("Sum", "SqrtN")
+        for name in ("Sum", "Mean", "SqrtN")
     },
     "FakeQuantWithMinMaxVarsPerChannel": [
         Form(

@@ -48,6 +48,10 @@ def transform(name: str, *, inverse: bool = False) -> Callable[[Build], Tensor]:
     return network
 
 
+def ints(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    return np.array(numbers, np.int32)
+
+
 PATCHES = {
     "ksizes": [1, 3, 3, 1],
     "strides": [1, 2, 2, 1],
@@ -65,6 +69,12 @@ NETWORKS: dict[str, Callable[[Build], Tensor]] = {
     "Cumprod of the first axis": flex("Cumprod", [4, 5], [4, 5], np.int32(0)),
     "CumulativeLogsumexp": flex("CumulativeLogsumexp", [1, 4, 5], [1, 4, 5], np.int32(-1)),
     "ExtractImagePatches": flex("ExtractImagePatches", [1, 6, 7, 2], [1, 3, 4, 18], **PATCHES),
+    "ResizeBicubic": flex(
+        "ResizeBicubic", [1, 4, 5, 3], [1, 7, 6, 3], ints(7, 6), half_pixel_centers=True
+    ),
+    "ResizeBicubic of one row": flex("ResizeBicubic", [1, 1, 5, 2], [1, 2, 3, 2], ints(2, 3)),
+    "Roll": flex("Roll", [1, 4, 5], [1, 4, 5], ints(2, -1), ints(1, -1)),
+    "Roll of the first axis": flex("Roll", [4, 5], [4, 5], ints(3), ints(0)),
     "FFT": transform("FFT"),
     "IFFT": transform("IFFT"),
     "FFT2D": transform("FFT2D"),
