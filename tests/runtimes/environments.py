@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.runtimes import arm64
 from tflite2onnx.targets.table import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,7 @@ class Runtime:
 
     `loader` is its name in serve.py, "web" for serve.cjs. `target` is the conversion option for the
     runtime. If this Python has the package `module`, the runtime needs no environment of its own.
+    `processor` is the name of an emulated processor of ARM64.
     """
 
     name: str
@@ -36,11 +38,12 @@ class Runtime:
     packages: Sequence[str]
     target: Target
     module: str = ""
+    processor: str = ""
 
     @property
     def folder(self) -> Path:
         """The folder of the environment."""
-        return FOLDER / self.name
+        return FOLDER / ("arm64" if self.processor else self.name)
 
     @property
     def is_made(self) -> bool:
@@ -52,6 +55,8 @@ class Runtime:
         """The command that runs a model, without the path of the model."""
         if self.loader == "web":
             return ["node", str(SERVE.with_suffix(".cjs")), str(self.folder)]
+        if self.processor:
+            return [*arm64.make_command(self.folder, self.processor), str(SERVE), self.loader]
         made = (self.folder / "made").exists()
         python = str(self.folder / "bin" / "python") if made else sys.executable
         return [python, str(SERVE), self.loader]
@@ -66,6 +71,10 @@ class Runtime:
         if self.is_made:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.processor:
+            arm64.make_folder(self.folder)
+            (self.folder / "made").touch()
+            return
         if self.loader == "web":
             (self.folder / "package.json").write_text("{}")
             command = ["npm", "install", "--no-audit", "--no-fund", *self.packages]
@@ -102,6 +111,10 @@ GENAI = Runtime(
     "onnxruntime_genai",
 )
 QNN = Runtime("qnn", "qnn", ("onnxruntime==1.32.0", "onnxruntime-qnn==2.7.0"), "qnn")
+ARM64 = tuple(
+    Runtime(f"arm64-{name}", "onnxruntime", (), "onnxruntime", processor=name)
+    for name in arm64.PROCESSORS
+)
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
@@ -121,6 +134,7 @@ RUNTIMES = {
         Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),
         Runtime("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx"), "tvm"),
         QNN,
+        *ARM64,
         _provider("openvino", "1.24.1", target="openvino"),
         _provider("webgpu", "1.27.0", target="webgpu"),
         _compiler("iree", "iree-base-compiler==3.13.0", "iree-base-runtime==3.13.0"),

@@ -179,10 +179,14 @@ def load_mnn(path: str) -> Run:
     nn, expr = import_module("MNN.nn"), import_module("MNN.expr")
     inputs, outputs = ([name for name, _ in ends] for ends in name_ends(path))
     net = nn.load_module_from_file(made, inputs, outputs)
+    kinds = {"int32": expr.int, "int64": expr.int64, "int8": expr.int8, "uint8": expr.uint8}
+    kinds["float32"] = expr.float
 
     def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
         arrays = [np.ascontiguousarray(feeds[name]) for name in inputs]
-        found = net.forward([expr.const(a, list(a.shape), expr.NCHW) for a in arrays])
+        found = net.forward(
+            [expr.const(a, [*a.shape], expr.NCHW, kinds[a.dtype.name]) for a in arrays]
+        )
         whole = [expr.convert(y, expr.NCHW) for y in found]
         return {n: np.array(y.read()) for n, y in zip(outputs, whole, strict=True)}
 

@@ -1,0 +1,31 @@
+"""Networks of integers return the same bits in ONNX Runtime on ARM64, which QEMU emulates."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from scripts.compare_arm64 import EQUAL, compare_processors, has_integers
+from tests.golden.records import Case, assets, zoo
+from tests.runtimes.environments import ARM64, Runtime
+
+_SMALLEST = 10
+_ADVICE = "not installed: scripts/runtimes.py --make arm64-max, on Debian 12 with qemu-user"
+# LiteRT quantizes their data at run time; ONNX Runtime computes them with floats.
+_FLOAT = "dynamic_range"
+
+
+def list_networks() -> list[Case]:
+    """Return the networks of integers: those of the zoo, if there is one, the smallest first."""
+    cases = [case for case in zoo() or assets() if _FLOAT not in case.name]
+    found = [case for case in cases if has_integers(case.path.read_bytes())]
+    return sorted(found, key=lambda case: case.path.stat().st_size)[:_SMALLEST]
+
+
+@pytest.mark.skipif(not ARM64[0].is_made or not shutil.which("qemu-aarch64"), reason=_ADVICE)
+@pytest.mark.nightly(cases=3)
+@pytest.mark.parametrize("case", list_networks(), ids=lambda case: case.name)
+@pytest.mark.parametrize("runtime", ARM64, ids=lambda each: each.processor)
+def test_bits_equal_those_of_this_processor(case: Case, runtime: Runtime) -> None:
+    assert compare_processors(case.path, [runtime]) == {runtime.processor: EQUAL}
