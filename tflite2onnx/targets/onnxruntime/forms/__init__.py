@@ -26,6 +26,7 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
     """Return the forms that the options ask for."""
     quantizes = options.quantizes_data and options.has_axes
     return (
+        *_JOINED,
         *(_QUANTIZED if quantizes else ()),
         *FORMS,
         *((_read_shared_caches,) if options.caches == "shared" else ()),
@@ -42,6 +43,13 @@ def _read_shared_caches(graph: Graph) -> Graph:
     orders = graph.planning.user_orders if isinstance(graph, PlannedGraph) else {}
     return read_caches(graph, orders)
 
+
+# Operators that TensorFlow's converter has split. All other forms see the whole ones.
+_JOINED: tuple[GraphPass, ...] = (
+    _apply("CONCATENATION", "convolutions.join_groups"),
+    _apply("PACK", "products.join_products"),
+    _apply("BATCH_MATMUL", "products.merge_columns"),
+)
 
 # Convolutions quantize float data at run time. These forms are before the others, which see the
 # order in which products of integers store images.

@@ -1,0 +1,98 @@
+"""join_groups.py: convolutions of the parts of an image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check
+from tests.support.graph_text import read_graph
+from tflite2onnx import convert
+from tflite2onnx.targets.onnxruntime.forms.convolutions.join_groups import join_groups
+
+WORDS: dict[str, Any] = {
+    "float32": {"dtype": "float32"},
+    "int8": {"dtype": "int8", "scale": 0.02},
+    "dynamic range": {"dtype": "float32"},
+}
+
+
+def convolve_parts(
+    kind: str = "float32",
+    *,
+    read: int = 1,
+    order: tuple[int, ...] = (0, 1, 2, 3),
+    axis: int = 3,
+    read_twice: bool = False,
+    activation: str = "NONE",
+) -> bytes:
+    """Return convolutions of the parts of an image, each with two filters."""
+    rng, m, words, count = np.random.default_rng(0), Build(), WORDS[kind], len(order)
+    x = m.input([1, 6, 5, count * read], **words)
+    split = [m.constant(np.array(3, np.int32)), x]
+    parts = m.op("SPLIT", split, [[1, 6, 5, read]] * count, num_splits=count)
+    results = []
+    for i in order:
+        scale = 0.01 * (i + 1)
+        filters = rng.standard_normal((2, 3, 3, read)).astype(np.float32)
+        integers = rng.integers(-127, 127, (2, 3, 3, read)).astype(np.int8)
+        if kind == "float32":
+            constants = [m.constant(filters), m.constant(rng.standard_normal(2).astype("f"))]
+        elif kind == "int8":
+            bias = m.constant(rng.integers(-99, 99, 2).astype(np.int32), scale=0.02 * scale)
+            constants = [m.constant(integers, scale=scale), bias]
+        else:
+            constants = [m.constant(integers, scale=[scale, 2 * scale], zero_point=[0, 0])]
+            constants.append(m.constant(rng.standard_normal(2).astype("f")))
+        y = m.tensor([1, 6, 5, 2], **words)
+        options: Any = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+        options["fused_activation_function"] = activation
+        results += m.op("CONV_2D", [parts[i], *constants], [y], **options)
+    shape = [*results[0].shape]
+    shape[axis] *= count
+    y = m.tensor(shape, **words)
+    m.output(*m.op("CONCATENATION", [*results], [y], axis=axis - 4))
+    if read_twice:
+        m.output(parts[0])
+    return m.bytes()
+
+
+def count_nodes(data: bytes, **options: Any) -> dict[str, int]:
+    kinds = [node.op_type for node in convert(data, **options).model.graph.node]
+    return {kind: kinds.count(kind) for kind in ("Conv", "Split", "Concat")}
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("read", [1, 3])
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+def test_one_convolution_equals_litert(kind: str, read: int, activation: str) -> None:
+    data = convolve_parts(kind, read=read, activation=activation)
+    check(data, steps=int(kind == "int8"))
+    assert count_nodes(data) == {"Conv": 1, "Split": 0, "Concat": 0}
+    assert count_nodes(data, forms="canonical")["Conv"] == 4
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        convolve_parts(order=(1, 0, 2, 3)),
+        convolve_parts(read_twice=True),
+        convolve_parts(axis=2),
+        convolve_parts("dynamic range"),
+    ],
+    ids=["order", "read twice", "other axis", "rounded data"],
+)
+def test_other_parts_stay(data: bytes) -> None:
+    check(data)
+    assert count_nodes(data)["Conv"] == 4
+
+
+def test_parts_of_dynamic_range_that_are_not_rounded_are_joined() -> None:
+    graph = join_groups(read_graph(convolve_parts("dynamic range")))
+    assert [op.code for op in graph.ops] == ["CONV_2D"]
+    (op,) = graph.ops
+    scales = op.operand(1).quantization
+    assert scales is not None
+    assert scales.scale.tolist() == pytest.approx([0.01, 0.02, 0.02, 0.04, 0.03, 0.06, 0.04, 0.08])
