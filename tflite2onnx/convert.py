@@ -121,8 +121,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             it is proven to be that of each signature at its length (joined); or joined in bundles,
             unless sizes are fixed or a batch is given, and each for a single model (auto).
         target: the runtime for which options that are not given are chosen.
-        allow_custom: keep custom operators that cannot be converted as nodes of the domain
-            tflite.custom, with their options as attributes, for a runtime that has their kernels.
+        allow_custom: keep operators that cannot be converted as nodes of the domain tflite.custom,
+            or tflite.builtin for built-in operators, with their options as attributes: for a
+            runtime that has their kernels, or to look at the rest of the network.
         static: fix all sizes as in the file (default: dynamic axes of inputs stay dynamic if all
             operators support that).
         shapes: the shapes of inputs, by the name of the tensor or of the signature's input. A word

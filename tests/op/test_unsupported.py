@@ -205,11 +205,13 @@ def test_dynamic_inputs_get_fixed_sizes_or_are_refused(
         convert(m.bytes(), allow_custom=allow_custom)
 
 
-def test_builtin_operators_are_not_kept() -> None:
+def test_builtin_operators_are_kept_without_a_class_too() -> None:
     m = Build()
     m.output(*m.op("CONCAT_EMBEDDINGS", [m.input([2])], [[2]]))
     with pytest.raises(ConversionError, match="this operator is not supported"):
-        convert(m.bytes(), allow_custom=True)
+        convert(m.bytes())
+    (node,) = convert(m.bytes(), allow_custom=True).model.graph.node
+    assert (node.op_type, node.domain) == ("CONCAT_EMBEDDINGS", "tflite.builtin")
 
 
 def test_a_constant_operand_is_an_initializer() -> None:
@@ -218,3 +220,20 @@ def test_a_constant_operand_is_an_initializer() -> None:
     m.output(*m.custom("Mystery", operands, [[2]]))
     made = convert(m.bytes(), allow_custom=True).model
     assert [list(each.dims) for each in made.graph.initializer] == [[2]]
+
+
+def test_builtin_operators_that_cannot_be_converted_are_kept_too() -> None:
+    """With allow_custom, a built-in operator without an ONNX form is a node with its options."""
+    m = Build()
+    x, y = m.input([2, 3], name="x"), m.tensor([2, 3])
+    m.op("ABS", [x], [y])
+    m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [y], [m.tensor([2, 3])], radius=2, alpha=0.5))
+    with pytest.raises(ConversionError):
+        convert(m.bytes())
+    made = convert(m.bytes(), allow_custom=True).model
+    onnx.checker.check_model(made)
+    first, kept = made.graph.node
+    assert (first.op_type, first.domain) == ("Abs", "")
+    assert (kept.op_type, kept.domain) == ("LOCAL_RESPONSE_NORMALIZATION", "tflite.builtin")
+    attributes = {a.name: helper.get_attribute_value(a) for a in kept.attribute}
+    assert attributes == {"radius": 2, "bias": 0.0, "alpha": 0.5, "beta": 0.0}

@@ -136,15 +136,25 @@ def find_operator(
 ) -> Operator:
     """Return the instance of the class that converts an operator.
 
-    With `keep`, an unknown custom operator becomes a node of its own domain. `explain` returns why
-    an operator has no class, if the caller knows more than the general reason.
+    With `keep`, an operator that cannot be converted becomes a node of its own domain. `explain`
+    returns why an operator has no class, if the caller knows more than the general reason.
     """
+    operator = _make_operator(op, explain)
+    # A node of another domain cannot have sub-graphs. An operator of dynamic sizes may become
+    # valid: inputs get fixed sizes if the model needs them.
+    tensors = (*op.present, *op.outputs)
+    dynamic = op.graphs or any(t.is_unranked or t.dynamic_axes for t in tensors)
+    lacks_class = isinstance(operator, unsupported.Unsupported)
+    keeps = keep and (lacks_class or not (dynamic or is_valid(operator)))
+    return unsupported.Kept(op) if keeps else operator
+
+
+def _make_operator(op: Op, explain: Callable[[Op], str]) -> Operator:
+    """Return the instance of an operator's class, or one whose check raises the reason."""
     try:
         cls = _find_class(op)
     except OperatorError as error:  # the conversion reports the error later
         return unsupported.Unsupported(op, str(error))
-    if cls is None and keep and op.custom:
-        return unsupported.Kept(op)
     if cls is None:
         return unsupported.Unsupported(op, explain(op))
     if _reads_packed_elements(op) and cls is OPERATORS.get(op.code):

@@ -12,7 +12,7 @@ from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.quantization.declarations import Integers
 
-DOMAIN = "tflite.custom"
+DOMAIN, BUILTIN_DOMAIN = "tflite.custom", "tflite.builtin"
 
 _COMPILED = "a part of the model that is compiled for {}, and runs nowhere else: convert {}"
 _TEXT = (
@@ -161,11 +161,11 @@ def _find_reason(reasons: Mapping[str, str], name: str, otherwise: str) -> str:
 
 
 class Kept(Operator):
-    """A custom operator that stays in the graph, in the domain `tflite.custom`.
+    """An operator that stays in the graph, in the domain `tflite.custom` or `tflite.builtin`.
 
-    It reads and writes tensors as TFLite stores them. Its options become attributes if they are a
-    flexbuffer of values that ONNX attributes can hold; otherwise the attribute `custom_options` has
-    the bytes of the options.
+    It reads and writes tensors as TFLite stores them. Its options become attributes if ONNX
+    attributes can hold the values. For a custom operator these are all values of a flexbuffer;
+    otherwise the attribute `custom_options` has the bytes of the options.
     """
 
     returns_tuple = True
@@ -177,11 +177,14 @@ class Kept(Operator):
             raise OperatorError("it must have a name for the ONNX node, got none")
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
-        return g.add(self.op.code, len(ys), xs, self._attributes, DOMAIN)
+        domain = DOMAIN if self.op.custom else BUILTIN_DOMAIN
+        return g.add(self.op.code, len(ys), xs, self._attributes, domain)
 
     @property
     def _attributes(self) -> dict[str, Any]:
         attributes = {name: _convert_attribute(value) for name, value in self.options.items()}
+        if not self.op.custom:
+            return {name: value for name, value in attributes.items() if value is not None}
         if attributes and all(name and value is not None for name, value in attributes.items()):
             return attributes
         return {"custom_options": self.op.custom_options} if self.op.custom_options else {}
