@@ -186,6 +186,40 @@ def test_products_with_and_without_bias_equal_litert(
         assert np.abs(have - want).max() < 0.08 * np.abs(want).max()
 
 
+@pytest.mark.parametrize(("channels", "multiplier"), [(3, 2), (1, 4), (6, 1)])
+def test_each_filter_of_a_depthwise_convolution_has_its_own_shift(
+    channels: int, multiplier: int
+) -> None:
+    """A scale of all weights leaves a bias for each filter, from which data are shifted."""
+    m, filters = Build(), channels * multiplier
+    made = np.random.default_rng(7)
+    shape = [1, 4, 5, channels]
+    integers = made.integers(-127, 128, (1, 3, 3, filters)).astype(np.int8)
+    bias = made.integers(-500, 500, filters).astype(np.int32)
+    (x,) = m.op(
+        "QUANTIZE", [m.input(shape, name="x")], [shape], dtype="int8", scale=0.05, zero_point=3
+    )
+    w = m.constant(integers, scale=0.02, zero_point=0)
+    b = m.constant(bias, scale=0.001, zero_point=0)
+    (y,) = m.op(
+        "DEPTHWISE_CONV_2D",
+        [x, w, b],
+        [[1, 4, 5, filters]],
+        scale=0.2,
+        zero_point=-5,
+        depth_multiplier=multiplier,
+        **_SAME,
+    )
+    real = m.tensor([1, 4, 5, filters])
+    m.op("DEQUANTIZE", [y], [real])
+    m.output(real)
+    numbers = made.uniform(-6, 6, shape).astype(np.float32)
+    result = convert(m.bytes(), quantization="symmetric", io_layout="tflite")
+    (have,) = run_onnx(result.model, {"x": numbers}, optimize=False)
+    (want,) = run_tflite(m.bytes(), [numbers])
+    assert np.abs(have - want).max() < 1.01 * 0.2
+
+
 def test_large_bias_gives_its_channel_a_larger_scale() -> None:
     """The channel gets a larger scale: its bias fits into 32 bits."""
     weights = np.full((5, 1, 1, 3), 100, np.uint8)

@@ -246,7 +246,7 @@ def _round_product(
         sums = np.zeros(bias.shape)
         op = replace(op, inputs=(*op.inputs[: declaration.bias], bias))
     inputs = [*op.inputs]
-    weights, axis = changed.get(w, w), _find_channels(op, declaration, w)
+    weights, axis = changed.get(w, w), _find_channels(op, w)
     if w.has_data:
         sums = sums + shifts[1]
         round_anew = _is_asymmetric(w) or _exceeds_scales(sums, _multiply_scales(data, w))
@@ -293,12 +293,12 @@ def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
     return bias.values.astype(np.float64) * _multiply_scales(x, weights)
 
 
-def _find_channels(op: Op, declaration: Product, weights: Tensor) -> int | None:
+def _find_channels(op: Op, weights: Tensor) -> int | None:
     """Return the axis of weights that has a scale for each channel, None for a single scale."""
     scales = _find_quantization(weights)
     if scales.per_axis:
         return scales.axis
-    if declaration.depthwise:
+    if op.is_builtin("DEPTHWISE_CONV_2D"):
         return weights.rank - 1
     return 0 if op.is_builtin("CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV") else None
 
