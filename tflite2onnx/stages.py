@@ -57,7 +57,6 @@ from tflite2onnx.passes import (
     find_pass,
     list_entry_point_passes,
 )
-from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
     check_dynamic_axes,
@@ -233,7 +232,12 @@ def _open_model(
     options = name_tensors(options, model, index)
     options = choose_cache_layouts(options, signature)
     whole = model.graphs[index]
-    model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
+    is_cut = options.inputs is not None or options.outputs is not None
+    if is_cut:
+        from tflite2onnx.passes.cut_graph import cut_model  # noqa: PLC0415 - rare
+
+        model = cut_model(model, index, options.inputs, options.outputs)
+    model = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(model, index)
     graph, words = _resize_inputs(graph, options)
     operator_of = OperatorCache(options)
@@ -247,7 +251,7 @@ def _open_model(
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     properties: dict[str, object] = {"metadata": notes}
-    if options.inputs is not None or options.outputs is not None:
+    if is_cut:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
     if not (options.preprocess or options.postprocess):  # Pictures are read by their operators.
         model = model._replace(

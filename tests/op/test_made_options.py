@@ -117,3 +117,16 @@ def test_options_of_a_target_include_those_of_the_operator() -> None:
 
 def test_only_options_that_are_set_are_listed() -> None:
     assert WindowOptions(pads=(0, 0, 1, 1)).list_set() == {"pads": (0, 0, 1, 1)}
+
+
+def test_options_are_values() -> None:
+    """Equal fields are equal options, which cannot be assigned, and have no other fields."""
+    made = WindowOptions(pads=(1, 2, 3, 4))
+    assert made == WindowOptions().replace(pads=(1, 2, 3, 4)) != WindowOptions()
+    assert len({made, WindowOptions(pads=(1, 2, 3, 4))}) == 1
+    assert made != MadeOptions()
+    assert "pads=(1, 2, 3, 4)" in repr(made)
+    with pytest.raises(TypeError, match="WindowOptions must not have size"):
+        made.replace(size=1)
+    with pytest.raises(AttributeError, match="pads cannot be assigned: call `replace`"):
+        made.pads = ()  # type: ignore[misc]

@@ -11,11 +11,11 @@ import pytest
 from tests.support import Build, Subgraph, Tensor
 from tests.support.control import add_if, graph
 from tests.support.metadata import pack_metadata
-from tests.support.small import chain, network
+from tests.support.small import network
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
 from tflite2onnx import convert, verify
 from tflite2onnx.errors import OptionError, VerifyError
-from tflite2onnx.passes.cut_graph import cut_graph, cut_model
+from tflite2onnx.passes.cut_graph import cut_graph
 from tflite2onnx.reader.metadata import BUFFER
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification.entry_point import cut_entry_point
@@ -62,12 +62,6 @@ def test_part_has_only_operators_that_outputs_need(inputs: Any, outputs: Any, wa
     result = convert(build_branches(), inputs=inputs, outputs=outputs)
     assert [end.name for end in result.inputs] == want[0]
     assert verify(build_branches(), result, per_operator=True).ok
-
-
-def test_model_without_a_cut_is_not_changed() -> None:
-    """Without inputs and outputs the model is not changed."""
-    model = read_model(chain("ABS"))
-    assert cut_model(model, 0, None, None) is model
 
 
 @pytest.mark.parametrize(

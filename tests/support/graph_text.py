@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any, TypeAlias
 
@@ -153,7 +153,7 @@ def _parse_option(node: Any) -> Any:
 def _make_options(code: str, given: Mapping[Any, Any]) -> MadeOptions | None:
     """Return those options that no file has, None if there are none."""
     suiting = [kind for kind in _list_kinds(MadeOptions) if code in (kind.codes or (code,))]
-    names = {kind: {each.name for each in fields(kind)} & given.keys() for kind in suiting}
+    names = {kind: kind.defaults.keys() & given.keys() for kind in suiting}
     kind = max(suiting, key=lambda kind: len(names[kind]))
     return kind(**{name: given[name] for name in names[kind]}) if names[kind] else None
 

@@ -27,8 +27,6 @@ def cut_model(
     Raises:
         OptionError: see `cut_graph`.
     """
-    if inputs is None and outputs is None:
-        return model
     graph = cut_graph(model, index, inputs, outputs)
     signatures = tuple(
         signature._replace(

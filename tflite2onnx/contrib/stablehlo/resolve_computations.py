@@ -7,7 +7,7 @@ sub-graph, the result is the second element.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tflite2onnx.graph import Model, Op
 from tflite2onnx.made_options import MadeOptions
@@ -20,7 +20,6 @@ _REGIONS = {
 }
 
 
-@dataclass(frozen=True)
 class ComputationOptions(MadeOptions):
     """The codes of a sub-graph's operators, separated by spaces; None if there is no sub-graph."""
 

@@ -305,7 +305,7 @@ class TransposedConvolution(Convolution):
         pairs = zip(self.read_window().compute_full_size(old), image, strict=True)
         excess = tuple(full - size for full, size in pairs)
         known = all(map(is_known, excess))
-        return replace(self.op.read_made(WindowOptions), excess=excess) if known else None
+        return self.op.read_made(WindowOptions).replace(excess=excess) if known else None
 
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None

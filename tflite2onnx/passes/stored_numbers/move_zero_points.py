@@ -177,7 +177,7 @@ class MovedZeroPoints:
         output = make_like(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
         paddings = make_int32(f"{op.outputs[0].name}/paddings", np.array(table))
         image = rw.op("PADV2", x, paddings, zero, output=output)
-        made = op.made and replace(op.read_made(WindowOptions), pads=())
+        made = op.made and op.read_made(WindowOptions).replace(pads=())
         padded = op.with_options(padding="VALID").with_inputs({x: image})
         return [*rw.ops, replace(padded, made=made)]
 

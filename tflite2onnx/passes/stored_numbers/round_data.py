@@ -26,7 +26,7 @@ def round_data(graph: Graph) -> Graph:
 
 
 def _round(op: Op) -> Op:
-    return replace(op, made=replace(op.read_made(WindowOptions), rounds_data=True))
+    return replace(op, made=op.read_made(WindowOptions).replace(rounds_data=True))
 
 
 def find_rounding_convolutions(graph: Graph) -> dict[Op, Convolution]:

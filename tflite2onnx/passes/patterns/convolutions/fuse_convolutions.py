@@ -56,7 +56,7 @@ def _dilate_convolution(found: Match) -> Op | None:
     dilated = middle.with_options(
         padding="EXPLICIT", dilation_h_factor=height, dilation_w_factor=width
     )
-    made = replace(middle.read_made(WindowOptions), pads=(top, left, bottom, right))
+    made = middle.read_made(WindowOptions).replace(pads=(top, left, bottom, right))
     return replace(dilated, inputs=(x, *middle.inputs[1:]), outputs=last.outputs, made=made)
 
 
@@ -83,7 +83,7 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
         return ()
     made, more = op.read_made(WindowOptions), chain(*zip(rows, columns, strict=True))
     pads = tuple(a + b for a, b in zip(made.pads or (0, 0, 0, 0), more, strict=True))
-    padded = replace(op.with_options(padding="EXPLICIT"), made=replace(made, pads=pads))
+    padded = replace(op.with_options(padding="EXPLICIT"), made=made.replace(pads=pads))
     if not order:
         return (padded.with_inputs({wide: x}),)
     symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -24,7 +23,6 @@ _ROWS = 16  # The rows that a product computes at once.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
 
 
-@dataclass(frozen=True)
 class RotationOptions(MadeOptions):
     """The axis of the positions, 1 or 2."""
 
@@ -32,7 +30,6 @@ class RotationOptions(MadeOptions):
     positions: int = 1
 
 
-@dataclass(frozen=True)
 class AttentionOptions(MadeOptions):
     """The factor of the scores; 1 / sqrt(depth) if it is 0."""
 
@@ -40,7 +37,6 @@ class AttentionOptions(MadeOptions):
     scale: float = 0.0
 
 
-@dataclass(frozen=True)
 class CacheOptions(AttentionOptions):
     """How tokens read the caches of keys and values.
 

@@ -8,7 +8,7 @@ pieces of rows: Transpose of 4 axes takes twice as long, and of 6 axes of NCHW t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +36,6 @@ class _LastChannels(space_to_batch.Blocks):
         return g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
 
 
-@dataclass(frozen=True)
 class ImageOptions(BlockOptions):
     """With `channels_last`, images keep their channels last, as products of integers do."""
 

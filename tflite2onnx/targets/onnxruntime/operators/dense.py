@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
@@ -10,7 +9,6 @@ from tflite2onnx.made_options import DenseOptions
 from tflite2onnx.op.linear import matmul
 
 
-@dataclass(frozen=True)
 class MatrixOptions(DenseOptions):
     """With `as_matrix`, the columns of the data are pixels of an image with channels first."""
 

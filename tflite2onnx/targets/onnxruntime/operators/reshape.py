@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, make_identity
@@ -18,7 +18,6 @@ def _is_image(label: Axes) -> bool:
     return label in (_IMAGE, _CHANNELS_FIRST)
 
 
-@dataclass(frozen=True)
 class MovedOptions(ReshapeOptions):
     """The options of RESHAPE in forms.
 

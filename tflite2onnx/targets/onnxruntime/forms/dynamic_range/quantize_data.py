@@ -108,7 +108,7 @@ class _Quantizer:
         if not self._redundant_relus.isdisjoint(op.outputs):
             op = op.with_activation("NONE")
         if self._keeps_channels_last(op):
-            return [replace(op, made=replace(op.read_made(ImageOptions), channels_last=True))]
+            return [replace(op, made=op.read_made(ImageOptions).replace(channels_last=True))]
         if isinstance(operator, TransposeConv):
             return convolve_transposed(op, operator) or [op]
         if multiplies_pixels:

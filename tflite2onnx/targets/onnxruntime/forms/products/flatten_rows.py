@@ -74,7 +74,7 @@ def _flatten(op: Op) -> list[Op]:
         made = op.read_made(NormalizationOptions)
         if made.axes != (_AXES - 1,):
             return []
-        op = replace(op, made=replace(made, axes=(1,)))
+        op = replace(op, made=made.replace(axes=(1,)))
     matrix = (y.elements // y.shape[-1], y.shape[-1])
     shapes = [_find_flat_shape(t, y, matrix) for t in op.present]
     if not all(shapes):
