@@ -162,8 +162,11 @@ def load_iree(path: str) -> Run:
 
     def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
         made = module[name](*(feeds[end] for end, _ in inputs))
-        arrays = made if isinstance(made, (list, tuple)) else [made]
-        return {end: np.asarray(a) for (end, _), a in zip(outputs, arrays, strict=True)}
+        arrays = [np.asarray(a) for a in (made if isinstance(made, (list, tuple)) else [made])]
+        # IREE's integers have no sign.
+        pairs = zip(arrays, kinds, strict=True)
+        signed = [a.view(kind) if a.dtype.kind in "iu" else a for a, kind in pairs]
+        return {end: a for (end, _), a in zip(outputs, signed, strict=True)}
 
     return run_model
 
