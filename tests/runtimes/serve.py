@@ -155,6 +155,9 @@ def load_iree(path: str) -> Run:
     options = [*device, "--iree-llvmcpu-target-cpu=host", "-o", compiled]
     subprocess.run([str(tools / "iree-compile"), text, *options], check=True)
     module = runtime.load_vm_flatbuffer_file(compiled, driver="local-sync")
+    onnx = import_module("onnx")
+    types = [port.type.tensor_type.elem_type for port in onnx.load(path).graph.output]
+    kinds = [onnx.helper.tensor_dtype_to_np_dtype(each) for each in types]
     (name,) = (
         name for name in module.vm_module.function_names if name.isidentifier() and name != "__init"
     )
