@@ -178,6 +178,36 @@ def test_scales_of_int64_constants_are_ignored() -> None:
     check(m.bytes())
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"quantization": "symmetric"}, {"weights": "uint8"}, {"opset": 13}, {"opset": 25},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_abs_takes_several_scales_if_input_and_output_have_the_same(
+    dtype: str, axis: int, options: dict[str, Any]
+) -> None:
+    """The kernel reads the first scales alone, which are right if it does not rescale."""
+    m = Build()
+    scale = np.array([0.05, 0.1, 0.2], np.float32)
+    fields: dict[str, Any] = {"dtype": dtype, "scale": scale, "axis": axis}
+    x = m.input([3, 3], **fields)
+    m.output(*m.op("ABS", [x], [m.tensor([3, 3], **fields)]))
+    check(m.bytes(), **options)
+
+
+@pytest.mark.parametrize(("scales", "zeros"), [
+    ([0.1, 0.2, 0.4], [0, 0, 0]), ([0.05, 0.1, 0.3], [0, 0, 0]), ([0.05, 0.1, 0.2], [0, 1, 0]),
+    ([0.05, 0.1, 0.2], [7, 7, 7]),
+], ids=str)  # fmt: skip
+def test_abs_of_other_several_scales_is_refused(scales: list[float], zeros: list[int]) -> None:
+    m = Build()
+    x = m.input([2, 3], dtype="int8", scale=[0.05, 0.1, 0.2], zero_point=zeros, axis=1)
+    y = m.tensor([2, 3], dtype="int8", scale=scales, zero_point=zeros, axis=1)
+    m.output(*m.op("ABS", [x], [y]))
+    with pytest.raises(ConversionError, match="quantize it with one scale for the tensor"):
+        convert(m.bytes())
+
+
 @pytest.mark.parametrize("opset", [13, 17, 21, 25])
 @pytest.mark.parametrize("place", ["input", "output", "both"])
 @pytest.mark.parametrize("code", ["ADD", "MUL", "RELU", "LOGISTIC", "LEAKY_RELU", "TANH"])

@@ -12,6 +12,7 @@ from tests.support.facts import carrier
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.op.elementwise.arithmetic import (
+    Absolute,
     AddN,
     Binary,
     Extreme,
@@ -34,7 +35,7 @@ Array = np.ndarray[Any, Any]
 Ranges = dict[str, tuple[float, float]]
 
 SHAPE = (2, 3, 5, 7)
-OF_ONE = {**Unary.rows, **Unbounded.rows, **Negation.rows}
+OF_ONE = {**Absolute.rows, **Unary.rows, **Unbounded.rows, **Negation.rows}
 NUMBERS_OF_TWO = {
     **Binary.rows,
     **Sum.rows,

@@ -186,7 +186,6 @@ class Unary(Elementwise):
     """An elementwise function of one input."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "ABS": Row(emit_node("Abs"), "float32 int16 int32", np.abs),
         "CEIL": Row(emit_node("Ceil"), "float32", np.ceil),
         "COS": Row(emit_node("Cos"), "float32 float16"),
         "EXP": Row(emit_node("Exp"), "float32", interpolated=lambda x, _: np.exp(x)),
@@ -198,6 +197,19 @@ class Unary(Elementwise):
         "SQUARE": Row(as_emit(emit_square), "float32", np.square),
         "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
+
+
+class Absolute(Elementwise):
+    """ABS. The kernel reads the first of several scales: the scales of x and y must be the same."""
+
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ABS": Row(emit_node("Abs"), "float32 int16 int32", np.abs),
+    }
+
+    @property
+    def quantization(self) -> Real:
+        x, y = self.input(0).quantization, self.output.quantization
+        return Real(takes_axes=x is not None and x.same_as(y) and not any(x.zero_point))
 
 
 class Unbounded(Elementwise):
