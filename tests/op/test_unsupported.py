@@ -149,6 +149,7 @@ def test_command_line_option_keeps_custom_operators(tmp_path: Path) -> None:
         ("FlexListDiff", "operator ListDiff, run by the Flex delegate, is not"),
         ("FlexDecodeJpeg", "DecodeJpeg, run by the Flex delegate, reads or writes a file format"),
         ("FlexParseExample", "decodes or encodes bytes"),
+        ("FlexStringLength", "ONNX has no operator: count them before the model runs"),
         ("FlexStringSplit", "works on text"),
         ("FlexStaticRegexReplace", "works on text"),
         ("FlexRandomShuffle", "uses a random generator that ONNX does not have"),

@@ -53,6 +53,10 @@ _FLEX_REASONS: Mapping[str, str] = {
         "decodes or encodes bytes: do so outside of the model, and convert the part of the model"
         " that works on the numbers"
     ),
+    "StringLength": (
+        "counts bytes or characters of text, for which ONNX has no operator: count them before the"
+        " model runs, and make its output an input of the model (--inputs)"
+    ),
     "String.*|.*Regex.*|Unicode.*|Substr|AsString|ReduceJoin|Fingerprint|.*(Tokenize|Piece|Text).*"
     "|UnsortedSegmentJoin|SparseCross.*|(CaseFold|Normalize)UTF8.*|.*NGrams": _TEXT,
     "CTCBeamSearchDecoder": _BEAM_SEARCH,
