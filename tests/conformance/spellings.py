@@ -37,7 +37,7 @@ SPELLINGS = (
     ),
     Spelling(
         "Keras 3",
-        "`CategoryEncoding`",
+        "`CategoryEncoding`, and `math.bincount` of tf.function",
         ("REDUCE_MAX", "MAXIMUM", "FlexDenseBincount"),
         "contrib/flex/test_scatter.py",
     ),
@@ -61,8 +61,8 @@ SPELLINGS = (
     ),
     Spelling(
         "tf.function",
-        "`unique_with_counts`, `in_top_k`, `searchsorted`, `math.bincount`",
-        ("FlexUniqueWithCounts", "FlexInTopKV2", "FlexUpperBound", "FlexBincount"),
+        "`unique_with_counts`, `in_top_k`, `searchsorted`",
+        ("FlexUniqueWithCounts", "FlexInTopKV2", "FlexUpperBound"),
         "contrib/flex/test_search.py",
     ),
     Spelling(
