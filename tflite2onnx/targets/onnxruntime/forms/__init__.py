@@ -46,8 +46,8 @@ def _read_shared_caches(graph: Graph) -> Graph:
 
 # Operators that TensorFlow's converter has split. All other forms see the whole ones.
 _JOINED: tuple[GraphPass, ...] = (
-    _apply("CONCATENATION", "convolutions.join_groups"),
-    _apply("PACK", "products.join_products"),
+    _apply("SPLIT", "convolutions.join_groups"),
+    _apply("FULLY_CONNECTED", "products.join_products"),
     _apply("BATCH_MATMUL", "products.merge_columns"),
 )
 
