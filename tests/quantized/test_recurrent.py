@@ -16,6 +16,7 @@ from tests.support import check, random_inputs
 from tests.support.needs import needs_onnxruntime
 from tests.support.runtimes import session
 from tflite2onnx import convert
+from tflite2onnx.options import StateInputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,8 +198,13 @@ def test_integer_states_of_basic_lstm_agree_with_litert() -> None:
     [cells.integer_svdf(Form(), dtype="int8"), cells.integer_lstm(Form(single=True))],
     ids=["filters", "cell"],
 )
-def test_states_have_the_types_of_the_file(data: bytes) -> None:
-    """States are int8 as in the file, even if the model stores int8 as uint8."""
-    states = convert(data).states
-    assert {state.input.dtype for state in states} <= {"int8", "int16"}
+@pytest.mark.parametrize(
+    ("form", "types"), [("required", {"int8", "int16"}), ("optional", {"uint8", "int16"})]
+)
+def test_required_states_have_the_types_of_the_file(
+    data: bytes, form: StateInputs, types: set[str]
+) -> None:
+    """States that a run may omit have the type inside the model; the others that of the file."""
+    states = convert(data, states=form).states
+    assert {state.input.dtype for state in states} <= types
     assert all(state.initial.dtype == state.output.dtype for state in states)

@@ -51,7 +51,7 @@ def test_constant_output_is_not_called_right(
     out, err = capsys.readouterr()
     assert out.splitlines()[1].endswith("nothing shown")
     assert f"warning: output y: every element is {numbers}, which shows nothing; verify on" in err
-    assert "Nothing shown." in Path("page.html").read_text("utf-8")
+    assert "UNPROVEN." in Path("page.html").read_text("utf-8")
     assert main(["model.tflite", "--verify", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["models"]
     assert told["verification"]["outputs"][0]["verdict"] == "nothing shown"
@@ -118,7 +118,7 @@ def test_result_within_a_wider_limit_only_is_called_close(capsys: Captured) -> N
     assert output["verdict"] == "close"
     assert output["bound"].startswith("the signal-to-noise ratio is at least ")
     assert output["largest"] > output["allowed"]
-    assert "Close." in Path("page.html").read_text("utf-8")
+    assert "CLOSE." in Path("page.html").read_text("utf-8")
     assert main(words[:2]) == 0
     assert f"is close: {output['bound']}" in capsys.readouterr().out
 

@@ -32,8 +32,17 @@ class Parser(argparse.ArgumentParser):
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Keeps lines as they are written, except paragraphs that are wider than the terminal.
 
-    Tables, which have lines that begin with spaces, are kept.
+    Tables, which have lines that begin with spaces, are kept. An option with many choices is broken
+    between them.
     """
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        text = super()._format_action_invocation(action)
+        width = self._width - self._current_indent
+        if len(text) <= width or not action.choices:
+            return text
+        indent = " " * (self._current_indent + 4)
+        return fill(text.replace(",", ", "), width, subsequent_indent=indent).replace(", ", ",")
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = super()._fill_text(text, width, indent).split("\n\n")

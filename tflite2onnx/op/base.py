@@ -250,11 +250,6 @@ class Operator:
         raise NotImplementedError
 
     @property
-    def misread_inputs(self) -> Sequence[int]:
-        """The quantized constants whose stored integers LiteRT's kernel takes for real numbers."""
-        return ()
-
-    @property
     def allowed_steps(self) -> int:
         """The number of steps by which integers of quantized outputs may differ from LiteRT's.
 

@@ -14,6 +14,18 @@ from tflite2onnx.tensor import Array, Shape, Tensor
 from tflite2onnx.utils.dimension import Dim
 
 
+class MisreadInputs(Operator):
+    """An operator of which LiteRT's kernel takes the stored integers of constants for real numbers.
+
+    Verification compares it with LiteRT's result for the real numbers.
+    """
+
+    @property
+    def misread_inputs(self) -> Sequence[int]:
+        """The constants that the kernel misreads."""
+        raise NotImplementedError
+
+
 class DynamicShape(Operator):
     """An operator whose operands may have dynamic axes, or whose output shapes depend on data.
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import find_facts
 from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.linear.matmul import FullyConnected
+from tflite2onnx.op.movement.reshape_transpose import Reshape
+from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
-# These operators have classes of their own. A conversion of a model without such operators does not
-# import the modules of the classes.
-CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")  # neither transposed nor of volumes
-LAYERS = (*CONVOLUTIONS, "FULLY_CONNECTED")  # of data, weights and biases, in this sequence
+CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of volumes
+LAYERS = CONVOLUTIONS + FullyConnected.codes  # of data, weights and biases, in this sequence
 # Operators whose outputs have the elements of the input in the same sequence.
-RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+RESHAPES = Reshape.codes
 # Operators whose outputs are never negative, and operators whose outputs are negative only if an
 # input is.
 _POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]

@@ -13,6 +13,7 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError, OptionError, VerifyError
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_supported_operator
+from tflite2onnx.op.traits import MisreadInputs
 from tflite2onnx.passes.cut_graph import cut_graph
 from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
@@ -62,7 +63,7 @@ def embed_external_weights(model: AnySource) -> ModelFile:
 
 
 def store_misread_as_floats(model: ModelFile) -> tuple[ModelFile, tuple[str, ...]]:
-    """Return a model that stores real numbers for `Operator.misread_inputs`, and these operators.
+    """Return a model that stores real numbers for `MisreadInputs`, and these operators.
 
     LiteRT then computes what the operators mean. The indices of all tensors and operators stay.
     """
@@ -91,7 +92,8 @@ def _decode_misread(graph: Graph) -> Iterator[tuple[Op, dict[int, Array]]]:
     """Yield the operators of a graph that have misread inputs, with the numbers of these inputs."""
     for op in graph.ops:
         operator = find_supported_operator(op)
-        operands = [] if operator is None else [(i, op.operand(i)) for i in operator.misread_inputs]
+        misread = operator.misread_inputs if isinstance(operator, MisreadInputs) else ()
+        operands = [(i, op.operand(i)) for i in misread]
         if operands:
             yield (
                 op,

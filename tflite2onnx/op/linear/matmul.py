@@ -26,7 +26,14 @@ from tflite2onnx.op.common.hybrid import (
     quantize_symmetric,
 )
 from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
-from tflite2onnx.op.traits import AnySizes, Broadcasts, DynamicShape, FlattensRows, ReshapesInputs
+from tflite2onnx.op.traits import (
+    AnySizes,
+    Broadcasts,
+    DynamicShape,
+    FlattensRows,
+    MisreadInputs,
+    ReshapesInputs,
+)
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
@@ -336,7 +343,7 @@ def infer_product(
     return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
 
 
-class BatchMatMul(Broadcasts, AnySizes):
+class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
     """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y` swap the last two axes.
 
     A swap becomes an axis order that the operand must have, so that the swap may cancel a

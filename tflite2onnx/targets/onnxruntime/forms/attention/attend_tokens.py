@@ -105,7 +105,7 @@ class _Replacer:
         elements = heads * tokens * depth
         is_long = elements >= (_LONG if mask is None else _LONGEST[self._is_far])
         hidden = None if mask is None or mask.dtype is not DType.BOOL else found.hidden
-        made = replace(found.options, window=window, hidden=hidden, is_long=is_long)
+        made = found.options.replace(window=window, hidden=hidden, is_long=is_long)
         inputs = queries, *caches, mask, place
         attended = rw.op(
             "TOKEN_ATTENTION", *inputs, like=y, name="attended", shape=shape, made=made

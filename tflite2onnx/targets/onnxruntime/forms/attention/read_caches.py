@@ -178,7 +178,7 @@ def _make_attention(
     flat = [rw.reshape(t, (1, 1, t.elements), like=t, name="token") for t in tokens]
     place = rw.reshape(position, (1,), like=position, name="position")
     attended = Tensor(f"{y.name}/attended", flat[0].shape, DType.FLOAT32)
-    made = replace(found.options, window=window)
+    made = found.options.replace(window=window)
     inputs = (*flat, *(cache.update.operand(0) for cache in caches), place, *tables)
     outputs = (attended, *(replace(t) if t in written else t for t in found.list_written()))
     rw.ops.append(Op("CACHED_ATTENTION", rw.source.index, inputs, outputs, made=made))
