@@ -57,8 +57,13 @@ def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:
 
 
 def find_rewrite(options: ConversionOptions) -> NodeRewrite:
-    """Return how the target rewrites the nodes of the main graph."""
-    if not options.has_forms:
+    """Return how the target rewrites the nodes of the main graph.
+
+    A target without forms rewrites nodes that its runtime refuses or computes wrongly, so that the
+    canonical conversion has its nodes, too.
+    """
+    is_needed = has_part(options.target, "nodes") and not has_part(options.target, "forms")
+    if not (options.has_forms or is_needed):
         return keep_nodes
     rewrite: NodeRewrite = import_part(options.target, "nodes").rewrite_nodes
     return rewrite

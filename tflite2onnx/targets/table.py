@@ -52,7 +52,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "bundles": "prepare_model: how a bundle becomes a folder that the runtime loads",
     }
 )
-# These parts belong together. Targets without forms of their own have those of this target.
+# Targets without these parts have those of this target.
 _FORMS = ("forms", "operators", "nodes")
 _FORMS_OF: Target = "onnxruntime"
 
@@ -69,7 +69,7 @@ def _has_module(name: str) -> bool:
 
 def import_part(target: str, part: str) -> ModuleType:
     """Return a module of the folder of a target; forms may be those of another target."""
-    owner = _FORMS_OF if part in _FORMS and not has_part(target, _FORMS[0]) else target
+    owner = _FORMS_OF if part in _FORMS and not has_part(target, part) else target
     return import_module(f"{__package__}.{owner}.{part}")
 
 

@@ -1,0 +1,134 @@
+"""The nodes of `--target qnn`: rows of images, ends with a sign, and integers of 16 bits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtimes.environments import QNN
+from tests.runtimes.remote import RemoteSession
+from tests.support import Build, run_onnx, run_tflite
+from tflite2onnx import Result, convert
+from tflite2onnx.options import IoLayout
+
+SIZE, CHANNELS, SCALE = 24, 8, 0.05
+
+
+def add_convolution(m: Build, x: Any, kind: str = "int8", *, window: int = 1) -> Any:
+    """Add a CONV_2D of 8 channels of all pixels of an image."""
+    rng = np.random.default_rng(window)
+    weights = rng.integers(-60, 60, (CHANNELS, window, window, CHANNELS), np.int8)
+    w = m.constant(weights, scale=0.01, zero_point=0)
+    bias = np.zeros(CHANNELS, np.int64 if kind == "int16" else np.int32)
+    b = m.constant(bias, scale=SCALE * 0.01, zero_point=0)
+    shape = [1, *(size - window + 1 for size in x.shape[1:3]), CHANNELS]
+    y = m.tensor(shape, dtype=kind, scale=SCALE, zero_point=0)
+    return m.op("CONV_2D", [x, w, b], [y], padding="VALID", stride_w=1, stride_h=1)[0]
+
+
+def build_rows(code: str, start: int, kind: str = "int8", axis: int = 1) -> bytes:
+    """Build a network that moves rows of pixels from a convolution to another convolution."""
+    m = Build()
+    x = m.input([1, SIZE, SIZE, CHANNELS], dtype=kind, scale=SCALE, zero_point=0)
+    image = add_convolution(m, x, kind)
+
+    def tensor(rows: int) -> Any:
+        shape = [1, SIZE, SIZE, CHANNELS]
+        shape[axis] = rows
+        return m.tensor(shape, dtype=kind, scale=SCALE, zero_point=0)
+
+    match code:
+        case "SLICE":
+            begin, size = np.zeros(4, np.int32), np.array([1, SIZE, SIZE, CHANNELS], np.int32)
+            begin[axis], size[axis] = start, SIZE - start
+            rows = m.op(code, [image, m.constant(begin), m.constant(size)], [tensor(SIZE - start)])
+        case "SPLIT_V":
+            sizes = m.constant(np.array([start, SIZE - start], np.int32))
+            last = m.constant(np.array(axis, np.int32))
+            results = [tensor(start), tensor(SIZE - start)]
+            rows = m.op(code, [image, sizes, last], results, num_splits=2)
+        case "CONCATENATION":
+            begin, size = np.zeros(4, np.int32), np.array([1, SIZE, SIZE, CHANNELS], np.int32)
+            size[axis] = start
+            operands = [image, m.constant(begin), m.constant(size)]
+            (first,) = m.op("SLICE", operands, [tensor(start)])
+            rows = m.op(code, [first, image], [tensor(SIZE + start)], axis=axis)
+    for each in rows:
+        m.output(add_convolution(m, each, kind, window=3))
+    return m.bytes()
+
+
+def compare(model: bytes, kind: str = "int8", io_layout: IoLayout = "tflite") -> Result:
+    """Convert a model for QNN, and compare its results in ONNX Runtime with LiteRT's.
+
+    With int16 the second convolution adds the weighted steps by which the first one differs.
+    """
+    result = convert(model, target="qnn", io_layout=io_layout)
+    order = range(4) if io_layout == "tflite" else (0, 3, 1, 2)
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    shape = (1, SIZE, SIZE, CHANNELS)
+    x = np.random.default_rng(0).integers(low, high, shape, kind, endpoint=True)
+    feeds = {result.inputs[0].name: x.transpose(order)}
+    want = [y.transpose(order) for y in run_tflite(model, [x])]
+    for a, b in zip(want, run_onnx(result.model, feeds), strict=True):
+        assert a.dtype == b.dtype
+        assert np.abs(a.astype(int) - b).max() <= (1 if kind == "int8" else 8)
+    return result
+
+
+def count_nodes(result: Result) -> Counter[str]:
+    """Return the numbers of nodes by operator."""
+    return Counter(node.op_type for node in result.model.graph.node)
+
+
+ROWS = [
+    ("SLICE", 10, 1), ("SLICE", 8, 0), ("SPLIT_V", 5, 1), ("SPLIT_V", 16, 0),
+    ("CONCATENATION", 5, 1), ("CONCATENATION", 8, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "start", "gathers"), ROWS)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_rows_that_start_within_a_block_are_gathered(
+    code: str, start: int, gathers: int, axis: int
+) -> None:
+    assert count_nodes(compare(build_rows(code, start, axis=axis)))["Gather"] == gathers
+
+
+@pytest.mark.parametrize("io_layout", ["auto", "tflite"])
+@pytest.mark.parametrize("code", ["SLICE", "CONCATENATION"])
+def test_integers_of_16_bits_have_no_sign_inside(code: str, io_layout: IoLayout) -> None:
+    result = compare(build_rows(code, 5, "int16"), "int16", io_layout)
+    zeros = {each.name: each.data_type for each in result.model.graph.initializer}
+    kinds = Counter(
+        zeros[node.input[2]] for node in result.model.graph.node if node.op_type == "QuantizeLinear"
+    )
+    made = {name: node.op_type for node in result.model.graph.node for name in node.output}
+    moved = [made[n.input[0]] for n in result.model.graph.node if n.op_type == "Reshape"]
+    assert moved == ["DequantizeLinear", "DequantizeLinear"]
+    unsigned, signed = 4, 5
+    assert kinds[unsigned] > kinds[signed] == 2  # the ends of a Reshape
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("io_layout", ["auto", "tflite"])
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+@pytest.mark.parametrize(("code", "start"), [(code, start) for code, start, _ in ROWS])
+def test_the_simulator_runs_them(code: str, start: int, kind: str, io_layout: IoLayout) -> None:
+    model = build_rows(code, start, kind)
+    result = convert(model, target="qnn", io_layout=io_layout)
+    order = range(4) if io_layout == "tflite" else (0, 3, 1, 2)
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    shape = (1, SIZE, SIZE, CHANNELS)
+    x = np.random.default_rng(0).integers(low, high, shape, kind, endpoint=True)
+    names = [end.name for end in result.outputs]
+    with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
+        have = htp.run(names, {result.inputs[0].name: np.ascontiguousarray(x.transpose(order))})
+    for a, b in zip([y.transpose(order) for y in run_tflite(model, [x])], have, strict=True):
+        noise = np.linalg.norm(a.astype(float) - b) / np.linalg.norm(a.astype(float))
+        assert noise < 10**-1.5  # 30 dB

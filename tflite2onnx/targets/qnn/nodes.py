@@ -1,0 +1,179 @@
+"""Nodes as the HTP computes them right, where its compiler refuses or spoils other ones.
+
+What the simulator of the HTP did with models of one operator (tests/targets/qnn):
+
+- A Slice or Split of an image between convolutions that starts in the middle of a block of 8 pixels
+  reads outside of the block: the results are wrong, or the process ends with a fault. Gather of the
+  same rows is right. So is a Concat whose inputs end in the middle of a block, if Gather of all
+  rows follows. Channels are right without it.
+- AveragePool and a depthwise Conv of int16 are refused, and those of uint16 are right.
+- ONNX Runtime moves the Transpose after a Conv through DequantizeLinear and QuantizeLinear to the
+  output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.rewrites.join_reshapes import find_static_shape
+from tflite2onnx.emit import keep_nodes
+from tflite2onnx.tensor import DType, Shape
+
+_BLOCK = 8  # pixels
+_LEAST_RANK = 3  # of an image
+_CHANNELS = 1  # their axis
+# The type without a sign, and its number in place of 0.
+_UNSIGNED = {DType.INT8: (DType.UINT8, 1 << 7), DType.INT16: (DType.UINT16, 1 << 15)}
+_QDQ = ("QuantizeLinear", "DequantizeLinear")
+
+
+def rewrite_nodes(
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
+) -> tuple[tuple[Node, ...], Collection[Value]]:
+    """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
+    live = eliminate_dead_nodes(nodes, results)
+    sliced = [each for node in live for each in _gather_rows(g, node)]
+    joined = {n.outputs[0]: n for n in live if n.op_type == "Concat"}
+    gathered = [each for node in sliced for each in _gather_joined(g, node, joined)]
+    moved, changed = _move_zero_points(g, gathered, results)
+    real = {node.outputs[0] for node in moved if node.op_type == "DequantizeLinear"}
+    reshaped = [each for node in moved for each in _reshape_end(g, node, real, results)]
+    return keep_nodes(g, reshaped, results)[0], changed
+
+
+def _gather_rows(g: Builder, node: Node) -> Iterator[Node]:
+    """Yield nodes in place of a Slice or Split, which gather what starts within a block."""
+    x = node.inputs[0] if node.inputs else None
+    shape = find_static_shape(x, g.types)
+    rows = [] if shape is None or len(shape) < _LEAST_RANK else _list_rows(node, shape)
+    within = [_is_within(axis, each) for found in rows for axis, each in found.items()]
+    if x is None or not any(within):
+        yield node
+        return
+    for result, found in zip(node.outputs, rows, strict=True):
+        value = x
+        for last, (axis, each) in enumerate(found.items(), 1 - len(found)):
+            made = Value() if last else result
+            if _is_within(axis, each):
+                yield Node("Gather", (value, g.ints(each)), (made,), {"axis": axis})
+            else:
+                bounds = (g.ints([each.start]), g.ints([each.stop]), g.ints([axis]))
+                yield Node("Slice", (value, *bounds, g.ints([each.step])), (made,), {})
+            value = made
+
+
+def _is_within(axis: int, rows: range) -> bool:
+    return axis != _CHANNELS and bool(rows) and rows.start % _BLOCK != 0
+
+
+def _gather_joined(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iterator[Node]:
+    """Yield a QuantizeLinear, with a Gather after it if it reads a Concat that needs one."""
+    x = node.inputs[0] if node.op_type == "QuantizeLinear" else None
+    concat = None if x is None else joined.get(x)
+    shapes = [find_static_shape(x, g.types) for x in concat.inputs] if concat else []
+    known = [shape for shape in shapes if shape is not None]
+    rank = len(known[0]) if known else 0
+    axis = int(concat.attributes["axis"]) % rank if concat and rank else _CHANNELS
+    ends = np.cumsum([shape[axis] for shape in known]) if axis != _CHANNELS else np.zeros(1, int)
+    if rank < _LEAST_RANK or len(known) < len(shapes) or not (ends[:-1] % _BLOCK).any():
+        yield node
+        return
+    # The same integers in the same shape, whose type _move_zero_points needs.
+    stored = g.annotate(Value(), *g.types[node.outputs[0]])
+    real, rows = Value(), Value()
+    yield node._replace(outputs=(stored,))
+    yield Node("DequantizeLinear", (stored, *node.inputs[1:]), (real,), {})
+    yield Node("Gather", (real, g.ints(range(ends[-1]))), (rows,), {"axis": axis})
+    yield node._replace(inputs=(rows, *node.inputs[1:]))
+
+
+def _list_rows(node: Node, shape: Shape) -> list[Mapping[int, range]]:
+    """Return the rows that each output of a Slice or Split has, by axis; none if unknown."""
+    rank, numbers = len(shape), [None if x is None else x.data for x in node.inputs[1:]]
+    if any(x is None for x in numbers):
+        return []
+    arrays = [[int(i) for i in x.reshape(-1)] for x in numbers if x is not None]
+    if node.op_type == "Slice" and len(arrays) > 2:
+        starts, ends, axes = arrays[:3]
+        steps = arrays[3] if arrays[3:] else [1] * len(axes)
+        places = zip((axis % rank for axis in axes), starts, ends, steps, strict=True)
+        return [{i: range(*slice(a, b, c).indices(shape[i])) for i, a, b, c in places if c > 0}]
+    if node.op_type == "Split" and len(arrays) == 1:
+        ends = np.cumsum(arrays[0]).tolist()
+        axis = int(node.attributes.get("axis", 0)) % rank
+        return [{axis: range(b - n, b)} for n, b in zip(arrays[0], ends, strict=True)]
+    return []
+
+
+def _move_zero_points(
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
+) -> tuple[list[Node], set[Value]]:
+    """Return nodes that store int16 as uint16, except inputs and outputs, and what int16 was.
+
+    After the DequantizeLinear of an input uint16 follows, because a Conv of int16 may be refused.
+
+    Other nodes than QuantizeLinear and DequantizeLinear must read no int16: else nothing changes.
+    """
+    made = {node.outputs[0] for node in nodes if node.op_type == "QuantizeLinear"}
+    made = {value for value in made if g.types.get(value, (None,))[0] is DType.INT16}
+    made -= {*results}
+    made -= {x for node in nodes if node.op_type not in _QDQ for x in node.present}
+    new = {value: Value() for value in made}
+    computed = {value for node in nodes for value in node.outputs}
+    read = {x for node in nodes for x in node.present if x not in computed and x.data is None}
+    ends = {x for x in read if g.types.get(x, (None,))[0] is DType.INT16}
+    moved = []
+    for node in nodes:
+        (x, *operands), result = node.inputs or (None,), node.outputs[0]
+        if node.op_type in _QDQ and (x in new or result in new):
+            zero = _add_zero_point(g, node, DType.INT16)
+            inputs = (x and new.get(x, x), operands[0], zero)
+            moved.append(node._replace(inputs=inputs, outputs=(new.get(result, result),)))
+        elif node.op_type == "DequantizeLinear" and x in ends:
+            inside, real = Value(), Value()
+            middle = (operands[0], _add_zero_point(g, node, DType.INT16))
+            moved.append(node._replace(outputs=(real,)))
+            moved.append(Node("QuantizeLinear", (real, *middle), (inside,), {}))
+            moved.append(Node("DequantizeLinear", (inside, *middle), (result,), {}))
+        else:
+            moved.append(node)
+    return moved, made
+
+
+def _reshape_end(
+    g: Builder, node: Node, dequantized: Collection[Value], results: Sequence[Value]
+) -> Iterator[Node]:
+    """Yield nodes in place of the QuantizeLinear of an output: a Reshape before and after it.
+
+    The Reshape moves integers without a sign, also if the node quantizes what a Conv computes.
+    """
+    x, result = node.inputs[0] if node.inputs else None, node.outputs[0]
+    dtype = g.types.get(result, (None,))[0]
+    is_end = node.op_type == "QuantizeLinear" and result in results and dtype in _UNSIGNED
+    shape = find_static_shape(result, g.types) or ()
+    if x is None or dtype is None or not is_end or len(shape) < _LEAST_RANK:
+        yield node
+        return
+    if x not in dequantized:
+        inside, x = Value(), Value()
+        operands = (node.inputs[1], _add_zero_point(g, node, dtype))
+        yield node._replace(inputs=(node.inputs[0], *operands), outputs=(inside,))
+        yield Node("DequantizeLinear", (inside, *operands), (x,), {})
+    flat, stored, real, whole = (Value() for _ in range(4))
+    yield Node("Reshape", (x, g.ints([1, -1])), (flat,), {})
+    yield node._replace(inputs=(flat, *node.inputs[1:]), outputs=(stored,))
+    yield Node("DequantizeLinear", (stored, *node.inputs[1:]), (real,), {})
+    yield Node("Reshape", (real, g.ints(shape)), (whole,), {})
+    yield node._replace(inputs=(whole, *node.inputs[1:]))
+
+
+def _add_zero_point(g: Builder, node: Node, dtype: DType) -> Value:
+    """Return the zero point of the same numbers in the type without a sign."""
+    unsigned, middle = _UNSIGNED[dtype]
+    zero = node.inputs[2] if node.inputs[2:] else None
+    number = 0 if zero is None or zero.data is None else int(zero.data.reshape(-1)[0])
+    return g.scalar(number + middle, unsigned)
