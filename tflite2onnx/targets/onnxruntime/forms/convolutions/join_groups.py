@@ -5,7 +5,7 @@ TensorFlow's converter writes a convolution with groups, which its runtime lacks
     CONCATENATION(CONV_2D(part, filters, biases) for each part of SPLIT(image))
 
 The depthwise convolutions of YOLO 11 have 128 such parts. One convolution computes the same sums.
-YOLO 11n of dynamic range, 320x320, has 1,551 nodes with the parts and 905 without.
+docs/performance.md has what it saves.
 
 1. SPLIT and CONCATENATION are along the channels, and have all parts in one sequence; no other
    operator reads a part or the result of a convolution.
