@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.support import Build
 from tests.support.small import chain, convolve, network
+from tests.test_bundle import archive
 from tests.verification.test_inner_tensors import build_deep, damage_model, find_node, wrong_pad
 from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
@@ -330,3 +331,13 @@ def test_refuses_unusable_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[images\]"):
         verify(network(), images=[path])
+
+
+def test_folder_without_the_files_of_a_bundle_is_refused(capsys: Captured) -> None:
+    """One line names the folder and the files that it must have."""
+    Path("two.task").write_bytes(archive({"c.tflite": chain("COS"), "d.tflite": chain("SIN")}))
+    Path("other").mkdir()
+    assert main(["verify", "two.task", "other"]) == 1
+    error = capsys.readouterr().err
+    assert "other must have the ONNX files of two.task, got none of c.onnx, d.onnx" in error
+    assert error.count("\n") == 1

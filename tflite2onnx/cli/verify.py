@@ -36,7 +36,7 @@ from tflite2onnx.cli.verdict import (
     print_verdict,
 )
 from tflite2onnx.convert import convert
-from tflite2onnx.errors import ConversionError, OptionError
+from tflite2onnx.errors import ConversionError, ModelFileError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.report.index import write_index
 from tflite2onnx.report.pages import check_pages, place_page, write_page
@@ -175,9 +175,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
     statuses, findings, pages = set(), [], list[dict[str, Any]]()
-    parts = list_parts(bundle, options.signature)
-    if folder is not None and not all((Path(folder) / part.file).exists() for part in parts):
-        parts = list_parts(bundle, options.signature, joins=True)
+    parts = _find_parts(bundle, options)
     check_pages(options.report, parts)
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])
@@ -214,6 +212,27 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     elif not options.quiet:
         print_lines(sys.stdout, lines)
     return max(statuses)
+
+
+def _find_parts(bundle: Bundle, options: argparse.Namespace) -> list[BundlePart]:
+    """Return the parts of a bundle whose files a folder has, or all parts without a folder.
+
+    Raises:
+        ModelFileError: the folder has the file of no part.
+    """
+    parts = list_parts(bundle, options.signature)
+    folder = options.converted
+    if folder is None:
+        return parts
+    joined = list_parts(bundle, options.signature, joins=True)
+    missing = [part for part in parts if not Path(folder, part.file).exists()]
+    if not any(Path(folder, part.file).exists() for part in (*parts, *joined)):
+        files = ", ".join(part.file for part in parts)
+        raise ModelFileError(
+            f"{folder} must have the ONNX files of {options.model}, got none of {files}: convert it"
+            " into this folder; a --target whose runtime has files of its own cannot be verified"
+        )
+    return joined if missing else parts
 
 
 def _verify_decoders(
