@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from tflite2onnx.canonical import (
     OperatorCache,
     check_sizes,
@@ -21,6 +23,7 @@ from tflite2onnx.targets.driver import apply_forms
 from tflite2onnx.targets.genai.decoder import BundleDecoder
 from tflite2onnx.tensor import Tensor
 
+_logger = logging.getLogger(__name__)
 _SIZE = "tokens"  # the name of the number of tokens
 
 
@@ -58,6 +61,11 @@ def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
                 "onnxruntime-genai gives a decoder with states all tokens of a prompt at once, but"
                 f" the decoder takes one token: {error}"
             ) from error
+        _logger.warning(
+            "onnxruntime-genai runs the decoder once for each token of a prompt, which takes longer"
+            " than one run for all tokens: %s",
+            error,
+        )
         return decoder
     endpoints = _pair(old, prompts)
     inputs = {name: endpoints[t] for name, t in signature.inputs.items()}
