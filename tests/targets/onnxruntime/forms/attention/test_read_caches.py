@@ -64,6 +64,10 @@ SHARED = STEP.replace(
     y2: float32[2,2,8] = BATCH_MATMUL(weights2, vm, adj_x=False, adj_y=False)
     return y, ks, vs, y2""",
 )
+# Exporters of attention with as many heads of keys as of queries multiply both by sqrt(scale).
+SCALED = STEP.replace("RESHAPE(ks, ", "RESHAPE(kf, ").replace(
+    "    k3:", "    kf: float32[1,6,2,8] = MUL(ks, 0.5)\n    k3:"
+)
 HEADS_FIRST = (0, 2, 1, 3)
 
 
@@ -87,6 +91,18 @@ def test_operators_become_cached_attention(text: str, options: str) -> None:
     text = write_graph(_rewrite(text), ["scale", "window", "cap"])
     assert text.count("DYNAMIC_UPDATE_SLICE") == text.count("BATCH_MATMUL") == 0
     assert f"CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.5, {options})" in text
+
+
+def test_products_of_caches_and_numbers_are_parts_of_the_scale() -> None:
+    """A factor of the keys is one of the scores; the values of the cache must be as written."""
+    text = write_graph(_rewrite(SCALED), ["scale"])
+    assert "MUL" not in text
+    assert "CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.25)" in text
+    values = STEP.replace("RESHAPE(vs, ", "RESHAPE(vf, ").replace(
+        "    v3:", "    vf: float32[1,6,2,8] = MUL(vs, 0.5)\n    v3:"
+    )
+    assert values != STEP
+    assert "CACHED_ATTENTION" not in write_graph(_rewrite(values))
 
 
 def test_layers_that_share_caches_each_write_the_token() -> None:

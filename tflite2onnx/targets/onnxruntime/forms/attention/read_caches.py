@@ -8,9 +8,9 @@ contains, if
 
 1. the caches are inputs and their next values are outputs of the graph, of batch 1, and the user or
    the target wants them as batch, heads, tokens, depth in memory;
-2. RESHAPE, TRANSPOSE and products by numbers may stand before the products of matrices, in which
-   neighbouring heads of the queries share heads of keys and values (`share_heads`). The scores s
-   may become cap * tanh(s / cap);
+2. RESHAPE, TRANSPOSE and products by numbers may stand before the products of matrices, but no
+   product after the values. In these products neighbouring heads of the queries share heads of keys
+   and values (`share_heads`). The scores s may become cap * tanh(s / cap);
 3. the key and the value of the token are written at its position, which is an input of the graph;
 4. the mask hides all tokens after the position, and none up to it; or all but the last few, always
    as many. This is proven by all positions of the cache;
@@ -82,10 +82,11 @@ _ATTENTION = OneOf(
 
 
 class _UpdatedCache(NamedTuple):
-    """A cache, its update, the key or value that is written, and its order in memory."""
+    """The update of a cache by a key or value, its order in memory, and the factor of its reads."""
 
     update: Op
     order: Order
+    factor: float
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -229,17 +230,18 @@ def _read_operands(found: Match, wanted: Mapping[Tensor, Order]) -> CacheAttenti
         value_axes = _TRANSPOSED if last.options.adj_y else _HEADS_FIRST
     keys = _find_cache(tensors["keys"], key_axes, graph, wanted)
     values = _find_cache(tensors["values"], value_axes, graph, wanted)
-    if not keys or not values or keys.shape != values.shape or queries.factor <= 0:
+    if not keys or not values or keys.shape != values.shape or values.factor != 1:
         return None
+    factor = queries.factor * keys.factor
     (heads, length, depth), size = keys.shape, queries.tensor.elements
     mask = _find_mask(tensors["mask"], length, graph) if length <= _MOST_TOKENS else None
     fits = size % (heads * depth) == depth % _DEPTH == 0 and found.output.elements == size
-    if not mask or not fits:
+    if not mask or not fits or factor <= 0:
         return None
     hidden, cap = found.number("hidden#"), _read_cap(found)
     if cap is None or (hidden is None and "hidden#" in tensors):
         return None
-    return CacheAttention(queries.tensor, queries.factor, keys, values, mask, last, hidden, cap)
+    return CacheAttention(queries.tensor, factor, keys, values, mask, last, hidden, cap)
 
 
 def _read_cap(found: Match) -> float | None:
@@ -270,16 +272,18 @@ def _find_cache(
 ) -> _UpdatedCache | None:
     """Return the cache with these axes of batch, heads, tokens, depth, None if there is none.
 
-    Between the cache and the tensor are only RESHAPE and TRANSPOSE, and nothing but axes of one
-    element changes place in a RESHAPE.
+    Between the cache and the tensor are only RESHAPE, TRANSPOSE and products by a number, and
+    nothing but axes of one element changes place in a RESHAPE.
     """
     axes = [*range(len(squeeze_shape(tensor.shape)))]
+    tensor, _, factor = scale_matrices(Matrices(tensor), graph)
     # Several layers may read a cache that is moved once.
     while (move := graph.producers.find(tensor)).is_builtin("RESHAPE", "TRANSPOSE"):
         moved = squeeze_order(move)
         if moved is None:
             return None
-        axes, tensor = [moved[axis] for axis in axes], move.operand(0)
+        axes = [moved[axis] for axis in axes]
+        tensor, _, factor = scale_matrices(Matrices(move.operand(0), factor=factor), graph)
     update = graph.producers.find(tensor)
     cache, row, order = update.operand(0), update.operand(1), wanted.get(tensor, ())
     is_cache = cache in graph.inputs and tensor in graph.outputs and wanted.get(cache) == order
@@ -293,4 +297,6 @@ def _find_cache(
         return None
     kept = [axis for axis, size in enumerate(cache.shape) if size != 1]
     expected = [order[place] for place in places if order[place] in kept]
-    return _UpdatedCache(update, order) if [kept[axis] for axis in axes] == expected else None
+    return (
+        _UpdatedCache(update, order, factor) if [kept[axis] for axis in axes] == expected else None
+    )
