@@ -333,8 +333,11 @@ def test_refuses_unusable_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         verify(network(), images=[path])
 
 
-def test_folder_without_the_files_of_a_bundle_is_refused(capsys: Captured) -> None:
+def test_folder_without_the_files_of_a_bundle_is_refused(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line names the folder and the files that it must have."""
+    monkeypatch.chdir(tmp_path)
     Path("two.task").write_bytes(archive({"c.tflite": chain("COS"), "d.tflite": chain("SIN")}))
     Path("other").mkdir()
     assert main(["verify", "two.task", "other"]) == 1
