@@ -144,7 +144,10 @@ def test_table_has_verdict_on_each_model(capsys: Captured, monkeypatch: pytest.M
     assert out.splitlines()[-1].startswith("4 of 4 models converted, 1 different, ")
 
 
-def test_runtime_crash_fails_one_model(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("option", [["--verify"], ["--report", "pages"]])
+def test_runtime_crash_fails_one_model(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
     """A crash of LiteRT fails one model; the other models are converted."""
 
     def crash(model: str, *_: Any, **options: Any) -> Report:
@@ -155,7 +158,8 @@ def test_runtime_crash_fails_one_model(capsys: Captured, monkeypatch: pytest.Mon
     from tflite2onnx.verification import verify  # noqa: PLC0415 - before it is another
 
     monkeypatch.setattr("tflite2onnx.verification.verify", crash)
-    assert main(["models", "-o", "out", "--verify"]) == 1
+    monkeypatch.setattr("tflite2onnx.cli.latency.verify", crash)
+    assert main(["models", "-o", "out", *option]) == 1
     assert list_written() == WANT - {"a.onnx"}
     err = capsys.readouterr().err
     assert "a.tflite: LiteRT or ONNX Runtime crashed: the process had the exit status -9" in err

@@ -104,7 +104,8 @@ def _yield_outcomes(
     do = partial(_attempt_job, work)
     number = min(options.jobs, len(jobs))
     # LiteRT may crash, and would end this process.
-    if number > 1 or (number and options.verify and CAN_FORK):
+    verifies = options.verify or options.report is not None
+    if number > 1 or (number and verifies and CAN_FORK):
         yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))
