@@ -174,7 +174,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
-    statuses, findings, pages = set(), [], list[dict[str, Any]]()
+    statuses, findings = set(), []
     parts = _find_parts(bundle, options)
     check_pages(options.report, parts)
     for part in parts:
@@ -194,15 +194,12 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             print_error(name, message)
             statuses.add(_FAILED)
             findings.append({"name": name, "error": message})
-            pages.append(findings[-1])
             continue
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))
         _print_conclusion(options, name, report)
         findings.append({"name": name, **report.to_dict()})
-        page = place_page(options.report or "", part)
-        pages.append({"name": name, "verification": findings[-1], "page": page})
-    _write_index(options, pages)
+    _write_index(options, parts, findings)
     decodings = {} if _FAILED in statuses else _verify_decoders(options, bundle, parts)
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
@@ -224,15 +221,16 @@ def _find_parts(bundle: Bundle, options: argparse.Namespace) -> list[BundlePart]
     folder = options.converted
     if folder is None:
         return parts
+    if all(Path(folder, part.file).exists() for part in parts):
+        return parts
     joined = list_parts(bundle, options.signature, joins=True)
-    missing = [part for part in parts if not Path(folder, part.file).exists()]
-    if not any(Path(folder, part.file).exists() for part in (*parts, *joined)):
-        files = ", ".join(part.file for part in parts)
-        raise ModelFileError(
-            f"{folder} must have the ONNX files of {options.model}, got none of {files}: convert it"
-            " into this folder; a --target whose runtime has files of its own cannot be verified"
-        )
-    return joined if missing else parts
+    if any(Path(folder, part.file).exists() for part in (*parts, *joined)):
+        return joined
+    files = ", ".join(part.file for part in parts)
+    raise ModelFileError(
+        f"{folder} must have the ONNX files of {options.model}, got none of {files}: convert it"
+        " into this folder; a --target whose runtime has files of its own cannot be verified"
+    )
 
 
 def _verify_decoders(
@@ -249,9 +247,19 @@ def _verify_decoders(
     return verify_decoders(bundle.models, files, options.prompt)
 
 
-def _write_index(options: argparse.Namespace, pages: Sequence[Mapping[str, Any]]) -> None:
-    if options.report is not None:
-        write_index(options.report, pages)
+def _write_index(
+    options: argparse.Namespace, parts: Sequence[BundlePart], findings: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write the index of the pages, if there are any."""
+    if options.report is None:
+        return
+    models = [
+        each
+        if "error" in each
+        else {"name": each["name"], "verification": each, "page": place_page(options.report, part)}
+        for part, each in zip(parts, findings, strict=True)
+    ]
+    write_index(options.report, models)
 
 
 def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedModel) -> Report:

@@ -140,13 +140,21 @@ def find_operator(
     returns why an operator has no class, if the caller knows more than the general reason.
     """
     operator = _make_operator(op, explain)
-    # A node of another domain cannot have sub-graphs. An operator of dynamic sizes may become
-    # valid: inputs get fixed sizes if the model needs them.
+    return unsupported.Kept(op) if keep and _is_refused(operator) else operator
+
+
+def _is_refused(operator: Operator) -> bool:
+    """Return whether an operator has no class, or is refused whatever the sizes of its operands.
+
+    A node of another domain cannot have sub-graphs. Inputs get fixed sizes if the model needs them,
+    so that an operator of dynamic sizes may become valid.
+    """
+    if isinstance(operator, unsupported.Unsupported):
+        return True
+    op = operator.op
     tensors = (*op.present, *op.outputs)
-    dynamic = op.graphs or any(t.is_unranked or t.dynamic_axes for t in tensors)
-    lacks_class = isinstance(operator, unsupported.Unsupported)
-    keeps = keep and (lacks_class or not (dynamic or is_valid(operator)))
-    return unsupported.Kept(op) if keeps else operator
+    is_open = op.graphs or any(t.is_unranked or t.dynamic_axes for t in tensors)
+    return not (is_open or is_valid(operator))
 
 
 def _make_operator(op: Op, explain: Callable[[Op], str]) -> Operator:

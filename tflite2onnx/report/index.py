@@ -27,8 +27,8 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
     """
     worst_first = [None, *STYLES]
     ordered = sorted(models, key=lambda facts: worst_first.index(_read_verdict(facts)))
-    accepted = [verdict for facts in models if (verdict := _read_verdict(facts))]
-    right = sum(verdict.accepts for verdict in accepted)
+    verdicts = [verdict for facts in models if (verdict := _read_verdict(facts))]
+    right = sum(verdict.accepts for verdict in verdicts)
     words = f"{right:,} of {count(len(models), 'model')} are within their limits. A click on a"
     words += " heading sorts; the name of a model opens its page."
     head = ("Model~", "Verdict", "Nodes#", "Transposes#", "Bytes#", "Reason~")
@@ -48,7 +48,7 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-# What the command verify does not know of a file.
+# The facts of a file that the command verify lacks.
 _SIZES = ("nodes", "transposes", "bytes")
 
 

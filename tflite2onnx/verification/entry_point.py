@@ -12,7 +12,7 @@ import numpy as np
 
 from tflite2onnx.errors import ModelFileError, OptionError, VerifyError
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_supported_operator
+from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.traits import MisreadInputs
 from tflite2onnx.passes.cut_graph import cut_graph
 from tflite2onnx.quantization.storage import decode_constant
@@ -91,18 +91,17 @@ def store_misread_as_floats(model: ModelFile) -> tuple[ModelFile, tuple[str, ...
 def _decode_misread(graph: Graph) -> Iterator[tuple[Op, dict[int, Array]]]:
     """Yield the operators of a graph that have misread inputs, with the numbers of these inputs."""
     for op in graph.ops:
-        operator = find_supported_operator(op)
-        misread = operator.misread_inputs if isinstance(operator, MisreadInputs) else ()
-        operands = [(i, op.operand(i)) for i in misread]
-        if operands:
-            yield (
-                op,
-                {
-                    i: decode_constant(tensor.values, tensor.quantization)
-                    for i, tensor in operands
-                    if tensor.quantization
-                },
-            )
+        operator = find_operator(op)
+        if not isinstance(operator, MisreadInputs) or not is_valid(operator):
+            continue
+        operands = {i: op.operand(i) for i in operator.misread_inputs}
+        numbers = {
+            i: decode_constant(tensor.values, tensor.quantization)
+            for i, tensor in operands.items()
+            if tensor.quantization
+        }
+        if numbers:
+            yield op, numbers
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
