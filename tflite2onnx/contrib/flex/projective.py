@@ -67,7 +67,7 @@ _FILLS: Mapping[str, Callable[[Builder, Value, int], Value]] = {
 }
 
 
-def _round(g: Builder, place: Value) -> Value:
+def _round_place(g: Builder, place: Value) -> Value:
     """Return the nearest whole positions, of equally near positions the one farther from 0."""
     whole = g.Floor(g.Add(g.Abs(place), g.scalar(0.5, _F32)))
     return g.Mul(g.Sign(place), whole)
@@ -136,7 +136,7 @@ class FlexImageProjectiveTransform(DynamicShape):
             return g.where(g.Unsqueeze(is_pixel, g.ints([2])), found, other, dtype)
 
         if self.options.interpolation == "NEAREST":
-            row, column = (_round(g, place) for place in positions)
+            row, column = (_round_place(g, place) for place in positions)
             sampled = gather_pixels(row, column, y.dtype)
         else:
             top, left = (g.Floor(place) for place in positions)

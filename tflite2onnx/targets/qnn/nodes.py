@@ -119,13 +119,13 @@ def _move_zero_points(
     Other nodes than QuantizeLinear and DequantizeLinear must read no int16: else nothing changes.
     """
     made = {node.outputs[0] for node in nodes if node.op_type == "QuantizeLinear"}
-    made = {value for value in made if g.types.get(value, (None,))[0] is DType.INT16}
+    made = {value for value in made if _find_type(g, value) is DType.INT16}
     made -= {*results}
     made -= {x for node in nodes if node.op_type not in _QDQ for x in node.present}
     new = {value: Value() for value in made}
     computed = {value for node in nodes for value in node.outputs}
     read = {x for node in nodes for x in node.present if x not in computed and x.data is None}
-    ends = {x for x in read if g.types.get(x, (None,))[0] is DType.INT16}
+    ends = {x for x in read if _find_type(g, x) is DType.INT16}
     moved = []
     for node in nodes:
         (x, *operands), result = node.inputs or (None,), node.outputs[0]
@@ -144,6 +144,10 @@ def _move_zero_points(
     return moved, made
 
 
+def _find_type(g: Builder, value: Value) -> DType | None:
+    return g.types[value][0] if value in g.types else None
+
+
 def _reshape_end(
     g: Builder, node: Node, dequantized: Collection[Value], results: Sequence[Value]
 ) -> Iterator[Node]:
@@ -152,7 +156,7 @@ def _reshape_end(
     The Reshape moves integers without a sign, also if the node quantizes what a Conv computes.
     """
     x, result = node.inputs[0] if node.inputs else None, node.outputs[0]
-    dtype = g.types.get(result, (None,))[0]
+    dtype = _find_type(g, result)
     is_end = node.op_type == "QuantizeLinear" and result in results and dtype in _UNSIGNED
     shape = find_static_shape(result, g.types) or ()
     if x is None or dtype is None or not is_end or len(shape) < _LEAST_RANK:

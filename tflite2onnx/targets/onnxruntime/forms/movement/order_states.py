@@ -2,9 +2,8 @@
 
 A plan expects convolutions to read channels first, and would store their states in this order. ONNX
 Runtime moves the Transposes of an 8-bit convolution to the states, where up to two remain for each:
-of three microwakeword networks it runs 29, 47 and 79 nodes then, and 23, 36 and 59 with TFLite's
-order.
-A state that is joined with an input of the model has the order of the input.
+of three microWakeWord networks it runs 29, 47 and 79 nodes then, and 23, 36 and 59 with TFLite's
+order. A state that is joined with an input of the model has the order of the input.
 """
 
 from __future__ import annotations
