@@ -209,6 +209,33 @@ def test_operators_that_cannot_be_evaluated_stay(
     assert codes(fold_one(classes, op("X", [x], y), cls)) == ["X"]
 
 
+@pytest.mark.parametrize("terms", [(0,), (0, 1), (0, 0.5, 1)], ids=str)
+@pytest.mark.parametrize("reads", ["indices", "numbers too", "source too"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+def test_constants_of_a_shared_source_store_the_source_once(
+    dtype: type[np.generic], reads: str, terms: Sequence[float]
+) -> None:
+    """Indices of a grid that several operators compute of the same stored numbers."""
+    m, count = Build(), 20000
+    grid = np.random.default_rng(0).uniform(0, 6, (count, 2)).astype(dtype)
+    source, image, other = m.constant(grid), m.input([8, 8, 3]), m.input([count, 2])
+    if dtype is not np.float32:
+        code = "CAST" if dtype is np.int32 else "DEQUANTIZE"
+        (source,) = m.op(code, [source], [[count, 2]], dtype=np.float32)
+    for term in terms:
+        numbers = source
+        if term:
+            numbers = m.op("ADD", [source, m.constant(np.float32(term))], [[count, 2]])[0]
+        indices = m.op("CAST", [numbers], [m.tensor([count, 2], dtype="int32")])
+        m.output(*m.op("GATHER_ND", [image, *indices], [[count, 3]]))
+        if reads == "numbers too":
+            m.output(*m.op("MUL", [other, numbers], [[count, 2]]))
+    if reads == "source too":
+        m.output(*m.op("MUL", [other, source], [[count, 2]]))
+    result = check(m.bytes())
+    assert len(result.model.SerializeToString()) <= 1.02 * len(m.bytes())
+
+
 def test_operators_on_empty_tensors_are_folded(classes: Classes) -> None:
     made = fold_one(
         classes, op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), stub(lambda x: [x])

@@ -18,7 +18,8 @@ a constant condition, and WHILE that never runs, are replaced by the operators t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -59,14 +60,15 @@ def _restore_large(graph: Graph, folder: Folder, limit: int) -> Graph:
     The largest constants are restored, until all others take `limit` bytes more than what they are
     computed of. An operator that has to know its input keeps the constant.
     """
-    least = _count_least_bytes(folder)
-    read = dict.fromkeys(t for op in graph.ops for t in op.present if t in folder.made)
-    growth = {t: t.nbytes - least[t] for t in read if t.nbytes >= _LEAST}
+    read = dict.fromkeys(t for op in graph.ops for t in op.present if t.has_data)
+    least = _count_least_bytes(folder, read)
+    growth = {t: _count_bytes(t) - least[t] for t in read if t in least and t.nbytes >= _LEAST}
     left, restored = sum(growth.values()), set[Tensor]()
     for tensor in sorted(growth, key=lambda t: -growth[t]):
         if left > limit and growth[tensor]:
             restored.add(tensor)
             left -= growth[tensor]
+    computed = {t for t in least if least[t] < _count_bytes(t) and (t in restored or t not in read)}
     outputs = {constant: tensor for tensor, constant in folder.known.items()}
     done: set[Op] = set()
 
@@ -74,39 +76,47 @@ def _restore_large(graph: Graph, folder: Folder, limit: int) -> Graph:
         large = [t for t in dict.fromkeys(op.present) if t in restored]
         changed = op.with_inputs({t: outputs[t] for t in large})
         if large and is_valid(find_operator(changed)):
-            for each in _list_computed(large, folder, least):
+            for each in _list_operators(large, folder, computed):
                 if each not in done:
                     done.add(each)
-                    yield each.with_inputs(
-                        {t: outputs[t] for t in each.present if least.get(t, t.nbytes) < t.nbytes}
-                    )
+                    yield each.with_inputs({t: outputs[t] for t in each.present if t in computed})
             op = changed
         yield op
 
     return graph.rewrite(restore) if restored else graph
 
 
-def _count_least_bytes(folder: Folder) -> dict[Tensor, int]:
+def _count_least_bytes(folder: Folder, read: Collection[Tensor]) -> dict[Tensor, int]:
     """Return the bytes of computed constants, or of what they are computed of, if half or less.
 
-    A node counts, too.
+    A node counts, too. What `read` has is stored in any case. What several operators read is stored
+    once, and each of them counts its part; `_LEAST` covers their nodes and parameters.
     """
+    made = dict.fromkeys(folder.made.values())
+    users = Counter(t for op in made for t in dict.fromkeys(op.present))
     least: dict[Tensor, int] = {}
     for tensor, op in folder.made.items():  # in order of execution
-        inner = _NODE + sum(least.get(t, t.nbytes) for t in dict.fromkeys(op.present))
-        least[tensor] = inner if 2 * inner <= tensor.nbytes else tensor.nbytes
+        sources = [t for t in dict.fromkeys(op.present) if t not in read]
+        inner = _NODE + sum(least.get(t, _count_bytes(t)) // users[t] for t in sources)
+        stored = _count_bytes(tensor)
+        least[tensor] = inner if 2 * inner <= stored + _LEAST else stored
     return least
 
 
-def _list_computed(
-    tensors: Iterable[Tensor], folder: Folder, least: Mapping[Tensor, int]
+def _count_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a constant as it is stored, which may be float16 for float32."""
+    return tensor.values.nbytes if tensor.has_data else tensor.nbytes
+
+
+def _list_operators(
+    tensors: Iterable[Tensor], folder: Folder, computed: Collection[Tensor]
 ) -> list[Op]:
     """Return the operators that compute constants, in order of execution."""
     waiting, found = [*tensors], set[Op]()
     while waiting:
         tensor = waiting.pop()
         op = folder.made.get(tensor)
-        if op and least[tensor] < tensor.nbytes and op not in found:
+        if op and tensor in computed and op not in found:
             found.add(op)
             waiting += op.present
     return [op for op in dict.fromkeys(folder.made.values()) if op in found]
