@@ -6,8 +6,10 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.errors import OutputError
-from tflite2onnx.report import collect_facts, svg, write_page, write_report
+from tflite2onnx.report import collect_facts, netron, svg, write_page, write_report
 from tflite2onnx.report.facts import PageFacts
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 
@@ -95,7 +97,8 @@ def test_page_loads_no_other_files(folder: Path, name: str) -> None:
     tree = Tree(html)
     assert tree.refers == []
     assert len(tree.ids) == len(set(tree.ids))
-    assert not re.search(r"https?:|@import|url\(|\bfetch\(|XMLHttp", html)
+    assert not re.search(r"https?:|@import|url\(|XMLHttp", html)
+    assert html.count("fetch(") == html.count("fetch(link.href")  # of Netron, on a click
 
 
 def test_page_of_quantized_model_has_all_sections(folder: Path) -> None:
@@ -503,6 +506,125 @@ def test_search_sort_and_details(folder: Path, width: int) -> None:
     assert "kernel_shape: [" in told["node"]
     assert told["fits"]
     assert told["wide"] <= width
+
+
+ZOOM = """
+  const strip = page.querySelector(".strip"), bar = page.querySelector(".zoom");
+  const dialog = page.querySelector("dialog"), drawing = strip.firstElementChild;
+  const box = (e) => e.getBoundingClientRect();
+  const percent = () => bar.querySelector("[role=status]").textContent;
+  const [out, larger, whole, fit] = bar.querySelectorAll("button");
+  const size = () => ({
+    percent: percent(), width: box(drawing).width, row: box(page.querySelector(".strip li")).height,
+    top: strip.scrollTop, left: strip.scrollLeft});
+  const point = (type, x, y, target = drawing) => target.dispatchEvent(
+    new view.PointerEvent(type, {clientX: x, clientY: y, bubbles: true, pointerType: "mouse"}));
+  const wait = () => new Promise((done) => setTimeout(done, 20));
+  const told = {first: size()};
+  larger.click();
+  larger.click();
+  told.larger = size();
+  const {left, top} = box(strip);
+  point("pointerdown", left + 200, top + 300);
+  point("pointermove", left + 120, top + 200);
+  told.moved = size();
+  const row = page.querySelectorAll(".strip li")[3];
+  point("pointerup", left + 120, top + 200);
+  row.click();
+  told.openAfterMoving = dialog.open;
+  await wait();
+  point("pointermove", left + 20, top + 20);
+  told.released = size();
+  row.click();
+  told.openAfterClick = dialog.open;
+  dialog.close();
+  whole.click();
+  told.whole = size();
+  fit.click();
+  told.fit = {...size(), high: strip.scrollHeight <= strip.clientHeight + 1,
+    wide: strip.scrollWidth <= strip.clientWidth + 1};
+  const press = (key) => strip.dispatchEvent(
+    new view.KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+  press("0");
+  press("-");
+  told.keys = size();
+  press("0");
+  strip.dispatchEvent(new view.WheelEvent("wheel",
+    {deltaY: -200, ctrlKey: true, clientX: left + 50, clientY: top + 50, cancelable: true}));
+  told.wheel = size();
+  strip.dispatchEvent(new view.WheelEvent("wheel", {deltaY: -200, cancelable: true}));
+  told.plain = size();
+  const field = page.querySelector(".search input");
+  field.value = "globalaveragepool";
+  field.dispatchEvent(new view.Event("input"));
+  const node = page.querySelector(".strip li:not(.missed)");
+  told.found = box(node).top >= box(strip).top && box(node).bottom <= box(strip).bottom;
+  told.page = page.scrollingElement.scrollWidth;
+  return told;
+"""
+
+
+@pytest.mark.nightly(cases=1)
+@pytest.mark.parametrize("width", [400, 1400])
+def test_drawing_is_zoomed_and_moved(folder: Path, width: int) -> None:
+    """Buttons, keys and the wheel zoom the graph; dragging moves it, and is no click."""
+    told: dict[str, Any] = evaluate_script(folder / "mobilenet_int8.html", ZOOM, width=width)
+    assert "error" not in told, told
+    assert told["first"]["percent"] == told["whole"]["percent"] == "100 %"
+    assert told["first"]["row"] == told["whole"]["row"] == pytest.approx(22)
+    assert told["larger"]["percent"] == "156 %"
+    assert told["larger"]["row"] == pytest.approx(22 * 1.25**2, rel=0.01)
+    assert told["moved"]["top"] == pytest.approx(told["larger"]["top"] + 100, abs=1)
+    assert told["moved"]["left"] > told["larger"]["left"] or width == 1400
+    assert not told["openAfterMoving"]
+    assert told["released"] == told["moved"]
+    assert told["openAfterClick"]
+    assert told["fit"]["high"]
+    assert told["fit"]["wide"]
+    assert told["keys"]["percent"] == "80 %"
+    assert told["wheel"]["percent"] == "149 %"
+    assert told["plain"] == told["wheel"]
+    assert told["found"]
+    assert told["page"] <= width
+
+
+NETRON = """
+  const link = page.getElementById("netron"), dialog = page.querySelector("dialog");
+  const opened = [];
+  view.open = (address) => { opened.push(address); };
+  link.focus();
+  link.click();
+  for (let i = 0; i < 100 && !opened.length && !dialog.open; i++) {
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  return {opened, words: dialog.open ? dialog.innerText : "", focus: page.activeElement === link,
+    wide: page.scrollingElement.scrollWidth};
+"""
+
+
+def test_page_opens_the_model_in_netron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A click opens the model if Netron runs, or shows the command that starts Netron."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.tflite").write_bytes(chain("ABS"))
+    words = ["-q", "model.tflite", "a model.onnx", "--report", "page.html"]
+    monkeypatch.setattr(netron, "find_spec", lambda _: None)
+    assert main(words) == 0
+    assert 'id="netron"' not in Path("page.html").read_text()
+    monkeypatch.setattr(netron, "find_spec", lambda _: netron.__spec__)
+    assert main(words) == 0
+    page = Path("page.html").resolve()
+    (port,) = map(int, re.findall(r"localhost:(\d+)", page.read_text()))
+    command = f"netron --port {port} --browse '{Path('a model.onnx').absolute()}'"
+    told: dict[str, Any] = evaluate_script(page, NETRON, width=400)
+    assert told["opened"] == []
+    assert command in " ".join(told["words"].split())
+    assert told["wide"] <= 400
+    with ThreadingHTTPServer(("localhost", port), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        told = evaluate_script(page, NETRON, width=400)
+        server.shutdown()
+    assert told["opened"] == [f"http://localhost:{port}/"]
+    assert told["words"] == ""
 
 
 HOVER = """

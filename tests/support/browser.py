@@ -18,10 +18,9 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 # Script of an outer page that shows the tested page in a frame of the requested width.
 _FRAME = """<!doctype html><html><body style="margin:0"><iframe src="{page}"
 style="border:0;width:{width}px;height:900px"></iframe><pre id="told"></pre><script>
-addEventListener("load", () => {{
+addEventListener("load", async () => {{
   const view = document.querySelector("iframe").contentWindow, page = view.document;
-  let told;
-  try {{ told = (() => {{ {script} }})(); }} catch (error) {{ told = {{error: String(error)}}; }}
+  const told = await (async () => {{ {script} }})().catch((error) => ({{error: String(error)}}));
   document.getElementById("told").textContent = JSON.stringify(told);
 }});
 </script></body></html>"""
@@ -36,7 +35,10 @@ def find_browser() -> str:
 
 
 def evaluate_script(page: Path, script: str, *, width: int, dark: bool = False) -> Any:
-    """Return the result of a script; `page` and `view` are the document and window of the page."""
+    """Return the result of a script, which may wait.
+
+    `page` and `view` are the document and the window of the page.
+    """
     frame = page.with_name(f"frame_{width}.html")
     frame.write_text(_FRAME.format(page=page.name, width=width, script=script))
     command = [

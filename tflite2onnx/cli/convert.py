@@ -380,7 +380,8 @@ def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
     written = {}
     for part in parts if options.report is not None else ():
         model = _embed_external_weights(bundle.models[part.model])
-        pages.write_page(options.report, part, model, results[part.label], reports[part.label])
+        result, file = results[part.label], Path(job.output, part.file)
+        pages.write_page(options.report, part, model, result, reports[part.label], file)
         written[part.label] = str(pages.place_page(options.report, part))
     return _ConvertedBundle(results, reports, written, manifest, status)
 
@@ -436,7 +437,7 @@ def _write_report_on_success(
 
     if job.report is not None:
         pages.make_folder(job.report)
-    return write_report_on_success(options.report, job.source, result, report)
+    return write_report_on_success(options.report, job.source, result, report, job.output)
 
 
 def _list_results(options: argparse.Namespace, result: Result) -> list[str | TextTable]:

@@ -18,26 +18,42 @@ __all__ = ["PageFacts", "collect_facts", "write_page", "write_report", "write_re
 
 
 def write_report(
-    path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
+    path: str | os.PathLike[str],
+    model: ModelFile,
+    converted: ConvertedModel,
+    report: Report,
+    file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the report of a conversion: one self-contained HTML file that needs no network.
+
+    Args:
+        path: the page.
+        model: the TFLite model.
+        converted: the ONNX model.
+        report: what `verify` returned.
+        file: the ONNX file, if `converted` is the result of a conversion: the page has a link that
+            opens the file in Netron, if the package `netron` is installed.
 
     Raises:
         VerifyError: a runtime cannot run its model.
         OutputError: the path cannot be written to.
     """
-    with write_report_on_success(path, model, converted, report):
+    with write_report_on_success(path, model, converted, report, file):
         pass
 
 
 @contextmanager
 def write_report_on_success(
-    path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
+    path: str | os.PathLike[str],
+    model: ModelFile,
+    converted: ConvertedModel,
+    report: Report,
+    file: str | os.PathLike[str] | None = None,
 ) -> Iterator[None]:
     """Write the report around other work; if the work fails, no report remains."""
-    html = write_page(collect_facts(model, converted, report))
+    html = write_page(collect_facts(model, converted, report, file))
     with resolve_target(path) as target:
         warn_of_replaced_page(target, html)
-        with replace_atomically(target) as file:
-            file.write(html.encode())
+        with replace_atomically(target) as page:
+            page.write(html.encode())
             yield

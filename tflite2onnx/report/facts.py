@@ -34,7 +34,7 @@ class PageFacts:
     `Result` does. `kinds` counts nodes in the same way by operator type, in the file and after the
     optimizations of ONNX Runtime.
     `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
-    `tensors` are those that operators compute.
+    `tensors` are those that operators compute. `file` is the ONNX file, None if it is not known.
     """
 
     name: str
@@ -53,10 +53,16 @@ class PageFacts:
     kinds: Mapping[str, tuple[int, int]]
     storage: tuple[StorageInfo, ...] = ()
     tensors: tuple[TensorDetails, ...] = ()
+    file: str | os.PathLike[str] | None = None
 
 
-def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -> PageFacts:
-    """Collect the data of a verified conversion.
+def collect_facts(
+    model: ModelFile,
+    converted: ConvertedModel,
+    report: Report,
+    file: str | os.PathLike[str] | None = None,
+) -> PageFacts:
+    """Collect the data of a verified conversion; `file` is where a `Result` is saved.
 
     Raises:
         VerifyError: a runtime cannot run its model.
@@ -90,6 +96,7 @@ def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
         tuple(skeleton.storage),
         tuple(describe_tensors(source.graphs[0], skeleton)),
+        converted if isinstance(converted, (str, os.PathLike)) else file,
     )
 
 

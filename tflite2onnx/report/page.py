@@ -21,6 +21,7 @@ from tflite2onnx.report.html import (
     format_sizes,
     style_verdict,
 )
+from tflite2onnx.report.netron import write_netron_link
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
@@ -287,7 +288,8 @@ def _write_graph(facts: PageFacts) -> str:
         " node beside them. The colour shows the layout in which a tensor is stored. QuantizeLinear"
         " and DequantizeLinear are left out."
     )
-    return as_section("Graph", as_paragraph(words, "soft"), svg.draw_graph(facts.strip))
+    link = write_netron_link(facts.file)
+    return as_section("Graph", as_paragraph(words, "soft"), link, svg.draw_graph(facts.strip))
 
 
 def _write_kinds(facts: PageFacts) -> str:

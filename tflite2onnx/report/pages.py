@@ -42,8 +42,9 @@ def write_page(
     model: ModelFile,
     converted: ConvertedModel,
     findings: Report,
+    file: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write the page of a part, and the folders that it is in.
+    """Write the page of a part, and the folders that it is in; `file` is the ONNX file of a result.
 
     Raises:
         OutputError: the page cannot be written.
@@ -52,7 +53,7 @@ def write_page(
         return
     page = place_page(report, part)
     make_folder(page)
-    write_report(page, model, converted, findings)
+    write_report(page, model, converted, findings, file)
 
 
 def make_folder(page: str | os.PathLike[str]) -> None:

@@ -141,8 +141,8 @@ def draw_graph(picture: Strip) -> str:
     )
     return (
         f"{write_keys(_REGIONS)}"
-        f'<div class="strip" tabindex="0"><svg width="{gutter}" height="{height}">'
-        f'<path class="value" d="{curves}"/>{marks}</svg><ol>{rows}</ol></div>'
+        f'<div class="strip" tabindex="0"><div><svg width="{gutter}" height="{height}">'
+        f'<path class="value" d="{curves}"/>{marks}</svg><ol>{rows}</ol></div></div>'
     )
 
 

@@ -49,6 +49,7 @@ const make = (tag, text = "", more = {}) =>
   Object.assign(document.createElement(tag), { textContent: text }, more);
 const details = JSON.parse(document.getElementById("details").textContent);
 const rows = [...document.querySelectorAll("[data-key]")];
+const place = (element) => element.getBoundingClientRect();
 const nameOf = (cell) => cell.title || cell.textContent;
 
 const dialog = make("dialog");
@@ -122,6 +123,84 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 
+const link = document.getElementById("netron");
+if (link) {
+  link.addEventListener("click", async (event) => {
+    event.preventDefault();
+    try {
+      await fetch(link.href, { mode: "no-cors" });
+      window.open(link.href);
+    } catch {
+      const words = "Netron does not run yet. This command starts it, and opens the model:";
+      const close = make("button", "Close", { onclick: () => dialog.close() });
+      const command = make("code", link.dataset.command);
+      dialog.replaceChildren(make("h2", "Netron"), make("p", words), make("p"), close);
+      dialog.querySelectorAll("p")[1].append(command);
+      dialog.showModal();
+    }
+  });
+}
+
+// The drawing of the graph: buttons, keys, and the wheel with Ctrl zoom; dragging moves it.
+for (const strip of document.querySelectorAll(".strip")) {
+  const drawing = strip.firstElementChild, percent = make("span");
+  percent.setAttribute("role", "status");
+  let scale = 1, held = null;
+  // The point of the drawing at (x, y) in the strip stays there.
+  const zoom = (wanted, x = 0, y = strip.clientHeight / 2) => {
+    const factor = Math.min(4, Math.max(0.05, wanted)) / scale;
+    const left = (strip.scrollLeft + x) * factor - x, top = (strip.scrollTop + y) * factor - y;
+    scale *= factor;
+    drawing.style.zoom = scale;
+    strip.scrollTo(left, top);
+    percent.textContent = `${Math.round(100 * scale)} %`;
+  };
+  const fit = () => zoom(scale * Math.min(
+    strip.clientWidth / drawing.scrollWidth, strip.clientHeight / place(drawing).height));
+  const actions = new Map([
+    ["-", ["\u2212", "Smaller", () => zoom(scale / 1.25)]],
+    ["+", ["+", "Larger", () => zoom(scale * 1.25)]],
+    ["0", ["100 %", "The size of the text", () => zoom(1)]],
+    ["f", ["Fit", "The whole graph", fit]],
+  ]);
+  const bar = make("div", "", { className: "zoom" });
+  bar.setAttribute("role", "group");
+  bar.setAttribute("aria-label", "Zoom of the graph");
+  for (const [key, [text, words, onclick]] of actions) {
+    bar.append(make("button", text, { title: `${words}  ( ${key} )`, onclick }));
+  }
+  bar.append(percent, make("span", "drag to move"));
+  strip.before(bar);
+  zoom(1);
+  strip.addEventListener("keydown", (event) => {
+    const action = actions.get(event.key === "=" ? "+" : event.key);
+    if (!action || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    action[2]();
+  });
+  strip.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const box = place(strip);
+    zoom(scale * 1.002 ** -event.deltaY, event.clientX - box.left, event.clientY - box.top);
+  }, { passive: false });
+  strip.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "touch" || event.button || event.target === strip) return;
+    held = { x: event.clientX, y: event.clientY, left: strip.scrollLeft, top: strip.scrollTop };
+  });
+  document.addEventListener("pointermove", (event) => {
+    if (!held) return;
+    const x = event.clientX - held.x, y = event.clientY - held.y;
+    held.moved = held.moved || Math.hypot(x, y) > 4;
+    if (held.moved) strip.scrollTo(held.left - x, held.top - y);
+  });
+  document.addEventListener("pointerup", () => { setTimeout(() => { held = null; }); });
+  // The end of a movement is no click on a node.
+  strip.addEventListener("click", (event) => {
+    if (held && held.moved) event.stopPropagation();
+  }, { capture: true });
+}
+
 if (rows.length) {
   const label = make("label", "Search ", { className: "search" });
   const field = make("input", "", { type: "search", placeholder: "words of a row  ( / )" });
@@ -142,7 +221,9 @@ if (rows.length) {
       folded.open = words.length > 0 && hits.some((row) => folded.contains(row));
     }
     const node = hits.find((row) => !row.cells);
-    if (node) node.closest(".strip").scrollTop = words.length ? node.offsetTop - 44 : 0;
+    const strip = node && node.closest(".strip");
+    if (strip && !words.length) strip.scrollTop = 0;
+    else if (strip) strip.scrollTop += place(node).top - place(strip).top - 44;
     found.textContent = words.length ? ` ${hits.length} of ${rows.length} rows` : "";
   });
   document.addEventListener("keydown", (event) => {
