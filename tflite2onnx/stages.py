@@ -56,6 +56,7 @@ from tflite2onnx.passes import (
     describe_bug,
     find_pass,
     list_entry_point_passes,
+    raise_unrolled_layers,
 )
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
@@ -247,6 +248,9 @@ def _open_model(
     if options.batch is not None:
         from tflite2onnx.passes.batch.resize_batch import resize_batch  # noqa: PLC0415 - rare
 
+        if not str(options.batch).isdecimal():
+            # Which rows are an item of a sequence is known for one sample, not for any number.
+            graph = raise_unrolled_layers(graph)
         graph, words = resize_batch(graph, options.batch, operator_of, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")

@@ -211,7 +211,7 @@ _STEPS = "HARD_SIGMOID RELU TANH"  # functions that all steps have
 _raise_steps: GraphPass = apply_pattern(_STEPS, "recurrent.raise_recurrent_steps")
 
 
-def _raise_recurrent_steps(graph: Graph) -> Graph:
+def raise_unrolled_layers(graph: Graph) -> Graph:
     """Return the graph after a pass whose modules take long to import, if it may have steps."""
     has_functions = any(code.startswith((*_STEPS.split(),)) for code in graph.codes)
     return _raise_steps(graph) if has_functions and may_have_steps(graph) else graph
@@ -223,7 +223,7 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
-    _raise_recurrent_steps,
+    raise_unrolled_layers,
     # Recurrent layers without a loop unpack sequences and pack them again.
     apply_pattern("PACK SPLIT SPLIT_V", "patterns.join_parts"),
     # Images whose axes are split and merged again would need Transposes. Keras repeats rows and

@@ -10,13 +10,15 @@ import pytest
 from tests.support import check
 from tests.support.graph_text import check_pass
 from tests.support.torch_layers import GATES, UNITS, Torch
-from tflite2onnx.convert import convert
+from tflite2onnx import convert, verify
 from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
 from tflite2onnx.reader.model import read_model
 
 MOVES = {"Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Concat", "Slice", "Gather"}
-FORMS = [
-    *({"batch": batch, "batch_first": first} for batch in (1, 3) for first in (False, True)),
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"batch_first": False},
+    *({"batch": 3, "batch_first": first} for first in (False, True)),
     {"bias": False},
     {"states": True, "returned": True},
     {"batch": 2, "returned": True},
@@ -66,11 +68,32 @@ def test_weights_of_all_steps_are_stored_once(kind: str, batch: int) -> None:
     assert len(stored) == 2
 
 
+@pytest.mark.parametrize("size", [3, "n"])
+@pytest.mark.parametrize("form", [form for form in FORMS if "batch" not in form], ids=str)
 @pytest.mark.parametrize("kind", GATES)
-def test_batches_are_one_node(kind: str) -> None:
-    data = Torch(kind).model().bytes()
-    made = convert(data, batch=3).model
-    assert Counter(node.op_type for node in made.graph.node)[kind] == 1
+def test_batches_are_one_node_for_each_direction(
+    kind: str, form: dict[str, Any], size: int | str
+) -> None:
+    torch = Torch(kind, **form)
+    assert count_nodes_of_batch(torch, size)[kind] == torch.layers * torch.directions
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+@pytest.mark.parametrize("first", [False, True])
+def test_batches_of_a_projected_layer_are_a_node_and_a_product(
+    size: int | str, *, first: bool
+) -> None:
+    count = count_nodes_of_batch(Torch("LSTM", projected=3, batch_first=first), size)
+    assert count["LSTM"] == 1
+    assert count["Gemm"] + count["MatMul"] == 1
+
+
+def count_nodes_of_batch(form: Torch, size: int | str) -> Counter[str]:
+    """Return the numbers of nodes, once a batch is proved to equal single runs."""
+    data = form.model().bytes()
+    result = convert(data, batch=size)
+    assert verify(data, result, samples=2).ok
+    return Counter(node.op_type for node in result.model.graph.node)
 
 
 def test_steps_become_one_operator_over_the_sequence() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -28,6 +30,14 @@ class Gru(MadeOperator, AnySizes):
         "-> any [times batch units], any [batch units]"
     )
     quantization = Real(multiplies=range(1, _BIAS))
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (0, 2) if self.input(operand).rank == _TIMES else (1,)
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        batch = {0: 1, ~0: 1, _BIAS + 1: 0, ~1: 0}
+        known = {operand, other} <= batch.keys()
+        return batch[other] if known and axis == batch[operand] else None
 
     def check(self) -> None:
         x, b, h = self.input(0), self.input(_BIAS), self.input(_BIAS + 1)

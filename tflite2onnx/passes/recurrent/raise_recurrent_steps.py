@@ -14,8 +14,9 @@ each other are replaced by one operator over the sequence of their items if
 PyTorch's layers, as litert-torch exports them, multiply the whole sequence by the weights, and take
 the items of the product. Their first step begins at states of 0, of which no operator is left
 (`find_first_item`). Their other direction reads the items, and joins the states, from last to
-first. Their steps stay if the batch is dynamic: the rows of an item are not known then. Steps of
-integer data stay too, because they round each value as LiteRT does.
+first. Their steps stay if the file's batch is dynamic: the rows of an item are not known then. A
+batch with a name that the user asks for is added after this pass. Steps of integer data stay too,
+because they round each value as LiteRT does.
 
 The operator is one of those that `raise_recurrent_loops` makes. A single step of an LSTM takes 1.0
 to 1.1 of the time, and less than before where its neighbours need no other axes. This is no rule
