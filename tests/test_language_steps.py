@@ -15,7 +15,7 @@ from tflite2onnx.language_steps import (
     make_bundle_signature,
 )
 from tflite2onnx.tensor import DType, Tensor
-from tflite2onnx.verification.language.steps import run_step
+from tflite2onnx.verification.decoding import run_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

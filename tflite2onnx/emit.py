@@ -26,10 +26,13 @@ from tflite2onnx.builder.builder import (
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.qoperators import find_pairs, join_products
-from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
-from tflite2onnx.builder.rewrites.keep_float_weights import keep_float_weights
-from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes, rename_ports
-from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
+from tflite2onnx.builder.rewrites import (
+    join_reshapes,
+    keep_float_weights,
+    merge_equal_nodes,
+    omit_zero_states,
+    rename_ports,
+)
 from tflite2onnx.builder.store_once import share_transposed
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op

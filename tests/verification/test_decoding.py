@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tflite2onnx.verification.language import decoding
 
 from tests.support.decoder import build_decoder, build_embedder, build_language_model
 from tests.support.small import chain
@@ -15,15 +16,13 @@ from tests.test_bundle import archive
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.verification.language import decoding
-from tflite2onnx.verification.language.decoding import Decoding, _compare_logits, verify_decoders
-from tflite2onnx.verification.language.steps import run_step
+from tflite2onnx.verification.decoding import Decoding, _compare_logits, run_step, verify_decoders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tflite2onnx import Result
-    from tflite2onnx.verification.language.steps import Step
+    from tflite2onnx.verification.decoding import Step
     from tflite2onnx.verification.onnx_model import ConvertedModel
 
 KEYS = ("prefill_3", "decode")

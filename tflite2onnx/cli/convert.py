@@ -328,7 +328,7 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     wrote = f"wrote {count(len(done.results), 'model')} and {done.manifest} to {job.output}"
     pages = []
     if options.report is not None:
-        from tflite2onnx.report.index import write_index  # noqa: PLC0415 - slow to import
+        from tflite2onnx.report.pages import write_index  # noqa: PLC0415 - slow to import
 
         index = write_index(options.report, _describe_parts(done))
         pages.append(f"wrote {index} and the pages of the models")

@@ -10,8 +10,8 @@ from typing import TextIO
 from tflite2onnx.utils.console import Colour, TextTable, count, print_error, print_lines
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
+from tflite2onnx.verification.decoding import Decoding
 from tflite2onnx.verification.inner_tensors import TensorComparison
-from tflite2onnx.verification.language.decoding import Decoding
 from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
 OK, DIFFERENT = 0, 2

@@ -38,13 +38,12 @@ from tflite2onnx.cli.verdict import (
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, ModelFileError, OptionError
 from tflite2onnx.report import write_report
-from tflite2onnx.report.index import write_index
-from tflite2onnx.report.pages import check_pages, place_page, write_page
+from tflite2onnx.report.pages import check_pages, place_page, write_index, write_page
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
+from tflite2onnx.verification.decoding import Decoding, verify_decoders
 from tflite2onnx.verification.entry_point import embed_external_weights
-from tflite2onnx.verification.language.decoding import Decoding, verify_decoders
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tflite2onnx.bundle import BundlePart
 from tflite2onnx.errors import OptionError, OutputError
 from tflite2onnx.report import write_report
-from tflite2onnx.verification import Report
+from tflite2onnx.report.html import LinkedText, StyledText, as_data, as_paragraph, as_table, as_text
+from tflite2onnx.report.page import STYLES, write_document
+from tflite2onnx.utils.atomic_files import replace_atomically, resolve_target
+from tflite2onnx.utils.console import count
+from tflite2onnx.verification import Report, Verdict
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
+from tflite2onnx.version import VERSION
 
 _SUFFIXES = (".html", ".htm")
 
@@ -66,3 +72,55 @@ def make_folder(page: str | os.PathLike[str]) -> None:
         Path(page).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {page}: {error.strerror}") from error
+
+
+def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the index of pages into their folder, and return its path; faults are first.
+
+    Args:
+        folder: the folder of all pages.
+        models: the facts of each model, as `--json` prints them, with the path of its page.
+
+    Raises:
+        OutputError: the index cannot be written.
+    """
+    worst_first = [None, *STYLES]
+    ordered = sorted(models, key=lambda facts: worst_first.index(_read_verdict(facts)))
+    verdicts = [verdict for facts in models if (verdict := _read_verdict(facts))]
+    right = sum(verdict.accepts for verdict in verdicts)
+    words = f"{right:,} of {count(len(models), 'model')} are within their limits. A click on a"
+    words += " heading sorts; the name of a model opens its page."
+    head = ("Model~", "Verdict", "Nodes#", "Transposes#", "Bytes#", "Reason~")
+    rows = [_make_row(folder, facts) for facts in ordered]
+    table = as_table(head, rows, [facts["name"] for facts in ordered])
+    body = "\n".join(
+        (
+            f"<header>\n<h1>Models in ONNX</h1>\n{as_paragraph(words)}\n</header>",
+            table,
+            as_data("details", {}),
+            f"<footer>tflite2onnx {as_text(VERSION)}</footer>",
+        )
+    )
+    path = Path(folder, "index.html")
+    with resolve_target(path) as target, replace_atomically(target) as file:
+        file.write(write_document("Models in ONNX", body).encode())
+    return path
+
+
+# The facts of a file that the command verify lacks.
+_SIZES = ("nodes", "transposes", "bytes")
+
+
+def _read_verdict(facts: Mapping[str, Any]) -> Verdict | None:
+    """Return the verdict on a model; None if it was not converted."""
+    return Verdict(facts["verification"]["verdict"]) if "verification" in facts else None
+
+
+def _make_row(folder: str, facts: Mapping[str, Any]) -> tuple[object, ...]:
+    verdict = _read_verdict(facts)
+    if verdict is None:
+        return facts["name"], StyledText("FAILED", "wrong"), "", "", "", facts["error"]
+    page = Path(os.path.relpath(facts["page"], folder)).as_posix()
+    sizes = (f"{facts[key]:,}" if key in facts else "" for key in _SIZES)
+    word = StyledText(verdict.conclusion, STYLES[verdict])
+    return LinkedText(facts["name"], page), word, *sizes, ""

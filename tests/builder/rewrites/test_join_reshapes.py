@@ -10,7 +10,7 @@ import pytest
 from tests.support import Build, check
 from tflite2onnx.builder.builder import Builder, Value, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node
-from tflite2onnx.builder.rewrites.join_reshapes import join_reshapes
+from tflite2onnx.builder.rewrites import join_reshapes
 from tflite2onnx.tensor import DType, Sizes
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support import Build, check
 from tflite2onnx.builder.builder import Body, Builder, Port, Value
 from tflite2onnx.builder.nodes import Node
-from tflite2onnx.builder.rewrites.merge_equal_nodes import merge_equal_nodes
+from tflite2onnx.builder.rewrites import merge_equal_nodes
 from tflite2onnx.tensor import DType, Tensor
 
 

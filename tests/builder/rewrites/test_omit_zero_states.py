@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.builder.rewrites.omit_zero_states import omit_zero_states
+from tflite2onnx.builder.rewrites import omit_zero_states
 
 
 def make_nodes(op_type: str, *numbers: float, peepholes: bool = False) -> list[Node]:

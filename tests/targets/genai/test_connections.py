@@ -17,7 +17,7 @@ from tflite2onnx import convert_bundle
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError
 from tflite2onnx.reader.containers.bundle import read_bundle
-from tflite2onnx.verification.language.decoding import verify_decoders
+from tflite2onnx.verification.decoding import verify_decoders
 
 if TYPE_CHECKING:
     from tflite2onnx.verification.onnx_model import ConvertedModel

@@ -19,7 +19,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.builder.rewrites.join_reshapes import find_static_shape
+from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.tensor import DType, Shape
 

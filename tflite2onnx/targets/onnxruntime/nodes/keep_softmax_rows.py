@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from tflite2onnx.builder.nodes import Node, Types, Value
-from tflite2onnx.builder.rewrites.join_reshapes import find_static_shape
+from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.tensor import Shape
 
 _OPERATORS = ("LogSoftmax", "Softmax")

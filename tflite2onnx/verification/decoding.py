@@ -1,22 +1,32 @@
-"""A language model in both runtimes: a prompt by one signature, then token after token by another.
+"""A step of a language model in a runtime: the inputs of its signatures, and their results.
+
+Signatures of language models in LiteRT and in ONNX Runtime, with TFLite's names and layouts.
+
+A language model in both runtimes: a prompt by one signature, then token after token by another.
 
 Each runtime keeps its own caches from run to run. Both get the tokens that LiteRT chooses, those
-with the largest logits, so that a different choice does not change all later tokens.
-"""
+with the largest logits, so that a different choice does not change all later tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.language_steps import (
+    ALL_TOKENS,
+    CACHE,
     DECODE,
     LOGITS,
+    MASK,
+    POSITIONS,
+    RANGE,
+    START,
+    VALID,
     BundleSignature,
     count_tokens,
     has_states,
@@ -29,16 +39,131 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import embed_external_weights
-from tflite2onnx.verification.language.signatures import LiteRTSignature, OnnxSignature
-from tflite2onnx.verification.language.steps import Step, run_step
-from tflite2onnx.verification.onnx_model import ConvertedModel
+from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
     LiteRTError,
     ModelFile,
+    as_verify_error,
     open_interpreter,
+    run_onnx,
 )
+
+# Signatures in the sequence of their runs.
+Step: TypeAlias = Sequence[tuple[BundleSignature, RunnableSignature]]
+_ROWS = 1  # The axis of tokens in the outputs of an embedder.
+_HIDDEN = -1e9  # The score of a token that is hidden from another token.
+
+
+def run_step(
+    step: Step, tokens: Sequence[int], place: int, caches: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return the caches, and the logits if there are any, after tokens from a position on."""
+    values = dict(caches)
+    for part, signature in step:
+        count = part.count or len(tokens)
+        runs = [
+            signature.compute_outputs(
+                _make_feeds(part, signature, tokens[first : first + count], place + first, values)
+            )
+            for first in range(0, len(tokens), count)
+        ]
+        for read, name in part.outputs.items():
+            made = [outputs[name] for outputs in runs]
+            values[read] = made[0] if len(made) == 1 else np.concatenate(made, _ROWS)
+    return {name: array for name, array in values.items() if name == LOGITS or CACHE in name}
+
+
+def _make_feeds(
+    part: BundleSignature,
+    signature: RunnableSignature,
+    tokens: Sequence[int],
+    place: int,
+    values: Mapping[str, Array],
+) -> dict[str, Array]:
+    """Return the inputs of a signature for tokens from a position on.
+
+    `values` are inputs that other signatures have computed. Other masks are causal, and other
+    caches are zeros.
+    """
+    positions = np.arange(place, place + len(tokens))
+    given: dict[str, Array] = {START: np.array(place), VALID: np.ones(len(tokens))}
+    given |= dict.fromkeys(ALL_TOKENS, np.array(tokens)) | dict.fromkeys(POSITIONS, positions)
+    names = {own: name for name, own in part.inputs.items()}
+    feeds = {}
+    for own, (shape, dtype) in signature.shapes.items():
+        name = names.get(own, own)
+        if name in values:
+            feeds[own] = values[name]
+        elif name in given:
+            feeds[own] = given[name].reshape(shape).astype(dtype)
+        elif MASK in name:
+            seen = np.arange(shape[-1])[None] <= positions[:, None]
+            hidden = 0 if dtype == np.bool_ else max(_HIDDEN, float(np.finfo(dtype).min))
+            mask = seen if dtype == np.bool_ else np.where(seen, 0, hidden)
+            feeds[own] = mask.reshape(shape).astype(dtype)
+        elif name == RANGE:
+            feeds[own] = np.zeros(shape, dtype)
+            feeds[own].flat[:3] = place, place + len(tokens), place + len(tokens)
+        elif CACHE in name:
+            feeds[own] = np.zeros(shape, dtype)
+        else:
+            raise VerifyError(f"the input {own} of a language model is not known")
+    return feeds
+
+
+class RunnableSignature(Protocol):
+    """A signature in a runtime: the shapes and types of its inputs, and a run by TFLite's names."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[Sequence[int], Any]]: ...
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]: ...
+
+
+class LiteRTSignature:
+    """A signature in LiteRT."""
+
+    def __init__(self, interpreter: Any, key: str) -> None:
+        with as_verify_error("LiteRT"):
+            self._runner = interpreter.get_signature_runner(key)
+        details = self._runner.get_input_details()
+        self.shapes = {n: (tuple(d["shape"]), d["dtype"]) for n, d in details.items()}
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return copies of the outputs: LiteRT may overwrite them in the next run."""
+        with as_verify_error("LiteRT"):
+            return {name: np.array(made) for name, made in self._runner(**feeds).items()}
+
+
+class OnnxSignature:
+    """A converted signature in ONNX Runtime."""
+
+    def __init__(self, converted: ConvertedModel, key: str) -> None:
+        opened = open_model(converted)
+        names = opened.signatures.get(key)
+        if names is None:
+            raise VerifyError(f"the ONNX model must be of the signature {key}")
+        self._session = opened.session
+        endpoints = {e.name: e for e in (*opened.inputs, *opened.outputs)}
+        self._inputs = {n: endpoints[o] for n, o in names["inputs"].items()}
+        self._outputs = {n: endpoints[o] for n, o in names["outputs"].items()}
+        self.shapes = {n: (e.tflite_shape, np.dtype(e.dtype)) for n, e in self._inputs.items()}
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the outputs in TFLite's layout."""
+        arrays = {
+            e.name: np.ascontiguousarray(feeds[name].transpose(e.order))
+            for name, e in self._inputs.items()
+        }
+        names_wanted = [e.name for e in self._outputs.values()]
+        outputs = run_onnx(self._session, arrays, names_wanted)
+        return {
+            name: array.transpose(np.argsort(e.order))
+            for (name, e), array in zip(self._outputs.items(), outputs, strict=True)
+        }
+
 
 STEPS = 20
 _MOST_PROMPT = 7  # the largest number of tokens of a prompt

@@ -1,1 +1,0 @@
-"""Rewrites of the nodes of a graph, before the model is written."""

@@ -1,1 +1,0 @@
-"""Verification of language models: tokens that both runtimes choose."""
