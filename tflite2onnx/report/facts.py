@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import onnx
 
 from tflite2onnx.builder.messages import walk_graphs
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Graph
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint, make_endpoint
 from tflite2onnx.reader.model import read_model
@@ -85,7 +85,7 @@ def collect_facts(
     return PageFacts(
         name,
         find_scheme(source.graphs),
-        _measure_size(model),
+        len(model) if isinstance(model, bytes) else Path(os.fspath(model)).stat().st_size,
         converted.size if isinstance(converted, Result) else len(data),
         len(source.graphs[0].ops),
         opset,
@@ -101,10 +101,6 @@ def collect_facts(
         tuple(describe_tensors(source.graphs[0], skeleton)),
         converted if isinstance(converted, (str, os.PathLike)) else file,
     )
-
-
-def _measure_size(model: ModelFile) -> int:
-    return len(model) if isinstance(model, bytes) else Path(os.fspath(model)).stat().st_size
 
 
 def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:
@@ -158,11 +154,7 @@ def describe_tensors(graph: Graph, skeleton: Skeleton) -> Iterator[TensorDetails
                 "Operands": operands,
             }
             found = {heading: text for heading, text in details.items() if text}
-            yield TensorDetails(op.index, _name_operator(op), tensor.name, found)
-
-
-def _name_operator(op: Op) -> str:
-    return op.code or "custom"
+            yield TensorDetails(op.index, op.code or "custom", tensor.name, found)
 
 
 def _describe_layout(endpoint: Endpoint | None) -> dict[str, str]:

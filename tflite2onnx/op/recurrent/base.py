@@ -151,7 +151,7 @@ def stack_matrices(
         is_half = all(read_constant(w).dtype == np.float16 for w in matrices)
         parts = [read_constant(w) if is_half else dequantize_weights(x, w) for w in matrices]
         data = np.concatenate(
-            [f * _expand_diagonal(p) for f, p in zip(factors, parts, strict=True)]
+            [f * (np.diag(p) if p.ndim == 1 else p) for f, p in zip(factors, parts, strict=True)]
         )
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if is_half else value
@@ -174,11 +174,6 @@ def _has_scales_of_rows(quantization: Quantization) -> bool:
     """Return whether a matrix has one scale, or one per row."""
     whole = not quantization.per_axis or quantization.axis == 0
     return whole and not quantization.block_size
-
-
-def _expand_diagonal(data: Array) -> Array:
-    """Return a matrix; a vector is the diagonal of a matrix."""
-    return np.diag(data) if data.ndim == 1 else data
 
 
 def add_direction_axis(rows: Array) -> Array:

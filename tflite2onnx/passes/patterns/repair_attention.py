@@ -27,7 +27,7 @@ _TRANSPOSED = [0, 2, 3, 1]
 def repair_attention(graph: Graph) -> Graph:
     """Return the sub-graph of an attention with keys that are transposed, not reshaped."""
     keys = graph.inputs[_KEYS] if len(graph.inputs) > _KEYS else None
-    if keys is None or not _has_one_head(keys):
+    if keys is None or not (keys.rank == len(_TRANSPOSED) and keys.shape[0] == keys.shape[2] == 1):
         return graph
     scaled = next((op for op in graph.ops if keys in op.inputs and _scales(op)), NO_OP)
     sources = (keys, *scaled.outputs)
@@ -60,10 +60,6 @@ def has_wrong_attention(model: Model) -> bool:
     }
     graphs = (model.graphs[i] for i in called if 0 <= i < len(model.graphs))
     return any(repair_attention(graph) is not graph for graph in graphs)
-
-
-def _has_one_head(keys: Tensor) -> bool:
-    return keys.rank == len(_TRANSPOSED) and keys.shape[0] == keys.shape[2] == 1
 
 
 def _scales(op: Op) -> bool:

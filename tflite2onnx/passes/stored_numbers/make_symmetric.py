@@ -152,7 +152,10 @@ def _requantize_operands(
     operator, result = find_operator(op), op.outputs[0]
     _check_numbers(operator)
     if op.custom:
-        return _dequantize_inputs(op, changed, moved)
+        rw = Rewriter(op)
+        tensors = [t for t in dict.fromkeys(op.present) if t in changed]
+        numbers = {t: moved.read_real(rw, t, is_shifted=False) for t in tensors}
+        return [*rw.ops, op.with_inputs(numbers)]
     needs_relu = False
     if result in changed and result not in moved:
         if op.is_builtin("QUANTIZE") and op.inputs[0] not in moved:
@@ -169,16 +172,6 @@ def _requantize_operands(
     if needs_relu and Fact.APPLIES_ACTIVATION in operator.facts:
         ops = [*ops[:-1], *_append_relu(ops[-1], changed[result])]
     return ops
-
-
-def _dequantize_inputs(
-    op: Op, changed: Mapping[Tensor, Tensor], moved: MovedZeroPoints
-) -> list[Op]:
-    """Return a custom operator that reads real numbers: kernels take uint8 or floats."""
-    rw = Rewriter(op)
-    tensors = [t for t in dict.fromkeys(op.present) if t in changed]
-    numbers = {t: moved.read_real(rw, t, is_shifted=False) for t in tensors}
-    return [*rw.ops, op.with_inputs(numbers)]
 
 
 def _limit_input(op: Op, result: Tensor) -> list[Op]:
