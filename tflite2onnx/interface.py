@@ -271,7 +271,7 @@ def order_endpoints(interface: Site, plan: Plan) -> Plan:
             if tensor and order != make_identity(len(order)):
                 is_same = moves_nothing(tensor.layout_shape, order, first)
                 orders[operand] = first if is_same else order
-    return replace(plan, orders=(orders, *plan.orders[1:]))
+    return plan._replace(orders=(orders, *plan.orders[1:]))
 
 
 def pin_orders(graph: Graph, user_orders: Mapping[Tensor, Order]) -> Graph:

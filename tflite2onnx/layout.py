@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+from typing import NamedTuple
 
 from tflite2onnx.solver.labelling import Hyperedge, minimize_cost
 from tflite2onnx.tensor import Shape, Tensor
@@ -78,8 +79,7 @@ class Site:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(NamedTuple):
     """The order of each operand of each site; `bytes_moved` and `moves` are the cost."""
 
     orders: tuple[Mapping[int, Order], ...]

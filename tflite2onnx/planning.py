@@ -51,8 +51,7 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-@dataclass(frozen=True, eq=False)
-class Planning:
+class Planning(NamedTuple):
     """What a plan depends on besides the operators: the orders that the user wants, and options."""
 
     operator_of: OperatorOf

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -81,8 +82,7 @@ class StorageOptions(Protocol):
     def float16(self) -> bool: ...
 
 
-@dataclass(frozen=True)
-class StoragePlan:
+class StoragePlan(NamedTuple):
     """The storage of all operands; an operator's input i has the key i, its output i the key ~i.
 
     A plan that is made without operators has only the storage of tensors.
@@ -99,8 +99,8 @@ class StoragePlan:
     qoperator: str = ""  # the value of the option `quantization`, if it asks for QLinear products
     finds_processor: bool = False  # whether nodes of the model test the processor
     inner_states: Collection[Tensor] = ()  # the states that are stored as inside the model
-    operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
-    tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
+    operands: Mapping[Op, Mapping[int, OperandStorage]] = MappingProxyType({})
+    tensors: Mapping[Tensor, OperandStorage] = MappingProxyType({})
 
     def find_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor inside the model."""
@@ -176,7 +176,7 @@ def plan(
     )
     used_tensors = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
     tensors = {t: common.find_storage(t) for t in used_tensors}
-    common = replace(common, tensors=tensors)
+    common = common._replace(tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}
     for operator in operators:
@@ -186,7 +186,7 @@ def plan(
             continue
         with as_unsupported(op.place):
             operands[op] = _Planner(operator, common, is_nested=op in nested).plan_operands()
-    return replace(common, operands=operands)
+    return common._replace(operands=operands)
 
 
 def _prefers_uint8(operators: Sequence[Declared]) -> bool:
@@ -209,7 +209,7 @@ class _Planner:
             self.activation = "NONE"  # The operator itself limits real numbers.
         in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
         if in_file_types or find_tensor_without_scale(self.op) is not None:
-            plan = replace(plan, int8_as_uint8=False, tensors={})
+            plan = plan._replace(int8_as_uint8=False, tensors={})
         self.plan = plan
         if plan.symmetric and isinstance(self.declared, Real):
             self.declared = drop_common_zero_point(self.declared)

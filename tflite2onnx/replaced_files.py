@@ -14,10 +14,9 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import onnx
@@ -48,8 +47,7 @@ Key = tuple[str, int, tuple[int, ...]]  # the name, type and shape of a weight
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """A manifest: its path, its content, and the paths of the files that it lists."""
 
     path: Path

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tflite2onnx.verification.language import decoding
 
 from tests.support.decoder import build_decoder, build_embedder, build_language_model
 from tests.support.small import chain
@@ -16,6 +15,7 @@ from tests.test_bundle import archive
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.verification import decoding
 from tflite2onnx.verification.decoding import Decoding, _compare_logits, run_step, verify_decoders
 
 if TYPE_CHECKING:

@@ -1,30 +1,28 @@
-"""Chains of Reshape, Squeeze and Unsqueeze, each of which becomes one Reshape or none.
+"""Rewrites of the nodes of a graph, before the model is written.
 
-Operators emit these nodes around ONNX operators with other axes, such as LSTM or a convolution
-along one axis. Between two such operators, one node reverses the other.
+`join_reshapes`: chains of Reshape, Squeeze and Unsqueeze become one Reshape or none. Operators emit
+these nodes around ONNX operators with other axes, such as LSTM or a convolution along one axis.
+Between two such operators, one node reverses the other.
 
-Products of dequantized data and float weights, whose results are quantized again.
-
-ONNX Runtime 1.22 and newer round the weights of such a Conv, ConvTranspose or Gemm to int8, with
-one scale for all channels (weight_bias_quantization.cc): 7 % of the results differ by a step, and
-some networks are wrong by 30 steps. Weights that are folded at load are such weights, too. Files
-for other runtimes are run in ONNX Runtime as well, so that every target has these nodes.
-
-A Gemm is left alone if its bias has two axes. A convolution is left alone if its data have more
-than one scale: DequantizeLinear with a scale for each index of an axis, all of them equal, gives
+`keep_float_weights`: products of dequantized data and float weights, whose results are quantized
+again. ONNX Runtime 1.22 and newer round the weights of such a Conv, ConvTranspose or Gemm to int8,
+with one scale for all channels (weight_bias_quantization.cc): 7 % of the results differ by a step,
+and some networks are wrong by 30 steps. Weights that are folded at load are such weights, too.
+Files for other runtimes are run in ONNX Runtime as well, so that every target has these nodes. A
+Gemm is left alone if its bias has two axes. A convolution is left alone if its data have more than
+one scale: DequantizeLinear with a scale for each index of an axis, all of them equal, gives
 the same data. Before opset 13 this node becomes Cast, Sub and Mul, and weights with a scale for
 each channel are float weights, too. Data of symmetric integers keep one scale, because the runtimes
 that need these integers take no other.
 
-Nodes that compute the same values, which become one node.
+`merge_equal_nodes`: nodes that compute the same values become one node. Operators that read the
+same tensor may emit the same nodes: the extremes of data that several products quantize, or a
+Reshape to a shape that an ONNX operator requires.
 
-Operators that read the same tensor may emit the same nodes: the extremes of data that several
-products quantize, or a Reshape to a shape that an ONNX operator requires.
-
-Computed initial states of recurrent nodes that are zeros, the default of ONNX's nodes.
-
-A layer whose batch is dynamic reads the size of the batch from its sequence, and makes zeros of
-this size. These are eight nodes."""
+`omit_zero_states`: computed initial states of recurrent nodes that are zeros, the default of ONNX's
+nodes. A layer whose batch is dynamic reads the size of the batch from its sequence, and makes zeros
+of this size. These are eight nodes.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from tflite2onnx.quantization.storage import AS_NUMBERS, QUANTIZED, find_integer
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
-@dataclass(frozen=True)
-class Real:
+class Real(NamedTuple):
     """Computes with real numbers: dequantized inputs, and outputs that are quantized.
 
     Attributes:
@@ -43,8 +42,7 @@ class Real:
     takes_axes: bool = False
 
 
-@dataclass(frozen=True)
-class Integers:
+class Integers(NamedTuple):
     """Computes with stored integers.
 
     Attributes:
@@ -61,8 +59,7 @@ class Integers:
     kernel_writes: Quantization | None = None
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(NamedTuple):
     """Only moves elements, as they are stored.
 
     Attributes:
@@ -76,8 +73,7 @@ class Moves:
     keeps_scales: bool = False
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A matrix product or a convolution of the inputs `data` and `weights`, plus the `bias`.
 
     Attributes:
@@ -143,7 +139,7 @@ def drop_common_zero_point(declared: Real) -> Real:
     if not np.array_equal(read.zero_point, written.zero_point):
         return declared
     read, written = (replace(q, zero_point=np.zeros_like(q.zero_point)) for q in (read, written))
-    return replace(declared, reads=(read,), writes=written)
+    return declared._replace(reads=(read,), writes=written)
 
 
 def has_one_scale(op: Op) -> bool:

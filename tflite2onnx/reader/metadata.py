@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
@@ -33,8 +32,7 @@ _LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
 _GARBAGE = (struct.error, ValueError, LookupError, OverflowError)
 
 
-@dataclass(frozen=True)
-class AssociatedFile:
+class AssociatedFile(NamedTuple):
     """A file packed with the model; `kind` is one of AssociatedFileType."""
 
     name: str
@@ -43,8 +41,7 @@ class AssociatedFile:
     locale: str
 
 
-@dataclass(frozen=True)
-class TensorMetadata:
+class TensorMetadata(NamedTuple):
     """The metadata of an input or an output.
 
     `content` is "image", "audio", "feature", "bounding box" or "". `mean` and `std` normalise an
@@ -68,8 +65,7 @@ class TensorMetadata:
     files: tuple[AssociatedFile, ...] = ()
 
 
-@dataclass(frozen=True)
-class ModelMetadata:
+class ModelMetadata(NamedTuple):
     """The metadata of a model; `inputs` and `outputs` are in the main sub-graph's order."""
 
     name: str
@@ -293,7 +289,7 @@ def describe_model(model: Model, source: AnySource) -> dict[str, Any]:
 
     def to_fields(note: AssociatedFile | TensorMetadata | ModelMetadata) -> dict[str, Any]:
         absent = ("", (), 0, None)
-        fields = {name: value for name, value in vars(note).items() if value not in absent}
+        fields = {name: value for name, value in note._asdict().items() if value not in absent}
         if isinstance(note, AssociatedFile) and note.kind in _LABELS and note.name in files:
             fields["labels"] = files[note.name].decode("utf-8", "replace").splitlines()
         for name in fields.keys() & {"inputs", "outputs", "files"}:

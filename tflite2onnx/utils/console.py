@@ -7,13 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from logging import WARNING, Handler, Logger, LogRecord, getLogger
 from shutil import get_terminal_size
 from tempfile import TemporaryFile
 from textwrap import wrap
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 _NARROW = 10  # characters: texts of the second column are not written below a narrower first column
 _STDERR = 2
@@ -92,8 +91,7 @@ def shorten(name: object, longest: int = 30) -> str:
     return f"{words[: kept // 2]}\N{HORIZONTAL ELLIPSIS}{words[kept // 2 - kept :]}"
 
 
-@dataclass(frozen=True)
-class TextTable:
+class TextTable(NamedTuple):
     """Rows of cells that `print_lines` aligns in columns.
 
     Paths are not shortened (`shortens`), so that they can be copied.

@@ -13,7 +13,7 @@ docs/quantization.md says which operators the delegate supports, and which form 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ def is_hybrid(data: Tensor, weights: Tensor) -> bool:
     return not is_quantized(data) and is_quantized(weights) and weights.data is not None
 
 
-@dataclass(frozen=True)
-class QuantizedRows:
+class QuantizedRows(NamedTuple):
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
     Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are the zero points minus

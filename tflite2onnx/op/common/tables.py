@@ -1,12 +1,11 @@
 """Functions of 8-bit and 16-bit integers, as tables of their values.
 
-The error of LiteRT's kernels that interpolate a table between int16 inputs.
-
-The kernels of EXP, GELU, LOG and RSQRT have the results for every 128th input (`LUTPopulate` and
-`LUTLookup` in kernels/internal/common.h). Each result is corrected by half of the error in the
-middle between two inputs. Where a function is steep, as LOG and RSQRT are near 0, the error is
-thousands of steps; where the range of the output ends, the interpolation cuts the corner. The ONNX
-model computes the function itself."""
+LiteRT's kernels of EXP, GELU, LOG and RSQRT interpolate a table between int16 inputs: it has the
+results for every 128th input (`LUTPopulate` and `LUTLookup` in kernels/internal/common.h). Each
+result is corrected by half of the error in the middle between two inputs. Where a function is
+steep, as LOG and RSQRT are near 0, the error is thousands of steps; where the range of the output
+ends, the interpolation cuts the corner. The ONNX model computes the function itself.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ h) R = h (R P): see `Cell.without_projection`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -86,7 +85,7 @@ class UnidirectionalLstm(Recurrent):
         """The kernel copies the integers of the state h to the output, in whatever scale."""
         state = self.find_input(self.states[0][0])
         written = state.quantization if state and is_quantized(state) else None
-        return replace(super().quantization, kernel_writes=written)
+        return super().quantization._replace(kernel_writes=written)
 
     @property
     def shares_state(self) -> bool:

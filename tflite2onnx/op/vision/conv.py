@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -56,7 +55,7 @@ class Convolution(ImageOperator):
 
     @cached_property
     def quantization(self) -> Product:
-        return replace(self.product, hybrid=self._quantized, units=self._find_filters())
+        return self.product._replace(hybrid=self._quantized, units=self._find_filters())
 
     @property
     def _quantized(self) -> str:
@@ -115,7 +114,7 @@ class Convolution(ImageOperator):
             # If a Transpose is after DequantizeLinear, runtimes insert another QDQ pair.
             turned = g.Transpose(rows.integers, perm=permutation)
             sizes = tuple(x.sizes[i] for i in permutation)
-            rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))
+            rows = rows._replace(integers=g.annotate(turned, DType.UINT8, sizes))
         return rows.dequantize(g)
 
     def quantize_images(self, g: Builder, x: View, value: Value) -> QuantizedRows:
@@ -186,7 +185,7 @@ class Conv2D(Convolution):
     def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
         depthwise = channels > 1 == filters["I"] and channels == filters["O"]
-        return replace(super().quantization, depthwise=depthwise)
+        return super().quantization._replace(depthwise=depthwise)
 
     @property
     def _is_delegated(self) -> bool:

@@ -6,7 +6,6 @@ ONNX has no convolution of integers with float sums: windows are copied into the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import gcd
 
@@ -140,7 +139,7 @@ class IntegerConvolution(MadeOperator, Conv2D):
 
     @cached_property
     def quantization(self) -> Product:
-        return replace(super().quantization, hybrid="integers", folds=False)
+        return super().quantization._replace(hybrid="integers", folds=False)
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         window, image, outputs = self.read_window(), (x.size("H"), x.size("W")), w.tensor.shape[0]
@@ -157,7 +156,7 @@ class IntegerConvolution(MadeOperator, Conv2D):
             framed = rows.integers
         windows = window.gather(g, framed, size, y.tensor.shape[1:3])
         columns = w.with_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
-        images = replace(rows, integers=windows)
+        images = rows._replace(integers=windows)
         bias = None if b is None or (b.tensor.has_data and not b.tensor.values.any()) else b.value
         return _multiply_images(g, images, w, columns, bias, y.tensor.shape[2])
 
