@@ -130,7 +130,7 @@ def test_embedder_of_a_bundle_computes_the_rows() -> None:
 
 
 def test_models_for_gpus_read_the_range_of_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tflite2onnx.verification.language.decoding.STEPS", STEPS)
+    monkeypatch.setattr("tflite2onnx.verification.decoding.STEPS", STEPS)
     data = build_decoder(extra="param_tensor", prefills=(3, 5))
     named: dict[tuple[str, str | None], ConvertedModel] = {
         ("", key): convert(data, signature=key) for key in (*KEYS, "prefill_5")
@@ -145,7 +145,7 @@ def test_verify_command_compares_tokens(
 ) -> None:
     """`verify` compares the tokens of language models in containers, and of single models."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tflite2onnx.verification.language.decoding.STEPS", STEPS)
+    monkeypatch.setattr("tflite2onnx.verification.decoding.STEPS", STEPS)
     Path("a.litertlm").write_bytes(build_language_model(build_decoder()))
     Path("a.tflite").write_bytes(build_decoder())
     Path("b.task").write_bytes(archive({"TF_LITE_PREFILL_DECODE": build_decoder(seed=2)}))
@@ -163,7 +163,7 @@ def test_verify_command_compares_tokens(
     def choose_wrongly(*_: object, **__: object) -> Decoding:
         return Decoding(KEYS, (1,), (2, 3), (2, 4), 0.5, 1e-5, (1,))
 
-    name = "tflite2onnx.verification.language.decoding._verify_decoding"
+    name = "tflite2onnx.verification.decoding._verify_decoding"
     monkeypatch.setattr(name, choose_wrongly)
     assert main(["verify", "-q", "a.tflite", "single"]) == 2
     assert "a.tflite: LiteRT chooses other tokens in the steps 1" in capsys.readouterr().err

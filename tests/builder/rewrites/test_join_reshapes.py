@@ -1,4 +1,4 @@
-"""builder/rewrites/join_reshapes.py: chains of reshapes become one node or none."""
+"""builder/rewrites.py: chains of reshapes become one node or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""builder/rewrites/keep_float_weights.py: ONNX Runtime does not round these weights."""
+"""builder/rewrites.py: ONNX Runtime does not round these weights."""
 
 from __future__ import annotations
 

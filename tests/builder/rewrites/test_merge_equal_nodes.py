@@ -1,4 +1,4 @@
-"""builder/rewrites/merge_equal_nodes.py: nodes that compute the same values become one node."""
+"""builder/rewrites.py: nodes that compute the same values become one node."""
 
 from __future__ import annotations
 

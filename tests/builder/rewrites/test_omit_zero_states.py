@@ -1,4 +1,4 @@
-"""builder/rewrites/omit_zero_states.py: computed zeros are no initial states."""
+"""builder/rewrites.py: computed zeros are no initial states."""
 
 from __future__ import annotations
 
