@@ -18,9 +18,9 @@ from tflite2onnx.op.common.fixed_point import (
     compute_slopes,
     multiply_twice_rounded,
 )
-from tflite2onnx.op.common.tables import look_up
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emit_node
 from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.indexing.integer_table import look_up
 from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.quantization.declarations import Integers, Real, expect_one_scale
 from tflite2onnx.quantization.rules import Reading

@@ -24,7 +24,7 @@ from tflite2onnx.op.common.fixed_point import (
     negate_constant,
     sum_scales,
 )
-from tflite2onnx.op.common.tables import measure_table_error
+from tflite2onnx.op.common.interpolated_tables import measure_table_error
 from tflite2onnx.op.traits import AnySizes, Broadcasts, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading

@@ -16,9 +16,9 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
-from tflite2onnx.op.common.tables import look_up
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit
 from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.indexing.integer_table import look_up
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import encode_constant, find_integer_range
 from tflite2onnx.tensor import Array, DType, Tensor
