@@ -14,6 +14,7 @@ from tests.runtimes.remote import RemoteSession
 from tests.support import Build, run_onnx, run_tflite
 from tflite2onnx import Result, convert
 from tflite2onnx.options import IoLayout
+from tflite2onnx.targets.checker import check_model
 
 SIZE, CHANNELS, SCALE = 24, 8, 0.05
 
@@ -80,9 +81,47 @@ def compare(model: bytes, kind: str = "int8", io_layout: IoLayout = "tflite") ->
     return result
 
 
+def run_simulator(
+    model: bytes, kind: str, io_layout: IoLayout
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the results of LiteRT, and those of the simulator of the HTP in the same layout."""
+    result = convert(model, target="qnn", io_layout=io_layout)
+    order = range(4) if io_layout == "tflite" else (0, 3, 1, 2)
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    shape = (1, SIZE, SIZE, CHANNELS)
+    x = np.random.default_rng(0).integers(low, high, shape, kind, endpoint=True)
+    names = [end.name for end in result.outputs]
+    with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
+        have = htp.run(names, {result.inputs[0].name: np.ascontiguousarray(x.transpose(order))})
+    return [y.transpose(order) for y in run_tflite(model, [x])], have
+
+
 def count_nodes(result: Result) -> Counter[str]:
     """Return the numbers of nodes by operator."""
     return Counter(node.op_type for node in result.model.graph.node)
+
+
+def build_activation(code: str) -> bytes:
+    """Build a convolution and an activation, whose result has another scale."""
+    m = Build()
+    x = m.input([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=SCALE, zero_point=0)
+    image = add_convolution(m, x)
+    y = m.tensor([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=0.021, zero_point=-100)
+    options: dict[str, Any] = {"alpha": 0.1} if code == "LEAKY_RELU" else {}
+    m.output(m.op(code, [image], [y], **options)[0])
+    return m.bytes()
+
+
+def build_constants() -> bytes:
+    """Build two additions of one stored array, which stands for two real numbers."""
+    m = Build()
+    x = m.input([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=SCALE, zero_point=0)
+    for scale in (0.01, 0.0317):
+        y = m.tensor([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=0.07 + scale, zero_point=0)
+        numbers = m.constant(np.full((1, 1, 1, 1), 100, np.int8), scale=scale, zero_point=0)
+        (x,) = m.op("ADD", [x, numbers], [y])
+    m.output(x)
+    return m.bytes()
 
 
 ROWS = [
@@ -114,21 +153,36 @@ def test_integers_of_16_bits_have_no_sign_inside(code: str, io_layout: IoLayout)
     assert kinds[unsigned] > kinds[signed] == 2  # the ends of a Reshape
 
 
+@pytest.mark.parametrize("code", ["LEAKY_RELU", "HARD_SWISH"])
+def test_activations_are_no_part_of_a_convolution(code: str) -> None:
+    assert count_nodes(compare(build_activation(code)))["MaxPool"] == 1
+
+
+def test_a_constant_has_one_scale() -> None:
+    result = compare(build_constants())
+    scales: dict[str, set[str]] = {}
+    for node in result.model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            scales.setdefault(node.input[0], set()).add(node.input[1])
+    assert not check_model(result.model, "qnn")
+    assert {len(each) for each in scales.values()} == {1}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("name", ["LEAKY_RELU", "HARD_SWISH", "constants"])
+def test_the_simulator_differs_in_few_elements(name: str) -> None:
+    model = build_constants() if name == "constants" else build_activation(name)
+    want, have = run_simulator(model, "int8", "tflite")
+    assert (want[0] != have[0]).mean() < 0.1
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
 @pytest.mark.parametrize("io_layout", ["auto", "tflite"])
 @pytest.mark.parametrize("kind", ["int8", "int16"])
 @pytest.mark.parametrize(("code", "start"), [(code, start) for code, start, _ in ROWS])
 def test_the_simulator_runs_them(code: str, start: int, kind: str, io_layout: IoLayout) -> None:
-    model = build_rows(code, start, kind)
-    result = convert(model, target="qnn", io_layout=io_layout)
-    order = range(4) if io_layout == "tflite" else (0, 3, 1, 2)
-    low, high = np.iinfo(kind).min, np.iinfo(kind).max
-    shape = (1, SIZE, SIZE, CHANNELS)
-    x = np.random.default_rng(0).integers(low, high, shape, kind, endpoint=True)
-    names = [end.name for end in result.outputs]
-    with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
-        have = htp.run(names, {result.inputs[0].name: np.ascontiguousarray(x.transpose(order))})
-    for a, b in zip([y.transpose(order) for y in run_tflite(model, [x])], have, strict=True):
+    for a, b in zip(*run_simulator(build_rows(code, start, kind), kind, io_layout), strict=True):
         noise = np.linalg.norm(a.astype(float) - b) / np.linalg.norm(a.astype(float))
         assert noise < 10**-1.5  # 30 dB

@@ -7,6 +7,10 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   same rows is right. So is a Concat whose inputs end in the middle of a block, if Gather of all
   rows follows. Channels are right without it.
 - AveragePool and a depthwise Conv of int16 are refused, and those of uint16 are right.
+- A constant has one scale: the provider adds a tensor once.
+- A Conv and the activation after it become one function, which does not round what the Conv
+  computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
+  them.
 - ONNX Runtime moves the Transpose after a Conv through DequantizeLinear and QuantizeLinear to the
   output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
 """
@@ -28,6 +32,7 @@ _LEAST_RANK = 3  # of an image
 _CHANNELS = 1  # their axis
 # The type without a sign, and its number in place of 0.
 _UNSIGNED = {DType.INT8: (DType.UINT8, 1 << 7), DType.INT16: (DType.UINT16, 1 << 15)}
+_ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
 _QDQ = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -35,14 +40,29 @@ def rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
-    live = eliminate_dead_nodes(nodes, results)
+    live = [*_separate_constants(g, eliminate_dead_nodes(nodes, results))]
     sliced = [each for node in live for each in _gather_rows(g, node)]
     joined = {n.outputs[0]: n for n in live if n.op_type == "Concat"}
     gathered = [each for node in sliced for each in _gather_joined(g, node, joined)]
-    moved, changed = _move_zero_points(g, gathered, results)
+    apart = [*_part_activations(g, gathered)]
+    moved, changed = _move_zero_points(g, apart, results)
     real = {node.outputs[0] for node in moved if node.op_type == "DequantizeLinear"}
     reshaped = [each for node in moved for each in _reshape_end(g, node, real, results)]
     return keep_nodes(g, reshaped, results)[0], changed
+
+
+def _separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield nodes that dequantize no constant with two scales, of which the runtime takes one."""
+    made: dict[Value, dict[tuple[Value | None, ...], Value]] = {}
+    for node in nodes:
+        x = node.inputs[0] if node.op_type == "DequantizeLinear" else None
+        if x is None or x.data is None or x.dtype is None:
+            yield node
+            continue
+        copies = made.setdefault(x, {node.inputs[1:]: x})
+        if node.inputs[1:] not in copies:
+            copies[node.inputs[1:]] = g.make_separate_constant(x.data, x.dtype, x.name)
+        yield node._replace(inputs=(copies[node.inputs[1:]], *node.inputs[1:]))
 
 
 def _gather_rows(g: Builder, node: Node) -> Iterator[Node]:
@@ -89,6 +109,28 @@ def _gather_joined(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
     yield Node("DequantizeLinear", (stored, *node.inputs[1:]), (real,), {})
     yield Node("Gather", (real, g.ints(range(ends[-1]))), (rows,), {"axis": axis})
     yield node._replace(inputs=(rows, *node.inputs[1:]))
+
+
+def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with a MaxPool of single pixels between a Conv and such an activation."""
+    made = {value: node for node in nodes for value in node.outputs}
+    scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
+    for node in nodes:
+        x = node.present[0] if node.op_type in _ACTIVATIONS else None
+        source = made.get(x) if x else None
+        while source is not None and source.op_type in (*_QDQ, "Transpose"):
+            source = made.get(source.present[0])
+        operands = made[x].inputs[1:] if x in made else ()
+        is_fused = source is not None and source.op_type == "Conv" and source is not made.get(x)
+        if x is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
+            yield node
+            continue
+        pooled, real = Value(), Value()
+        stored = g.annotate(Value(), *g.types[made[x].present[0]])
+        yield Node("MaxPool", (x,), (pooled,), {"kernel_shape": [1, 1]})
+        yield Node("QuantizeLinear", (pooled, *operands), (stored,), {})
+        yield Node("DequantizeLinear", (stored, *operands), (real,), {})
+        yield node._replace(inputs=(real, *node.inputs[1:]))
 
 
 def _list_rows(node: Node, shape: Shape) -> list[Mapping[int, range]]:
