@@ -116,21 +116,21 @@ def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     made = {value: node for node in nodes for value in node.outputs}
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
-        x = node.present[0] if node.op_type in _ACTIVATIONS else None
-        source = made.get(x) if x else None
+        real = made.get(node.present[0]) if node.op_type in _ACTIVATIONS else None
+        source = real if real and real.op_type == "DequantizeLinear" else None
         while source is not None and source.op_type in (*_QDQ, "Transpose"):
             source = made.get(source.present[0])
-        operands = made[x].inputs[1:] if x in made else ()
-        is_fused = source is not None and source.op_type == "Conv" and source is not made.get(x)
-        if x is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
+        operands = real.inputs[1:] if real else ()
+        is_fused = source is not None and source.op_type == "Conv"
+        if real is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
             yield node
             continue
-        pooled, real = Value(), Value()
-        stored = g.annotate(Value(), *g.types[made[x].present[0]])
-        yield Node("MaxPool", (x,), (pooled,), {"kernel_shape": [1, 1]})
+        pooled, apart = Value(), Value()
+        stored = g.annotate(Value(), *g.types[real.present[0]])
+        yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})
         yield Node("QuantizeLinear", (pooled, *operands), (stored,), {})
-        yield Node("DequantizeLinear", (stored, *operands), (real,), {})
-        yield node._replace(inputs=(real, *node.inputs[1:]))
+        yield Node("DequantizeLinear", (stored, *operands), (apart,), {})
+        yield node._replace(inputs=(apart, *node.inputs[1:]))
 
 
 def _list_rows(node: Node, shape: Shape) -> list[Mapping[int, range]]:
