@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto
 
 from tests.quantized.layers import LIMITS, Shape
@@ -19,7 +18,6 @@ from tests.quantized.test_products import SHAPES
 from tests.support import Build, check
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
-from tests.support.needs import needs_onnxruntime
 
 if TYPE_CHECKING:
     from tests.support import Converted
@@ -186,31 +184,3 @@ def test_narrow_weights_are_packed_if_opset_allows(
     data = hybrid(layer, dtype, per_channel=False)
     result = check(data, inputs=extremes(layer), opset=opset)
     assert initializers(result) == {getattr(TensorProto, stored)}
-
-
-@pytest.mark.parametrize("opset", [13, None])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("size", [32, 64])
-def test_blocks_of_weights_become_one_product(size: int, *, bias: bool, opset: int | None) -> None:
-    """4-bit weights with a float16 scale for each block of a row."""
-    m, generator = Build(), np.random.default_rng(0)
-    scales = generator.uniform(0.01, 0.1, (11, 128 // size)).astype(np.float16)
-    zeros = m.constant(np.zeros(scales.shape, np.int32))
-    blocks = schema.BlockwiseQuantizationT(
-        scales=m.constant(scales).index, zeroPoints=zeros.index, blockSize=size
-    )
-    quantization = schema.QuantizationParametersT(
-        detailsType=schema.QuantizationDetails.BlockwiseQuantization,
-        details=blocks,
-    )
-    w = m.constant(weights("int4", 11, 128), dtype="int4", quantization=quantization)
-    b = m.constant(generator.standard_normal(11).astype(np.float32)) if bias else None
-    operands = [m.input([3, 128]), w, b]
-    m.output(*m.op("FULLY_CONNECTED", operands, [[3, 11]], asymmetric_quantize_inputs=True))
-    x = exact_rows((3, 128), -128)
-    check(m.bytes(), inputs=[x], optimize=[False], opset=opset)
-    result = check(m.bytes(), inputs=[x], optimize=[True], opset=opset, tolerance=0.01)
-    needs_onnxruntime(1, 25, "MatMulNBits with a bias")
-    left = count_optimized_nodes(result.model)
-    assert left == {"MatMulNBits" if opset is None else "Gemm" if bias else "MatMul": 1}
-    assert initializers(result) >= {TensorProto.INT8 if opset else TensorProto.INT4}

@@ -212,7 +212,7 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
         swapped = (1, 0)
         if x.tensor.dtype is DType.INT16 and w.tensor.data is not None and w.order == swapped:
             w = w.with_order((0, 1))  # `_multiply_16_bits` gives the reason
-        rows, features, out = _count_rows(y), self._features, w.tensor.shape[0]
+        rows, features, out = count_rows(y), self._features, w.tensor.shape[0]
         product = g.Gemm(
             x.value if x.order == swapped else x.reshape((rows, features)),
             w.value if w.order == swapped else w.reshape((out, features)),
@@ -228,19 +228,19 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
         """Return the product of float x and weights in columns, [features, out]."""
         if y.rank == _MATRIX:
             features, out = self._features, w.tensor.shape[0]
-            product = g.MatMul(x.reshape((_count_rows(y), features)), w.reshape((features, out)))
+            product = g.MatMul(x.reshape((count_rows(y), features)), w.reshape((features, out)))
         else:
             product = g.MatMul(x, w.with_order((1, 0)))
-        return self._add_bias(g, product, b)
+        return self.add_bias(g, product, b)
 
     def _emit_rows(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
         """Return the product of rows that are quantized at run time."""
-        features, out, count = self._features, w.tensor.shape[0], _count_rows(y)
+        features, out, count = self._features, w.tensor.shape[0], count_rows(y)
         has_bias = b is not None or self.activation in BOUNDS
-        keeps_axes = count == 1 and not has_bias and _keeps_axes(x, y)
-        matrix = x.shape if keeps_axes else (count, features)
+        keeps = count == 1 and not has_bias and keeps_axes(x, y)
+        matrix = x.shape if keeps else (count, features)
         rows = g.annotate(x.reshape(matrix), DType.FLOAT32, matrix)
         if self._has_zero_points:
             positive = self.op.read_made(DenseOptions).data_are_positive
@@ -256,25 +256,29 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
             bias = g.constant(np.zeros(out, np.float32))
         product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
-        return product if y.rank == _MATRIX or keeps_axes else NeedsReshape(product, like=x)
+        return product if y.rank == _MATRIX or keeps else NeedsReshape(product, like=x)
 
     @property
     def _has_zero_points(self) -> bool:
-        """Whether the kernel quantizes data with zero points: XNNPACK's, or LiteRT's by an option.
+        """Whether the kernel, XNNPACK's or LiteRT's, quantizes data with zero points."""
+        return self.is_delegated or bool(self.options.asymmetric_quantize_inputs)
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether XNNPACK computes the product.
 
         The conditions are taken from VisitFullyConnectedNode in LiteRT's xnnpack_delegate.cc.
         """
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         features = _MULTIPLES.get(self.input(1).dtype, 0)
-        delegated = (
+        return bool(
             features
             and self._features % features == 0
             and self.activation not in UNBOUNDED
             and (bias is None or bias.data is not None)
         )
-        return bool(delegated or self.options.asymmetric_quantize_inputs)
 
-    def _add_bias(self, g: Builder, product: Value, b: View | None) -> Value:
+    def add_bias(self, g: Builder, product: Value, b: View | None) -> Value:
         """Add the bias, and apply activations that only hybrid kernels apply."""
         product = product if b is None else g.Add(product, b)
         return (
@@ -298,13 +302,13 @@ def _is_product(label: Axes, last: Axes, places: Collection[int]) -> bool:
     return label[first : first + 2] == last and (first == len(label) - 2 or first in places)
 
 
-def _keeps_axes(x: View, y: View) -> bool:
+def keeps_axes(x: View, y: View) -> bool:
     """Return whether a product by the last axis of x keeps the other axes in their order."""
     same_order = tuple(x.order) == tuple(y.order) == tuple(range(x.rank))
     return same_order and x.sizes == x.shape and x.shape[:-1] == y.sizes[:-1]
 
 
-def _count_rows(y: View) -> int | str:
+def count_rows(y: View) -> int | str:
     """Return the number of rows of an output as a matrix, a name if axes are dynamic."""
     *sizes, _ = y.sizes
     fixed = [size for size in sizes if isinstance(size, int)]
@@ -433,7 +437,7 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
         The delegate computes all products of float data and constant integers (VisitBatchMatMulNode
         in LiteRT's xnnpack_delegate.cc).
         """
-        count = _count_rows(a)
+        count = count_rows(a)
         rows = quantize_asymmetric(g, a.reshape((count, a.shape[-1])), _MATRIX, is_one=count == 1)
         if not is_single:
             return g.MatMul(g.reshape(rows.dequantize(g), a.sizes), b)

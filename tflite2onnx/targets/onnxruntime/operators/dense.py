@@ -7,6 +7,8 @@ from math import prod
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.made_options import DenseOptions
 from tflite2onnx.op.linear import matmul
+from tflite2onnx.targets.onnxruntime.operators.block_products import has_blocks, multiply_blocks
+from tflite2onnx.tensor import DType
 
 
 class MatrixOptions(DenseOptions):
@@ -24,11 +26,25 @@ class FullyConnected(matmul.FullyConnected):
     def multiply_floats(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
+        if self.is_hybrid and has_blocks(g, w.tensor) and not g.plan.keeps_data:
+            return self._multiply_blocks(g, y, x, w, b)
         # A Reshape after Gemm infers at most one dynamic size.
         is_fixed = len(y.tensor.symbols) < 2
         if not self.is_hybrid and is_fixed and w.tensor.data is not None:
             return self.emit_gemm(g, y, x, w, b)
         return super().multiply_floats(g, y, x, w, b)
+
+    def _multiply_blocks(
+        self, g: Builder, y: View, x: View, w: View, b: View | None
+    ) -> Value | NeedsReshape:
+        count, (out, features) = matmul.count_rows(y), w.tensor.shape
+        keeps_axes = count == 1 and matmul.keeps_axes(x, y)
+        shape = x.sizes if keeps_axes else (count, features)
+        rows = g.annotate(x.reshape(shape), DType.FLOAT32, shape)
+        product = multiply_blocks(g, rows, count, w, rounds=self.is_delegated)
+        results = (*shape[:-1], out)
+        product = self.add_bias(g, g.annotate(product, DType.FLOAT32, results), b)
+        return product if results == y.sizes else NeedsReshape(product, like=x)
 
     def emit_conv(
         self, g: Builder, y: View, x: View, w: View, b: View | None

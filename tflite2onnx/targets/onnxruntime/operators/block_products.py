@@ -1,0 +1,196 @@
+"""Products of float rows by int4 weights that have a scale for each block of a row.
+
+XNNPACK, LiteRT's default, quantizes each row of data to 256 steps, adds the products of integers of
+each block in int32, and multiplies the sums by the scales of the blocks, which it rounds to
+bfloat16 (qd8_f32_qb4w). MatMulNBits has two kernels for these weights:
+
+- accuracy level 1 multiplies float data. Rows that are rounded to the 256 steps have LiteRT's
+  product. It is the faster level for many rows.
+- accuracy level 4 quantizes each block of data around 0, so that the largest number of a block
+  becomes 127, and multiplies integers. For one row it takes a third of the time, but rounds again.
+
+Level 4 rounds nothing if the largest integer of each block is 127. So one row becomes the sum of
+two. The integers of a row, less 127, are -127 to 128. In the first row the largest integers of each
+block are 127 in place of their value; the second row has the differences, and zeros. In each block
+of the second row all numbers but 0 are equal, so level 4 represents them, too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Body, Builder, Value, View
+from tflite2onnx.builder.opsets import find_first_opset
+from tflite2onnx.op.common.hybrid import quantize_asymmetric
+from tflite2onnx.reader.buffers import pack_subbyte
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.utils.mapped_files import read_rows
+
+_DOMAIN = "com.microsoft"
+_BLOCKS = (16, 32, 64, 128, 256)  # the sizes that MatMulNBits takes
+_FLOATS, _INTEGERS = 1, 4  # accuracy levels
+_LARGEST = 127
+# The least numbers of features and of weights for which one row becomes two rows of integers. With
+# fewer features the stored sums would add more than 1.5 % to the weights.
+_LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
+_MATRIX = 2  # axes
+_SIGN_BITS = np.array(0x88, np.uint8)  # of the two elements in a byte
+
+
+def has_blocks(g: Builder, weights: Tensor) -> bool:
+    """Return whether MatMulNBits takes constant weights.
+
+    ONNX Runtime folds BitwiseXor of the weights and Cast of the scales at load. If it may not
+    optimize a model, it multiplies floats: from weights that are constant, and scales that are not,
+    level 4 would compute wrong numbers.
+    """
+    scales = weights.quantization
+    return (
+        scales is not None
+        and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
+        and weights.data is not None
+        and weights.dtype is DType.INT4
+        and weights.rank == _MATRIX
+        and scales.block_size in _BLOCKS
+        and not scales.zero_point.any()
+    )
+
+
+class _Weights(NamedTuple):
+    """The operands of MatMulNBits: packed integers, and scales."""
+
+    integers: Value
+    scales: Value
+    outputs: int
+    features: int
+    block_size: int
+
+    def multiply(self, g: Builder, rows: Value, level: int) -> Value:
+        """Return the product of rows, [rows, features], at an accuracy level."""
+        return g.node(
+            "MatMulNBits",
+            *(rows, self.integers, self.scales),
+            domain=_DOMAIN,
+            K=self.features,
+            N=self.outputs,
+            bits=4,
+            block_size=self.block_size,
+            accuracy_level=level,
+        )
+
+
+class _PairedRows(NamedTuple):
+    """Each row as two rows of integers, and the factors with which one row's products are added.
+
+    The product of a row is factors, [1, 2], times the products of its two rows, minus `offset`
+    times the sum of each output's weights. `sums` are negated.
+    """
+
+    rows: Value
+    factors: Value
+    offset: Value
+    sums: Value
+
+    def multiply(self, g: Builder, weights: _Weights) -> Value:
+        """Return the product of the only row."""
+        products = weights.multiply(g, self.rows, _INTEGERS)
+        return g.Gemm(self.factors, products, g.Mul(self.offset, self.sums))
+
+
+def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
+    """Return rows, float32 [count, features], times weights with blocks, [count, outputs].
+
+    `rounds` is set if LiteRT rounds the scales to bfloat16. The number of rows may be dynamic. A
+    single row may have more axes.
+    """
+    weights = _store_weights(g, w, rounds=rounds)
+    quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
+    few = weights.features < _LEAST_FEATURES or w.tensor.elements < _WORTHWHILE
+    if few or (count != 1 and isinstance(count, int)):
+        return weights.multiply(g, quantized.dequantize(g), _FLOATS)
+    # ONNX Runtime would repeat a DequantizeLinear for each of its readers.
+    largest = g.scalar(_LARGEST, DType.FLOAT32)
+    integers = g.Sub(g.cast(quantized.integers, DType.FLOAT32), largest)
+    assert quantized.zero_point is not None  # noqa: S101 - the data have any sign
+    zero = g.Sub(g.cast(quantized.zero_point, DType.FLOAT32), largest)
+    if count == 1:
+        # DynamicQuantizeLinear has the scale 1 for zeros, of whose product a rounding error
+        # of 127 times the sum of the weights would remain.
+        scale = scales = g.Mul(quantized.scale, g.Sign(g.ReduceL1(rows, keepdims=0)))
+    else:
+        scale, scales = quantized.scale, g.Unsqueeze(quantized.scale, g.ints([1]))
+    offset = g.Mul(zero, scale)
+    paired = _PairedRows(
+        _pair_rows(g, integers, largest, weights),
+        g.Mul(scales, g.constant(np.ones((1, 2), np.float32))),
+        offset,
+        g.constant(_negate_sums(w, rounds=rounds)),
+    )
+    if count == 1:
+        product = paired.multiply(g, weights)
+        axes = g.types[rows][1][:-1]
+        return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
+    single = g.Equal(g.Shape(rows, start=0, end=1), g.ints([1]))
+    then, other = g.make_nested(), g.make_nested()
+    row = paired.multiply(then, weights)
+    floats = weights.multiply(other, quantized.dequantize(other), _FLOATS)
+    return g.node(
+        "If",
+        single,
+        then_branch=Body("one_row", (), tuple(then.nodes), (row,), ()),
+        else_branch=Body("several_rows", (), tuple(other.nodes), (floats,), ()),
+    )
+
+
+def _pair_rows(g: Builder, integers: Value, highest: Value, weights: _Weights) -> Value:
+    """Return rows of -127 to 128 as twice as many rows, which level 4 does not round."""
+    size, features = weights.block_size, weights.features
+    blocks = g.reshape(integers, (-1, features // size, size))
+    largest = g.reduce("ReduceMax", blocks, [2], keepdims=True)
+    first = g.Where(g.Equal(blocks, largest), highest, blocks)
+    return g.reshape(g.Concat(first, g.Sub(blocks, first), axis=0), (-1, features))
+
+
+def _store_weights(g: Builder, w: View, *, rounds: bool) -> _Weights:
+    scales = _find_scales(w, rounds=rounds)
+    (outputs, features), size = w.tensor.shape, scales.block_size
+    packed = pack_subbyte(w.constant, DType.INT4).reshape(outputs, -1)
+    blocks = g.Reshape(
+        g.constant(packed, DType.UINT8, w.tensor.name), g.ints([outputs, -1, size // 2])
+    )
+    stored = g.constant(scales.stored_scale)
+    return _Weights(
+        # The node reads elements plus 8.
+        g.BitwiseXor(blocks, g.constant(_SIGN_BITS)),
+        g.cast(stored, DType.FLOAT32) if stored.dtype is DType.FLOAT16 else stored,
+        *(outputs, features, size),
+    )
+
+
+def _find_scales(w: View, *, rounds: bool) -> Quantization:
+    """Return the scales, rounded to bfloat16 if `rounds`."""
+    scales = w.tensor.quantization
+    assert scales is not None  # noqa: S101 - `has_blocks`
+    rounded = _round_to_bfloat16(scales.scale)
+    if not rounds or np.array_equal(rounded, scales.scale):
+        return scales
+    return scales.with_scale(rounded, scales.zero_point)
+
+
+def _negate_sums(w: View, *, rounds: bool) -> Array:
+    """Return the negated sum of the real weights of each output, float32 [1, outputs]."""
+    factors, sums = _find_scales(w, rounds=rounds).scale.astype(np.float64), list[Array]()
+    for part in read_rows(w.constant):
+        scales = factors[len(sums) : len(sums) + len(part)]
+        blocks = part.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
+        sums.extend(-(blocks * scales).sum(1))
+    return np.asarray(sums, np.float32).reshape(1, -1)
+
+
+def _round_to_bfloat16(numbers: Array) -> Array:
+    """Return float32 numbers rounded to the nearest of 8 bits, halves to even."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.asarray((rounded << np.uint32(16)).view(np.float32))
