@@ -200,6 +200,18 @@ def test_another_model_is_replaced_with_a_warning(
         caplog.clear()
 
 
+def test_names_of_values_without_a_name_are_no_sign_of_the_same_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both files have values `_1` to `_7`, and one output of the same name."""
+    models = Path(__file__).parents[1] / "assets" / "models"
+    Path("out").mkdir()
+    for name, count in (("keywords_float32", 0), ("chime_float32", 1), ("chime_float32", 0)):
+        caplog.clear()
+        convert(models / f"{name}.tflite", "out/one.onnx")
+        assert caplog.text.count("it was converted from another model") == count
+
+
 def test_weights_that_another_file_reads_are_not_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -209,6 +221,9 @@ def test_weights_that_another_file_reads_are_not_replaced(
     outputs = run_all()
     with pytest.raises(OutputError, match=r"copy\.onnx reads its weights from one\.onnx\.data"):
         convert("two.tflite", "out/one.onnx", external_data=0)
+    with pytest.raises(OutputError, match=r"copy\.onnx reads its weights from one\.onnx\.data"):
+        convert("two.tflite", "out/one.onnx.data")
+    assert main(["two.tflite", "out/new.onnx", "--report", "out/one.onnx.data", "-q"]) == 1
     expect_unchanged(outputs, run_all())
     Path("out/copy.onnx").unlink()
     Path("out/one.onnx").unlink()

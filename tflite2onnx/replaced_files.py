@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from mmap import mmap
 from pathlib import Path
@@ -38,6 +38,7 @@ _SAME_NAMES = 0.25  # the part of the values' names that conversions of one mode
 _PRODUCER, _GRAPH = 2, 7
 _NODE, _INITIALIZER, _OUTPUT = 1, 5, 2
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _EXTERNAL_DATA = 1, 2, 8, 9, 13
+_MADE_NAME = re.compile(r"_\d+")  # of a value without a name of its own, in any model
 _TITLE, _LARGEST_HEAD = re.compile("<title>.*?</title>", re.DOTALL), 1 << 16
 _GARBAGE = (ModelFileError, ValueError, TypeError, IndexError, StopIteration)
 
@@ -150,9 +151,14 @@ def _merge(old: Manifest, content: Mapping[str, Any], files: Collection[Path]) -
 
 
 def check_single_file(path: Path) -> None:
-    """Raise OSError if a manifest lists a file that is to be replaced alone."""
+    """Raise OSError if a file that is to be replaced alone has the weights of ONNX files.
+
+    Likewise if a manifest lists it.
+    """
     if not path.is_file():
         return
+    if path.suffix != ".onnx":
+        _check_readers(list_readers(path), path)
     for manifest in list_manifests([path]):
         if path in manifest.files:
             raise OSError(
@@ -169,13 +175,16 @@ def check_weight_file(path: Path, written: Collection[Path]) -> None:
     if not path.is_file():
         return
     readers = list_readers(path)
-    others = [reader.name for reader in readers if reader not in written]
-    if others:
-        raise OSError(
-            f"{others[0]} reads its weights from {path.name}; give another name or folder"
-        )
+    _check_readers([reader for reader in readers if reader not in written], path)
     if not readers:
         _logger.warning("%s is replaced: no ONNX file beside it reads it", path)
+
+
+def _check_readers(readers: Sequence[Path], path: Path) -> None:
+    if readers:
+        raise OSError(
+            f"{readers[0].name} reads its weights from {path.name}; give another name or folder"
+        )
 
 
 def list_readers(path: Path) -> list[Path]:
@@ -209,11 +218,16 @@ def warn_of_replacement(path: Path, new: onnx.ModelProto, weights: Iterable[Weig
     common = contents.keys() & old.keys()
     largest = max(common, key=lambda key: (math.prod(key[2]), key), default=None)
     same = largest is None or contents[largest] == old[largest]
+    names, old_names = map(_drop_made_names, (names, old_names))
     fewest = min(len(names), len(old_names))
     if producer != PRODUCER:
         _logger.warning("%s is replaced: tflite2onnx did not write it", path)
     elif not same or len(names & old_names) < fewest * _SAME_NAMES:
         _logger.warning("%s is replaced: it was converted from another model", path)
+
+
+def _drop_made_names(names: Iterable[str]) -> set[str]:
+    return {name for name in names if not _MADE_NAME.fullmatch(name)}
 
 
 def warn_of_replaced_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -226,8 +240,13 @@ def warn_of_replaced_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def warn_of_replaced_page(path: Path, html: str) -> None:
-    """Warn if a file is no page about a conversion, or about that of another model."""
+    """Warn if a file is no page about a conversion, or about that of another model.
+
+    Raises:
+        OSError: the file has the weights of ONNX files, or a manifest lists it.
+    """
     if path.is_file():
+        check_single_file(path)
         with path.open("rb") as file:
             old = _TITLE.search(file.read(_LARGEST_HEAD).decode("utf-8", "replace"))
         new = _TITLE.search(html)
