@@ -17,6 +17,7 @@ from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import ConversionError, verify
 from tflite2onnx.cli.verdict import list_outputs
 from tflite2onnx.convert import convert
+from tflite2onnx.report import collect_facts, write_page
 from tflite2onnx.verification import Verdict
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ def test_litert_multiplies_real_numbers_in_verification(rows: int, axis: int | N
         line.startswith("LiteRT's kernel takes the stored integers of BATCH_MATMUL (operator 0)")
         for line in map(str, list_outputs(report))
     )
+    page = write_page(collect_facts(data, result, report))
+    assert "takes the stored integers of BATCH_MATMUL (operator 0) for real numbers" in page
     model = onnx.load_from_string(result.model.SerializeToString())
     for constant in model.graph.initializer:
         constant.CopyFrom(

@@ -65,9 +65,10 @@ def build_decoder(
     depth, tokens]. `extra` is the name of an input that onnxruntime-genai does not know; with
     "embeddings" the decoder reads the rows that `build_embedder` computes, and with "shared" a
     second layer reads the caches of the first layer; with "mixed" numbers of a token are multiplied
-    by a matrix of the token; with "state" decode convolves the rows of three tokens. `depth` is
-    that of a head. The rows before the last product may be `normalized`, and scores may have a cap.
-    `prefills` are numbers of tokens.
+    by a matrix of the token; with "product" decode adds a product of two int8 constants to the
+    logits; with "state" it convolves the rows of three tokens. `depth` is that of a head. The rows
+    before the last product may be `normalized`, and scores may have a cap. `prefills` are numbers
+    of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
@@ -201,6 +202,17 @@ class _Signature:
         mixed = self.op("FULLY_CONNECTED", operands, pairs, keep_num_dims=True)
         return self.reshape(mixed, shape)
 
+    def score(self, row: Tensor, weights: Tensor, extra: str) -> Tensor:
+        """Return the logits; LiteRT takes two int8 constants of a product for real numbers."""
+        logits = self.op("FULLY_CONNECTED", [row, weights], [1, VOCABULARY])
+        if extra != "product":
+            return logits
+        integers = np.arange(-VOCABULARY, VOCABULARY, dtype=np.int8).reshape(VOCABULARY, 2)
+        pair = [self.g.constant(each, scale=0.1) for each in (integers[:1], integers.T)]
+        product = self.g.tensor([1, VOCABULARY])
+        self.g.op("BATCH_MATMUL", pair, [product])
+        return self.op("ADD", [logits, product], [1, VOCABULARY])
+
     def update(self, kind: str, new: Tensor, positions: Tensor, shape: list[int]) -> Tensor:
         """Return a cache with new rows from the first position on."""
         cache, zero = self.input(f"kv_cache_{kind}_0", shape), self.ints(0)
@@ -247,12 +259,12 @@ def _build_signature(
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"] == "mixed" and count == 1:
         mixed = s.mix(mixed, rows)
-    elif options["extra"] not in ("", "embeddings", "mixed", "shared", "state"):
+    elif options["extra"] not in ("", "embeddings", "mixed", "product", "shared", "state"):
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)
     if count == 1:
-        logits = s.op("FULLY_CONNECTED", [mixed, weights], [1, VOCABULARY])
+        logits = s.score(mixed, weights, options["extra"])
         s.outputs["logits"] = s.reshape(logits, [1, 1, VOCABULARY])
     g.output(*s.outputs.values())
     return s

@@ -14,6 +14,7 @@ from tests.support.small import chain
 from tests.test_bundle import archive
 from tflite2onnx import convert
 from tflite2onnx.cli import main
+from tflite2onnx.cli.verdict import describe_decodings
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.verification import decoding
 from tflite2onnx.verification.decoding import Decoding, _compare_logits, run_step, verify_decoders
@@ -55,6 +56,18 @@ def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
     assert (len(found.prompt), found.equal, len(found.tokens)) == (4, STEPS, STEPS)
     assert found.difference < 1e-5
     assert str(found).startswith("prefill_3 and decode: 5 of 5 tokens equal LiteRT's; logits")
+
+
+def test_litert_multiplies_the_real_numbers_of_constants_that_it_misreads() -> None:
+    data = build_decoder(extra="product")
+    found = verify_one(data, convert_signatures(data))
+    assert (found.ok, found.equal) == (True, STEPS)
+    assert found.difference < 1e-5
+    (operator,) = found.misread
+    assert operator.startswith("BATCH_MATMUL (operator ")
+    lines, status = describe_decodings("model", {"": found})
+    assert status == 0
+    assert lines[1].startswith(f"LiteRT's kernel takes the stored integers of {operator}")
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 7, 8])

@@ -12,6 +12,7 @@ from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.decoding import Decoding
 from tflite2onnx.verification.inner_tensors import TensorComparison
+from tflite2onnx.verification.results import describe_misread
 from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
 OK, DIFFERENT = 0, 2
@@ -80,6 +81,8 @@ def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[l
             steps = ", ".join(map(str, result.wrong))
             print_error(name or model, f"LiteRT chooses other tokens in the steps {steps}")
     lines = [f"{name}: {result}" if name else str(result) for name, result in decodings.items()]
+    misread = dict.fromkeys(each for result in decodings.values() for each in result.misread)
+    lines += describe_misread([*misread])
     return lines, OK if all(result.ok for result in decodings.values()) else DIFFERENT
 
 
@@ -98,11 +101,7 @@ def list_outputs(report: Report) -> list[str | TextTable]:
         TextTable(rows),
         *(f"{d.name} is {d.comparison}" for d in report.outputs if d.comparison),
         *bounds,
-        *(
-            f"LiteRT's kernel takes the stored integers of {operator} for real numbers: LiteRT ran"
-            " with the real numbers of its constants"
-            for operator in report.misread
-        ),
+        *describe_misread(report.misread),
         *_describe_sizes(report),
         f"instruction sets of this processor: {describe_sets(report.processor)}",
     ]

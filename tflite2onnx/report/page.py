@@ -27,6 +27,7 @@ from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.inner_tensors import MOST_STEPS
 from tflite2onnx.verification.latency import Latency
+from tflite2onnx.verification.results import describe_misread
 from tflite2onnx.version import VERSION
 
 _WORST_FIRST = (
@@ -128,6 +129,7 @@ def _summarize(report: Report) -> str:
             words += f" {output.name} is {output.comparison}."
         if output.is_relaxed:
             words += f" {output.name} is accepted by a wider limit: {output.bound}."
+    words += "".join(f" {sentence}." for sentence in describe_misread(report.misread))
     if Verdict.DIFFERS in report.verdicts.values():
         words += (
             " Rounding errors accumulate in inner tensors, but no operator is wrong on its own."

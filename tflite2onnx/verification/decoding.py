@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -36,7 +36,7 @@ from tflite2onnx.passes.patterns.repair_attention import has_wrong_attention
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.entry_point import embed_external_weights
+from tflite2onnx.verification.entry_point import embed_external_weights, store_misread_as_floats
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -177,7 +177,7 @@ class Decoding:
     `difference` is the largest difference of a logit from LiteRT's, and `noise` is the largest
     difference between LiteRT's two sets of kernels, both as parts of the standard deviation of the
     logits. `wrong` are the steps with another token although LiteRT's two best logits are farther
-    apart than the noise.
+    apart than the noise. `misread` is that of a `Report`.
     """
 
     signatures: tuple[str, str]
@@ -187,6 +187,7 @@ class Decoding:
     difference: float
     noise: float
     wrong: tuple[int, ...]
+    misread: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -270,7 +271,8 @@ def _verify_decoding(
 ) -> Decoding:
     """Run a prompt by the first step of a pair, and then `count` tokens by the second step."""
     used = dict.fromkeys(part.model for step in pair for part in step)
-    files = {name: embed_external_weights(models[name]) for name in used}
+    real = {name: store_misread_as_floats(embed_external_weights(models[name])) for name in used}
+    files = {name: file for name, (file, _) in real.items()}
     litert = _open_litert(files, pair, FASTEST_KERNELS)
     kernels = litert
     # LiteRT's plain kernels run the sub-graph of a composite, which `repair_attention` changes.
@@ -296,7 +298,8 @@ def _verify_decoding(
     while len(results) < count:
         token = int(results[-1][0].argmax())
         results.append([run.run_step(token) for run in runs])
-    return _compare_logits(keys, prompt, results)
+    misread = dict.fromkeys(operator for _, operators in real.values() for operator in operators)
+    return replace(_compare_logits(keys, prompt, results), misread=(*misread,))
 
 
 def _open_litert(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -48,6 +48,15 @@ class Verdict(Enum):
     def accepts(self) -> bool:
         """Whether the tensor is within its limits."""
         return self not in (Verdict.DIFFERS, Verdict.WRONG)
+
+
+def describe_misread(operators: Sequence[str]) -> list[str]:
+    """Return a sentence for each operator whose constants LiteRT's kernels misread."""
+    return [
+        f"LiteRT's kernel takes the stored integers of {operator} for real numbers: LiteRT ran"
+        " with the real numbers of its constants"
+        for operator in operators
+    ]
 
 
 @dataclass(frozen=True)
