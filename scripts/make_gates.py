@@ -78,8 +78,9 @@ def list_gates(module: ModuleType) -> Iterator[tuple[ast.Constant, str]]:
             path = eval(code, vars(module)) if not isinstance(node.args[1], ast.Name) else ""  # noqa: S307
             found = passes.find_pass(path, module.__name__) if path else None
             if isinstance(found, Rules):
-                gate = Codes().union(*map(find_gate, found.rules))
-                yield node.args[0], " ".join(sorted(gate))
+                codes = " ".join(sorted(Codes().union(*map(find_gate, found.rules))))
+                floats = all(rule.floats for rule in found.rules)
+                yield node.args[0], f"{passes.FLOATS * floats}{codes}"
 
 
 def main() -> None:

@@ -200,6 +200,14 @@ class Graph:
         return frozenset(code for op in self.walk_ops() for code in (op.code, op.activation))
 
     @cached_property
+    def float_codes(self) -> frozenset[str]:
+        """The codes of the operators that compute float32, and of their activations."""
+        floats = (
+            op for op in self.walk_ops() if op.outputs and op.outputs[0].dtype is DType.FLOAT32
+        )
+        return frozenset(code for op in floats for code in (op.code, op.activation))
+
+    @cached_property
     def producers(self) -> Producers:
         """The operators by the tensors that they compute, in sub-graphs too."""
         return Producers(self.walk_ops())

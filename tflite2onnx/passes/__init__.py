@@ -34,6 +34,7 @@ from tflite2onnx.passes.stored_numbers.flip_negative_scales import flip_negative
 from tflite2onnx.passes.stored_numbers.widen_half import widen_half
 
 T = TypeVar("T", Model, Graph)
+FLOATS = "float32: "
 ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
 
@@ -47,14 +48,17 @@ _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
 def apply_if_present(prefixes: str, path: str, package: str = __name__) -> Callable[[T], T]:
     """Return a pass that runs if an operator's code or activation begins with one of `prefixes`.
 
-    `path` is the path of the module below `package`; the function has the name of the module, or
-    the name after a colon. The module is imported when the pass runs for the first time.
+    After "float32: " only operators that compute float32 count. `path` is the path of the module
+    below `package`; the function has the name of the module, or the name after a colon. The module
+    is imported when the pass runs for the first time.
     """
-    begins = tuple(prefixes.split())
+    begins, floats = tuple(prefixes.removeprefix(FLOATS).split()), prefixes.startswith(FLOATS)
 
     def run_if_present(value: T) -> T:
         graphs = value.graphs if isinstance(value, Model) else (value,)
         present = any(code.startswith(begins) for graph in graphs for code in graph.codes)
+        if present and floats:
+            present = any(code.startswith(begins) for graph in graphs for code in graph.float_codes)
         return find_pass(path, package)(value) if present else value
 
     return run_if_present
@@ -219,7 +223,7 @@ def raise_unrolled_layers(graph: Graph) -> Graph:
 
 CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for these activations. Recurrent layers apply some of them.
-    apply_pattern("FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
+    apply_pattern("float32: FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
@@ -233,11 +237,11 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
-    apply_pattern("EXP", f"{_NORMALIZATIONS}:fuse_softmax"),
+    apply_pattern("float32: EXP", f"{_NORMALIZATIONS}:fuse_softmax"),
     # Before the pass of other normalizations, which matches the part between two RESHAPE.
-    apply_pattern("RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
+    apply_pattern("float32: RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
     apply_pattern("MEAN", _NORMALIZATIONS),
-    apply_pattern("POW RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
+    apply_pattern("float32: POW RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences may consist of RESHAPE, TRANSPOSE and a convolution.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of sequences and rows become convolutions of images before they are fused.
@@ -245,9 +249,9 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     # One Conv with a dilation replaces three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
     # Sigmoid is inaccurate for small scores in runtimes.
-    apply_if_present("LOGISTIC", "expand_output_sigmoid"),
+    apply_if_present("float32: LOGISTIC", "expand_output_sigmoid"),
     # After the patterns above, which contain products by constants.
-    apply_pattern("ADD DIV MUL SUB", "patterns.fold_into_products"),
+    apply_pattern("float32: ADD DIV MUL SUB", "patterns.fold_into_products"),
     align_axes,  # The layout planner requires operands of equal rank.
     # A RESHAPE between images would need Transposes around it.
     apply_if_present("RESHAPE", "simplify:keep_axes"),

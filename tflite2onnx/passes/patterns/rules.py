@@ -30,7 +30,7 @@ class Rule:
     compute outputs of other operators too, which are removed then.
 
     All operators compute float32, unless `floats` is unset. Graphs that change have one of the
-    operators that the rule `needs`, which its pattern need not have.
+    operators that the rule `needs`, which its pattern need not have; it computes float32, too.
     """
 
     name: str

@@ -11,10 +11,12 @@ from functools import partial
 
 from tflite2onnx.graph import Graph
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.passes import GraphPass, apply_if_present, apply_pattern
+from tflite2onnx.passes import GraphPass, apply_if_present, apply_passes, apply_pattern
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.forms.movement.order_states import find_state_orders
+from tflite2onnx.tensor import DType
 
 __all__ = ["FORMS", "find_state_orders", "list_forms"]
 
@@ -27,12 +29,22 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
     quantizes = options.quantizes_data and options.has_axes
     return (
         *_JOINED,
-        *(_QUANTIZED if quantizes else ()),
+        *((_quantize_data,) if quantizes else ()),
         *FORMS,
         *((_read_shared_caches,) if options.caches == "shared" else ()),
         # The product of matrices copies its second operand, unless the first one has a single row.
         _apply("DYNAMIC_UPDATE_SLICE", "attention.attend_tokens"),
     )
+
+
+def _quantize_data(graph: Graph) -> Graph:
+    """Return the graph after the forms for float data, if it has integers to multiply them by."""
+    has_weights = any(
+        op.outputs[0].dtype is DType.FLOAT32 and any(map(is_quantized, op.present[:2]))
+        for op in graph.walk_ops()
+        if op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+    )
+    return apply_passes(_QUANTIZED, graph) if has_weights else graph
 
 
 def _read_shared_caches(graph: Graph) -> Graph:
@@ -47,7 +59,7 @@ def _read_shared_caches(graph: Graph) -> Graph:
 # Operators that TensorFlow's converter has split. All other forms see the whole ones.
 _JOINED: tuple[GraphPass, ...] = (
     _apply("SPLIT", "convolutions.join_groups"),
-    _apply("FULLY_CONNECTED", "products.join_products"),
+    _apply("float32: FULLY_CONNECTED", "products.join_products"),
     _apply("BATCH_MATMUL", "products.merge_columns"),
 )
 
@@ -55,56 +67,58 @@ _JOINED: tuple[GraphPass, ...] = (
 # order in which products of integers store images.
 _QUANTIZED: tuple[GraphPass, ...] = (
     # Windows of integer convolutions are copied into matrices.
-    _apply("CONV_2D", "dynamic_range.join_windows"),
-    _apply_if_present("CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "dynamic_range.quantize_data"),
+    _apply("float32: CONV_2D", "dynamic_range.join_windows"),
+    _apply_if_present(
+        "float32: CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "dynamic_range.quantize_data"
+    ),
 )
 
 FORMS: tuple[GraphPass, ...] = (
     # Each slice of a state takes a Slice and a Reshape.
     _apply("SLICE STRIDED_SLICE", "movement.split_slices"),
     # The pass of attention expects a TRANSPOSE before each operand.
-    _apply("BATCH_MATMUL", "movement.split_slices:slice_before_transpose"),
+    _apply("float32: BATCH_MATMUL", "movement.split_slices:slice_before_transpose"),
     # The passes of caches look for a mask that is repeated for the queries that share a head.
-    _apply("SELECT_V2", "attention.repeat_masks"),
+    _apply("float32: SELECT_V2", "attention.repeat_masks"),
     # ONNX Runtime fuses MatMul with a Transpose that has no batch axis.
-    _apply("BATCH_MATMUL", "attention.fuse_attention"),
+    _apply("float32: BATCH_MATMUL", "attention.fuse_attention"),
     # ONNX Runtime has an operator for rotary embeddings.
-    _apply("COS", "attention.fuse_rotations"),
+    _apply("float32: COS", "attention.fuse_rotations"),
     # BROADCAST_TO copies the long caches of language models for each token.
-    _apply("BROADCAST_TO", "attention.share_heads"),
+    _apply("float32: BROADCAST_TO", "attention.share_heads"),
     # Gemm adds its third input without a further node.
-    _apply("ADD", "products.chain_products"),
+    _apply("float32: ADD", "products.chain_products"),
     eliminate_dead_operators,  # Removes the layers that were chained.
     # ONNX has no PACK and UNPACK.
     _apply("PACK UNPACK", "movement.flatten_packs"),
     # A product of pixels may need fewer Transposes in another layout.
     _apply("TRANSPOSE", "products.multiply_pixels"),
     # A Transpose of the last axis and another axis is slow.
-    _apply("BATCH_MATMUL", "products.swap_products"),
+    _apply("float32: BATCH_MATMUL", "products.swap_products"),
     # Functions after pooling have fewer elements. This pass is before the pass that replaces ELU.
-    _apply("MAX_POOL_2D", "functions.pool_before_functions"),
+    _apply("float32: MAX_POOL_2D", "functions.pool_before_functions"),
     # ONNX Runtime has slow kernels for these operators.
-    _apply("ELU EXP LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
+    _apply("float32: ELU EXP LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
     # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
-    _apply("RESIZE_BILINEAR", "products.multiply_resizes"),
+    _apply("float32: RESIZE_BILINEAR", "products.multiply_resizes"),
     # A Pad of channels leaves the blocked layout of convolutions.
-    _apply("PAD", "convolutions.keep_blocks:convolve_padded_channels"),
+    _apply("float32: PAD", "convolutions.keep_blocks:convolve_padded_channels"),
     # A convolution that pads channels takes as long as any other convolution.
-    _apply("CONV_2D", "convolutions.pad_channels:leave_out_copies"),
+    _apply("float32: CONV_2D", "convolutions.pad_channels:leave_out_copies"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    _apply("PRELU", "convolutions.keep_blocks:split_prelu"),
+    _apply("float32: PRELU", "convolutions.keep_blocks:split_prelu"),
     # An image of few channels between two convolutions is slow to store and to read.
-    _apply("CONV_2D", "convolutions.compose_convolutions"),
+    _apply("float32: CONV_2D", "convolutions.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
-    _apply("CONV_2D", "convolutions.keep_blocks:merge_groups"),
+    _apply("float32: CONV_2D", "convolutions.keep_blocks:merge_groups"),
     # A product of an image and one pixel leaves the blocked layout of convolutions.
-    _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.keep_blocks:repeat_factors"),
+    _apply("float32: CONV_2D DEPTHWISE_CONV_2D", "convolutions.keep_blocks:repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
-    _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.scale_channels"),
+    _apply("float32: CONV_2D DEPTHWISE_CONV_2D", "convolutions.scale_channels"),
     # ONNX Runtime slices channels outside of the blocked layout of convolutions.
-    _apply("SLICE STRIDED_SLICE", "convolutions.split_convolutions"),
+    _apply("float32: SLICE STRIDED_SLICE", "convolutions.split_convolutions"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
-    _apply("CONV_2D", "convolutions.convolve_pixel_blocks"),
+    _apply("float32: CONV_2D", "convolutions.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.pad_channels"),
     # ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above
