@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.passes.batch.test_add_batch import build, draw
 from tests.support import Build, Tensor
+from tests.support.runtimes import session
 from tflite2onnx import ConversionError, Result, convert, verify
 
 
@@ -50,6 +52,73 @@ def test_batch_may_assume_that_sizes_are_equal() -> None:
     assert result.inputs[0].tflite_sizes == ("n", "h", "w", 3)
     assert result.outputs[0].tflite_sizes[0] == "n"
     check_sizes(data, result)
+
+
+def repeat_rows(m: Build, x: Tensor) -> Tensor:
+    """Return images with each row twice, as Keras's UpSampling2D spells it for unknown sizes."""
+    (rows,) = m.op(
+        "EXPAND_DIMS", [x, m.constant(np.int32(2))], [m.tensor([None] * 2 + [1, None, 3])]
+    )
+    twice = m.constant(ints(1, 1, 2, 1, 1))
+    (pairs,) = m.op("TILE", [rows, twice], [m.tensor([None, None, 2, None, 3])])
+    (sizes,) = m.op("SHAPE", [x], [m.tensor([4], dtype="int32")], out_type="INT32")
+    count, height, rest = (
+        m.op(
+            "STRIDED_SLICE",
+            [sizes, m.constant(ints(first)), m.constant(ints(end)), m.constant(ints(1))],
+            [m.tensor([end - first], dtype="int32")],
+        )[0]
+        for first, end in ((0, 1), (1, 2), (2, 4))
+    )
+    (doubled,) = m.op("MUL", [height, m.constant(np.int32(2))], [m.tensor([1], dtype="int32")])
+    parts = [count, doubled, rest]
+    (shape,) = m.op("CONCATENATION", parts, [m.tensor([4], dtype="int32")], axis=0)
+    return m.op("RESHAPE", [pairs, shape], [m.tensor([None] * 4)])[0]
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+def test_batch_of_a_network_that_joins_images_of_equal_sizes(size: int | str) -> None:
+    """Pooled rows that are repeated must be as many as before, whichever axis has the samples."""
+    m = Build()
+    x = m.input([None, None, None, 3], name="x")
+    window = {"filter_height": 2, "filter_width": 1, "stride_h": 2, "stride_w": 1}
+    pooled = m.tensor([None, None, None, 3])
+    m.op("MAX_POOL_2D", [x], [pooled], padding="VALID", **window)
+    parts = [repeat_rows(m, pooled), x]
+    m.output(*m.op("CONCATENATION", parts, [m.tensor([None, None, None, 6])], axis=3))
+    result = convert(m.bytes(), batch=size)
+    images = [
+        np.random.default_rng(height).random((3, height, 5, 3), np.float32) for height in (4, 8)
+    ]
+    compare_sizes(m.bytes(), result, [[each] for each in images])
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+def test_batch_of_vectors_that_fill_images(size: int | str) -> None:
+    """BROADCAST_TO adds axes in front of each sample, not in front of the batch."""
+    m = Build()
+    x, image = m.input([3], name="x"), m.input([None, None, 3], name="image")
+    (shape,) = m.op("SHAPE", [image], [m.tensor([3], dtype="int32")], out_type="INT32")
+    m.output(*m.op("BROADCAST_TO", [x, shape], [m.tensor([None, None, 3])]))
+    result = convert(m.bytes(), batch=size)
+    live = session(result.model, optimize=True)
+    for rows in (1, 4):
+        vectors, images = draw(3, 3), draw(3, rows, 3)
+        (have,) = live.run(None, {"x": vectors, "image": images})
+        want = np.broadcast_to(vectors[:, None], images.shape)
+        np.testing.assert_array_equal(have, want)
+
+
+def test_vectors_do_not_fill_the_axis_of_the_samples() -> None:
+    """The computed shape has the samples in its second axis, and the vectors in their first."""
+    m = Build()
+    x, image = m.input([3], name="x"), m.input([None, None, 3], name="image")
+    turned = m.tensor([None, None, 3])
+    m.op("TRANSPOSE", [image, m.constant(ints(1, 0, 2))], [turned])
+    (shape,) = m.op("SHAPE", [turned], [m.tensor([3], dtype="int32")], out_type="INT32")
+    m.output(*m.op("BROADCAST_TO", [x, shape], [m.tensor([None, None, 3])]))
+    with pytest.raises(ConversionError, match=r"BROADCAST_TO .* it mixes samples"):
+        convert(m.bytes(), batch=3)
 
 
 def add_rows(m: Build, *, dynamic: bool = True) -> Sequence[Tensor]:

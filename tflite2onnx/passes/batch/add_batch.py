@@ -46,6 +46,7 @@ from tflite2onnx.op.traits import (
     IndexesAxes,
     IndexesTogether,
     MovesSamples,
+    ReshapesInputs,
 )
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
@@ -96,14 +97,16 @@ def add_batch(
         MixedSamplesError: the samples are not independent, or it is not known whether they are.
     """
     tensors, shared = set[Tensor](), find_shared_states(graph)
+    unequal: MixedSamplesError | None = None
     while True:
         batching = Batching(graph, operator_of, words, same, shared, tensors)
         try:
             return batching.make_graph()
-        except MixedSamplesError:
+        except MixedSamplesError as error:
+            unequal = unequal or (error if error.dims else None)
             reshaped = batching.find_ambiguous_reshape()
             if reshaped is ABSENT or reshaped in tensors:
-                raise
+                raise unequal or error from None
             tensors.add(reshaped)
 
 
@@ -267,11 +270,11 @@ class Batching:
 
         The samples stay in their axis if the samples of another input are in the same axis.
         """
-        rank = max(t.rank for t in op.present)
+        rank = max(t.rank for t in (*op.present, *op.outputs))
         places = [self._places.get(t) for t in op.present if t.rank == rank]
         inputs = {}
         for x in op.present:
-            if isinstance(operator, Broadcasts) and x in self._places and x.rank < rank:
+            if isinstance(operator, ReshapesInputs) and x in self._places and x.rank < rank:
                 place_of_x = self._places[x]
                 kept = Place(place_of_x.axis + rank - x.rank, place_of_x.outer)
                 sample = (1,) * (rank - x.rank) + self._builder.find_sample_shape(x)
@@ -364,7 +367,8 @@ class Batching:
         for y in op.outputs:
             shape = self._builder.find_shape(y)
             axis = find_axis(shape)
-            if axis is None or outer is None:
+            moves = isinstance(operator, ReshapesInputs) and axis != place.axis
+            if axis is None or outer is None or moves:
                 raise OperatorError(_MIXES)
             if tuple(map(evaluate, take_sample(shape, Place(axis)))) != y.shape:
                 raise OperatorError("the shape of its output does not follow from one sample")

@@ -137,8 +137,9 @@ def _add_samples(
         )
     if batch.loops:
         return _loop_samples(graph, batch, operator_of, words)
+    graph = enlarge_samples(graph, operator_of)
     try:
-        return _add_with_equal_sizes(enlarge_samples(graph, operator_of), operator_of, words)
+        return _add_with_equal_sizes(graph, operator_of, words)
     except MixedSamplesError as error:
         static = _fix_inner_sizes(graph)
         if static is graph:
