@@ -81,7 +81,7 @@ def test_batch_of_a_network_that_joins_images_of_equal_sizes(size: int | str) ->
     """Pooled rows that are repeated must be as many as before, whichever axis has the samples."""
     m = Build()
     x = m.input([None, None, None, 3], name="x")
-    window = {"filter_height": 2, "filter_width": 1, "stride_h": 2, "stride_w": 1}
+    window: dict[str, Any] = {"filter_height": 2, "filter_width": 1, "stride_h": 2, "stride_w": 1}
     pooled = m.tensor([None, None, None, 3])
     m.op("MAX_POOL_2D", [x], [pooled], padding="VALID", **window)
     parts = [repeat_rows(m, pooled), x]

@@ -22,7 +22,7 @@ from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
-from tflite2onnx.utils.dimension import is_known
+from tflite2onnx.utils.dimension import Dim, evaluate, is_known
 
 _IMAGE = 4  # axes
 PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
@@ -38,6 +38,34 @@ def read_image_shape(operator: Operator, index: int = 0) -> Shape:
             f"{list(x.shape)}"
         )
     return x.shape
+
+
+class Length(NamedTuple):
+    """The height or the width of an image: a number, or a list of one int64 known at run time."""
+
+    size: int | Value
+
+    def integer(self, g: Builder) -> Value:
+        """Return the length as int64."""
+        return self.size if isinstance(self.size, Value) else g.scalar(self.size, DType.INT64)
+
+    def real(self, g: Builder, *, times: int = 1, plus: int = 0) -> Value:
+        """Return a multiple of the length, plus a number, as float32."""
+        if not isinstance(self.size, Value):
+            return g.scalar(self.size * times + plus, _F32)
+        value = self.size if times == 1 else g.Mul(self.size, g.ints([times]))
+        return g.cast(g.Add(value, g.ints([plus])) if plus else value, _F32)
+
+
+def find_lengths(g: Builder, x: View) -> tuple[Length, Length]:
+    """Return the height and the width of images, channels last."""
+    height, width = (
+        Length(take_entries(g, g.Shape(x), [x.axis(axis)]))
+        if axis in x.tensor.symbols
+        else Length(x.shape[axis])
+        for axis in (1, 2)
+    )
+    return height, width
 
 
 def read_two_sizes(operator: Operator, index: int) -> Shape:
@@ -56,8 +84,11 @@ class FlexCropAndResize(DynamicShape):
     """
 
     codes = ("FlexCropAndResize",)
-    dynamic_axes = (0,)
+    dynamic_axes = (0, 1, 2)
     operands = f"{PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return axis == 0 or (operand == 0 and axis < 3)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(self.input(1).shape[0], *read_two_sizes(self, 3), self.input(0).shape[3])]
@@ -72,65 +103,74 @@ class FlexCropAndResize(DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, boxes: View, images: View, _: View) -> Value:
         corners = g.node_outputs("Split", 4, boxes, g.ints([1] * 4), axis=1)
-        rows = _sample_positions(g, corners[0], corners[2], x.shape[1], y.shape[1])
-        columns = _sample_positions(g, corners[1], corners[3], x.shape[2], y.shape[2])
+        height, width = find_lengths(g, x)
+        rows = _sample_positions(g, corners[0], corners[2], height, y.shape[1])
+        columns = _sample_positions(g, corners[1], corners[3], width, y.shape[2])
         pixels = g.reshape(x, (-1, x.shape[3]))
-        image = g.Mul(g.cast(images, DType.INT64), g.scalar(x.shape[1], DType.INT64))
+        image = g.Mul(g.cast(images, DType.INT64), height.integer(g))
         image = g.Unsqueeze(image, g.ints([1]))
-        width = g.scalar(x.shape[2], DType.INT64)
+        row_size = width.integer(g)
 
         def gather_pixel(row: Value, column: Value) -> Value:
-            first = g.Unsqueeze(g.Mul(g.Add(image, row), width), g.ints([2]))
+            first = g.Unsqueeze(g.Mul(g.Add(image, row), row_size), g.ints([2]))
             index = g.Add(first, g.Unsqueeze(column, g.ints([1])))
             return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
-            row, column = take_nearest(g, rows, x.shape[1]), take_nearest(g, columns, x.shape[2])
+            row, column = take_nearest(g, rows, height), take_nearest(g, columns, width)
             resized = gather_pixel(row, column)
         else:
-            top, bottom, down = find_neighbours(g, rows, x.shape[1])
-            left, right, across = find_neighbours(g, columns, x.shape[2])
+            top, bottom, down = find_neighbours(g, rows, height)
+            left, right, across = find_neighbours(g, columns, width)
             down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
             upper = interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
             lower = interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
             resized = interpolate(g, upper, lower, down)
         inside = g.And(
-            g.Unsqueeze(is_inside(g, rows, x.shape[1]), g.ints([2, 3])),
-            g.Unsqueeze(is_inside(g, columns, x.shape[2]), g.ints([1, 3])),
+            g.Unsqueeze(is_inside(g, rows, height), g.ints([2, 3])),
+            g.Unsqueeze(is_inside(g, columns, width), g.ints([1, 3])),
         )
         outside = g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
         return g.Where(inside, resized, outside)
 
 
-def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
+def _sample_positions(g: Builder, first: Value, last: Value, size: Length, count: int) -> Value:
     """Return the positions of the rows or columns of crops, in pixels, [boxes, count]."""
-    pixels = g.scalar(size - 1, _F32)
+    pixels = size.real(g, plus=-1)
     if count == 1:
         return g.Mul(g.Mul(g.Add(first, last), g.scalar(0.5, _F32)), pixels)
     step = g.Div(g.Mul(g.Sub(last, first), pixels), g.scalar(count - 1, _F32))
     return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
 
 
-def is_inside(g: Builder, places: Value, size: int, border: int = 0) -> Value:
+def is_inside(g: Builder, places: Value, size: Length, border: int = 0) -> Value:
     """Return whether positions are between the first and the last pixel of an axis.
 
     `border` is the number of pixels by which they may be outside.
     """
-    low, high = g.scalar(-border, _F32), g.scalar(size - 1 + border, _F32)
+    low, high = g.scalar(-border, _F32), size.real(g, plus=border - 1)
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
 
-def clip_to_image(g: Builder, places: Value, size: int) -> Value:
+def clip_places(g: Builder, places: Value, size: Length, border: int = 0) -> Value:
+    """Return positions that are clipped to the image, or to `border` pixels around it."""
+    low, high = g.scalar(-border, _F32), size.real(g, plus=border - 1)
+    if isinstance(size.size, Value):  # bounds of Clip are scalars
+        return g.Max(g.Min(places, high), low)
+    return g.Clip(places, low, high)
+
+
+def clip_to_image(g: Builder, places: Value, size: Length) -> Value:
     """Return integral positions as int64 indices, clipped to the image."""
-    return g.cast(g.Clip(places, g.scalar(0, _F32), g.scalar(size - 1, _F32)), DType.INT64)
+    return g.cast(clip_places(g, places, size), DType.INT64)
 
 
-def take_nearest(g: Builder, places: Value, size: int) -> Value:
+def take_nearest(g: Builder, places: Value, size: Length) -> Value:
     """Return the nearest pixels, of equally near pixels the later one, as int64 indices."""
     return clip_to_image(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
 
 
-def find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
+def find_neighbours(g: Builder, places: Value, size: Length) -> tuple[Value, Value, Value]:
     """Return the pixels before and after each position, and its distance from the pixel before."""
     before = g.Floor(places)
     return (
@@ -272,27 +312,66 @@ def _compute_weights(g: Builder, size: Value, count: Value, *, corners: bool, ha
     return g.Div(weights, g.reduce("ReduceSum", weights, [1], keepdims=True)) if half else weights
 
 
-class _Steps(NamedTuple):
-    """The positions of a window along an axis, [steps, size of the window], and the padding."""
+class _Track(NamedTuple):
+    """The windows along an axis."""
 
-    places: Array
-    before: int
-    after: int
+    kernel: int
+    stride: int
+    rate: int
+    same: bool
+
+    @property
+    def reach(self) -> int:
+        """The distance from the first to the last pixel of a window, plus 1."""
+        return (self.kernel - 1) * self.rate + 1
+
+    def count_windows(self, size: Dim) -> Dim:
+        """Return the number of windows for an axis of this size."""
+        count = -(-(size if self.same else size - self.reach + 1) // self.stride)
+        return max(count, 0) if is_known(count) else count
+
+    def list_places(self, size: int) -> tuple[Array, int, int]:
+        """Return the pixels of each window, [windows, kernel], and the padding at both ends."""
+        count = evaluate(self.count_windows(size))
+        gap = max((count - 1) * self.stride + self.reach - size, 0) if self.same else 0
+        check_element_count(count * self.kernel)
+        places = np.arange(count).reshape(-1, 1) * self.stride + self._list_offsets()
+        return places, gap // 2, gap - gap // 2
+
+    def compute_places(self, g: Builder, size: Value) -> tuple[Value, Value, Value]:
+        """Return what `list_places` returns for a size that is known at run time only."""
+        stride, zero = g.ints([self.stride]), g.ints([0])
+        rest = self.stride - 1 if self.same else self.stride - self.reach
+        count = g.Div(g.Add(size, g.ints([rest])), stride)
+        last = g.Mul(g.Sub(count, g.ints([1])), stride)
+        gap = g.Sub(g.Add(last, g.ints([self.reach])), size) if self.same else zero
+        gap = g.add_with_casts("Max", DType.INT64, gap, zero) if self.same else zero
+        before = g.Div(gap, g.ints([2])) if self.same else zero
+        first, end, step = (g.scalar(n, DType.INT64) for n in (0, 0, self.stride))
+        end = g.reshape(g.Mul(count, stride), [])
+        starts = g.Unsqueeze(g.Range(first, end, step), g.ints([1]))
+        after = g.Sub(gap, before) if self.same else zero
+        return g.Add(starts, self._list_offsets().reshape(1, -1)), before, after
+
+    def _list_offsets(self) -> Array:
+        return np.arange(self.kernel) * self.rate
 
 
 class _SlidingWindow(DynamicShape):
     """Base class of operators that gather the pixels of windows."""
 
-    dynamic_axes = (0,)
+    dynamic_axes = (0, 1, 2)
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return operand != 1 and super().supports_dynamic_axis(operand, axis)
 
     def read_size(self) -> Sequence[int]:
         """Return the size of the window, [1, rows, columns, 1]."""
         raise NotImplementedError
 
     @property
-    def windows(self) -> tuple[_Steps, _Steps]:
-        """The positions of the windows along the rows and the columns."""
-        _, height, width, _ = read_image_shape(self)
+    def windows(self) -> tuple[_Track, _Track]:
+        """The windows along the rows and the columns."""
         options = (self.options.get(name, []) for name in ("strides", "rates"))
         lists = [list(values) for values in (self.read_size(), *options)]
         padding = self.options.get("padding")
@@ -304,28 +383,51 @@ class _SlidingWindow(DynamicShape):
                 f"its window, strides and rates must be [1, rows, columns, 1] and padding SAME or "
                 f"VALID, got {lists} and {padding}"
             )
+        size, strides, rates = lists
         rows, columns = (
-            _list_patch_steps(size, *(values[axis] for values in lists), same=padding == "SAME")
-            for axis, size in ((1, height), (2, width))
+            _Track(size[axis], strides[axis], rates[axis], padding == "SAME") for axis in (1, 2)
         )
         return rows, columns
+
+    def count_windows(self) -> tuple[Dim, Dim]:
+        """Return the numbers of windows along the rows and the columns."""
+        rows, columns = self.windows
+        _, height, width, _ = read_image_shape(self)
+        return rows.count_windows(height), columns.count_windows(width)
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (1, 2, 3)
 
     def check(self) -> None:
-        rows, columns = self.windows
-        check_element_count(rows.places.size + columns.places.size)
-        if 0 in (len(rows.places), len(columns.places)):
+        counts = self.count_windows()
+        check_element_count(
+            sum(n * track.kernel for n, track in zip(counts, self.windows, strict=True))
+        )
+        if 0 in counts:
             image = list(self.input(0).shape)
             raise OperatorError(f"its windows must fit into the image, got {image}")
 
     def gather_windows(self, g: Builder, x: View, fill: float) -> Value:
         """Return [batch, rows, rows of the window, columns, columns of the window, channels]."""
-        rows, columns = self.windows
-        low, high = [0, rows.before, columns.before, 0], [0, rows.after, columns.after, 0]
-        value = pad_axes(g, x, x.dtype, low, high, g.scalar(fill, x.dtype))
-        return g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
+        outside = g.scalar(fill, x.dtype)
+        if not {1, 2} & x.tensor.symbols.keys():
+            (rows, top, bottom), (columns, left, right) = (
+                track.list_places(size)
+                for track, size in zip(self.windows, x.shape[1:3], strict=True)
+            )
+            low, high = [0, top, left, 0], [0, bottom, right, 0]
+            value = pad_axes(g, x, x.dtype, low, high, outside)
+            return g.Gather(g.Gather(value, rows, axis=1), columns, axis=3)
+        sizes, zero = emit_sizes(g, x), g.ints([0])
+        down, across = (
+            track.compute_places(g, take_entries(g, sizes, [axis]))
+            for axis, track in enumerate(self.windows, 1)
+        )
+        pads = g.Concat(
+            zero, *down[1:2], *across[1:2], zero, zero, *down[2:], *across[2:], zero, axis=0
+        )
+        value = g.pad(x.dtype, x, pads, outside) if self.windows[0].same else x.value
+        return g.Gather(g.Gather(value, down[0], axis=1), across[0], axis=3)
 
 
 class FlexExtractImagePatches(_SlidingWindow):
@@ -339,12 +441,14 @@ class FlexExtractImagePatches(_SlidingWindow):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, (rows, columns) = self.input(0).shape, self.windows
-        pixels = rows.places.shape[1] * columns.places.shape[1]
-        return [(x[0], len(rows.places), len(columns.places), pixels * x[3])]
+        return [(x[0], *self.count_windows(), rows.kernel * columns.kernel * x[3])]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         patches = self.gather_windows(g, x, 0)
-        return g.reshape(g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
+        patches = g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5])
+        if not {1, 2} & y.tensor.symbols.keys():
+            return g.reshape(patches, y.sizes)
+        return g.Reshape(patches, g.ints([0, 0, 0, y.shape[3]]))
 
 
 class FlexDilation2D(_SlidingWindow):
@@ -359,20 +463,11 @@ class FlexDilation2D(_SlidingWindow):
         return [1, rows, columns, 1]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x, (rows, columns) = self.input(0).shape, self.windows
-        return [(x[0], len(rows.places), len(columns.places), x[3])]
+        x = self.input(0).shape
+        return [(x[0], *self.count_windows(), x[3])]
 
     def emit(self, g: Builder, y: View, x: View, filters: View) -> Value:
         # Pixels beyond the image are less than any sum.
         windows = self.gather_windows(g, x, -np.inf)
         sums = g.Add(windows, g.Unsqueeze(filters, g.ints([1])))
         return g.reduce("ReduceMax", sums, [2, 4], keepdims=False)
-
-
-def _list_patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:
-    reach = (kernel - 1) * rate + 1
-    steps = -(-size // stride) if same else max(-(-(size - reach + 1) // stride), 0)
-    gap = max((steps - 1) * stride + reach - size, 0) if same else 0
-    check_element_count(steps * kernel)
-    places = np.arange(steps).reshape(-1, 1) * stride + np.arange(kernel) * rate
-    return _Steps(places, gap // 2, gap - gap // 2)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
+from tflite2onnx.builder.builder import Operand
 from tflite2onnx.contrib.flex.image import (
     PIXELS,
+    Length,
+    clip_places,
     clip_to_image,
+    find_lengths,
     interpolate,
     is_inside,
     read_image_shape,
     read_two_sizes,
 )
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count
+from tflite2onnx.op.common.runtime_shapes import multiply_sizes, take_entries
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import require_equal
@@ -25,43 +31,41 @@ _F32 = DType.FLOAT32
 _NUMBERS = 8  # of a transform
 
 
-def _surround(g: Builder, place: Value, size: int) -> Value:
+def _surround(g: Builder, place: Value, size: Length) -> Value:
     """Return positions in an image with a border of one pixel, which has the fill value."""
-    return g.Clip(place, g.scalar(-1, _F32), g.scalar(size, _F32))
+    return clip_places(g, place, size, border=1)
 
 
-def _clip(g: Builder, place: Value, size: int) -> Value:
-    return g.Clip(place, g.scalar(0, _F32), g.scalar(size - 1, _F32))
-
-
-def _reflect(g: Builder, place: Value, size: int) -> Value:
+def _reflect(g: Builder, place: Value, size: Length) -> Value:
     """Return positions in an image that is mirrored at its borders: dcba|abcd|dcba."""
-    length, period, one = (g.scalar(n, _F32) for n in (size, 2 * size, 1))
+    length, period, one = size.real(g), size.real(g, times=2), g.scalar(1, _F32)
     distance = g.Abs(place)
     rest = g.Sub(distance, g.Mul(g.Floor(g.Div(distance, period)), period))
     turned = g.Sub(period, rest)
     right = g.Where(g.Less(rest, length), rest, g.Sub(turned, one))
     left = g.Where(g.Greater(rest, length), turned, g.Sub(rest, one))
-    return _clip(g, g.Where(g.Less(place, g.scalar(0, _F32)), left, right), size)
+    return clip_places(g, g.Where(g.Less(place, g.scalar(0, _F32)), left, right), size)
 
 
-def _wrap(g: Builder, place: Value, size: int) -> Value:
+def _wrap(g: Builder, place: Value, size: Length) -> Value:
     """Return positions in an image that is repeated: abcd|abcd|abcd.
 
     The kernel counts repetitions by the distance between the first and the last pixel.
     """
-    if size == 1:
-        return _clip(g, place, size)
-    zero, length, last = (g.scalar(n, _F32) for n in (0, size, size - 1))
-    count = g.Floor(g.Div(g.Abs(place), last))
+    if size.size == 1:
+        return clip_places(g, place, size)
+    zero, length, last = g.scalar(0, _F32), size.real(g), size.real(g, plus=-1)
+    # An image of dynamic size may have one pixel, to which all positions are clipped.
+    divisor = g.Max(last, g.scalar(1, _F32)) if isinstance(size.size, Value) else last
+    count = g.Floor(g.Div(g.Abs(place), divisor))
     left = g.Add(place, g.Mul(g.Add(count, g.scalar(1, _F32)), length))
     right = g.Where(g.Greater(place, last), g.Sub(place, g.Mul(count, length)), place)
-    return _clip(g, g.Where(g.Less(place, zero), left, right), size)
+    return clip_places(g, g.Where(g.Less(place, zero), left, right), size)
 
 
-_FILLS: Mapping[str, Callable[[Builder, Value, int], Value]] = {
+_FILLS: Mapping[str, Callable[[Builder, Value, Length], Value]] = {
     "CONSTANT": _surround,
-    "NEAREST": _clip,
+    "NEAREST": clip_places,
     "REFLECT": _reflect,
     "WRAP": _wrap,
 }
@@ -82,9 +86,10 @@ class FlexImageProjectiveTransform(DynamicShape):
     """
 
     codes = ("FlexImageProjectiveTransformV2", "FlexImageProjectiveTransformV3")
-    operands = f"T:{PIXELS}, float32, int32# [2], float32? [1*] -> T"
+    operands = f"T:{PIXELS}, float32, int32 [2], float32? [1*] -> T"
     tflite = "NHWC, NT -> NHWC"
-    dynamic_axes = "N"
+    dynamic_axes = "NHW"
+    shape_inputs = (2,)
 
     @cached_property
     def _fill_mode(self) -> str:
@@ -98,6 +103,8 @@ class FlexImageProjectiveTransform(DynamicShape):
         x, transforms = self.input(0).shape, self.input(1).shape
         if transforms[:1] != (1,):
             require_equal(x[0], transforms[0])
+        if self.has_data_dependent_shape:
+            return [(x[0], Unknown(), Unknown(), x[3])]
         return [(x[0], *self._sizes, x[3])]
 
     def check(self) -> None:
@@ -112,22 +119,35 @@ class FlexImageProjectiveTransform(DynamicShape):
                 f"its interpolation must be BILINEAR or NEAREST, and its fill_mode one of "
                 f"{', '.join(_FILLS)}, got {interpolation} and {self._fill_mode}"
             )
-        check_element_count(self._sizes[0] * self._sizes[1])
+        if not self._has_computed_places:
+            check_element_count(self._sizes[0] * self._sizes[1])
 
-    def emit(self, g: Builder, y: View, x: View, transforms: View, _: View, *fill: View) -> Value:
-        height, width, channels = x.shape[1:]
+    @property
+    def _has_computed_places(self) -> bool:
+        """Whether the height or the width of the output is known at run time only."""
+        return self.has_data_dependent_shape or bool({1, 2} & self.output.symbols.keys())
+
+    def emit(
+        self, g: Builder, y: View, x: View, transforms: View, size: View, *fill: View
+    ) -> Value:
+        (height, width), channels = find_lengths(g, x), x.shape[3]
         zero = g.scalar(0, _F32)
         outside = g.recast(fill[0].reshape(()) if fill else zero, _F32, y.dtype)
-        positions, inside = self._emit_positions(g, transforms, (height, width))
-        batch = x.sizes[0]
-        pixels = g.reshape(x, (batch, height * width, channels))
-        count = self._sizes[0] * self._sizes[1]
-        grid = g.Concat(g.runtime_shape([batch], x), g.ints([count, 1]), axis=0)
+        batch, sizes = x.sizes[0], g.as_int64_list(size)
+        grid = self._list_pixels(g, sizes)
+        positions, inside = self._emit_positions(g, transforms, grid, (height, width))
+        is_fixed = not {1, 2} & x.tensor.symbols.keys()
+        pixels = g.reshape(x, (batch, prod(x.shape[1:3]) if is_fixed else -1, channels))
+        number, row_size = g.runtime_shape([batch], x), width.integer(g)
+        if self._has_computed_places:
+            expanded = g.Concat(number, multiply_sizes(g, sizes), g.ints([1]), axis=0)
+        else:
+            expanded = g.Concat(number, g.ints([prod(self._sizes), 1]), axis=0)
 
         def gather_pixels(row: Value, column: Value, dtype: DType = _F32) -> Value:
-            first = g.Mul(clip_to_image(g, row, height), g.scalar(width, DType.INT64))
+            first = g.Mul(clip_to_image(g, row, height), row_size)
             index = g.Add(first, clip_to_image(g, column, width))
-            index = g.Expand(g.Unsqueeze(index, g.ints([2])), grid)
+            index = g.Expand(g.Unsqueeze(index, g.ints([2])), expanded)
             found = g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
             if self._fill_mode != "CONSTANT":
                 return found
@@ -151,15 +171,31 @@ class FlexImageProjectiveTransform(DynamicShape):
             )
             sampled = g.recast(interpolate(g, upper, lower, part_down), _F32, y.dtype)
         result = g.where(g.Unsqueeze(inside, g.ints([2])), sampled, outside, y.dtype)
+        if self._has_computed_places:
+            return g.Reshape(result, g.Concat(number, sizes, g.ints([channels]), axis=0))
         return g.reshape(result, (batch, *self._sizes, channels))
 
+    def _list_pixels(self, g: Builder, sizes: Value) -> tuple[Operand, Operand]:
+        """Return the row and the column of each pixel of the output, [1, pixels], float32."""
+        if not self._has_computed_places:
+            rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
+            return rows, columns
+        width = take_entries(g, sizes, [1])
+        count = g.reshape(multiply_sizes(g, sizes), [])
+        zero, one = (g.scalar(n, DType.INT64) for n in (0, 1))
+        pixels = g.Unsqueeze(g.Range(zero, count, one), g.ints([0]))
+        return g.cast(g.Div(pixels, width), _F32), g.cast(g.Mod(pixels, width), _F32)
+
     def _emit_positions(
-        self, g: Builder, transforms: View, image: Shape
+        self,
+        g: Builder,
+        transforms: View,
+        grid: tuple[Operand, Operand],
+        image: tuple[Length, Length],
     ) -> tuple[tuple[Value, Value], Value]:
         """Return rows and columns in the image, and where they are finite; else they are 0."""
         numbers = g.node_outputs("Split", _NUMBERS, transforms, g.ints([1] * _NUMBERS), axis=1)
-        rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
-        zero, one = g.scalar(0, _F32), g.scalar(1, _F32)
+        (rows, columns), zero, one = grid, g.scalar(0, _F32), g.scalar(1, _F32)
 
         def combine(a: Value, b: Value, c: Value) -> Value:
             return g.Add(g.Add(g.Mul(a, columns), g.Mul(b, rows)), c)

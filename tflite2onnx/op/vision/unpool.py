@@ -8,13 +8,15 @@ elements the first is the maximum, in the kernels and in ONNX.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from tflite2onnx.builder.builder import Operand
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.common.runtime_shapes import multiply_sizes, take_entries
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
@@ -51,10 +53,23 @@ class _MaxPool(Pool):
 
     def pool_with_indices(self, g: Builder, x: View) -> tuple[Value, Value]:
         """Return the maxima, and their indices in the image, int64: row * width + column."""
-        height, width = read_image(x)
-        window = self.read_window().make_attributes((height, width))
-        values, indices = g.add("MaxPool", 2, [x], {k: v for k, v in window.items() if v})
-        return values, g.Mod(indices, g.scalar(height * width, DType.INT64))
+        image, window = self.read_window().place(g, x, x)
+        values, indices = g.add("MaxPool", 2, [image], {k: v for k, v in window.items() if v})
+        indices = g.Mod(indices, self._count_pixels(g, x, image))
+        if image is x:
+            return values, indices
+        # Without the last columns, which no window reads, the rows of the image are shorter.
+        whole, part = (take_entries(g, g.Shape(v), [x.axis(2)]) for v in (x, image))
+        rows, columns = g.Div(indices, part), g.Mod(indices, part)
+        return values, g.Add(g.Mul(rows, whole), columns)
+
+    @staticmethod
+    def _count_pixels(g: Builder, x: View, image: Operand, channels: int = 1) -> Value:
+        """Return the number of elements of an image, height * width * channels."""
+        if not {1, 2} & x.tensor.symbols.keys():
+            return g.scalar(math.prod(read_image(x)) * channels, DType.INT64)
+        pixels = multiply_sizes(g, take_entries(g, g.Shape(image), [x.axis(1), x.axis(2)]))
+        return pixels if channels == 1 else g.Mul(pixels, g.ints([channels]))
 
 
 class MaxPoolWithArgmax(_MaxPool):
@@ -64,6 +79,7 @@ class MaxPoolWithArgmax(_MaxPool):
     """
 
     codes = ("MaxPoolWithArgmax",)
+    dynamic_axes = "NHW"
 
     def read_window(self) -> Window:
         return read_window_lists(self.options, _IMAGE)
@@ -72,14 +88,21 @@ class MaxPoolWithArgmax(_MaxPool):
         check_element_count(self.sizes(0)["C"])
         super().check()
 
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return range(4) if self._counts_images else super().find_mixed_axes(operand)
+
+    @property
+    def _counts_images(self) -> bool:
+        return bool(self.options.get("include_batch_in_index", False))
+
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         values, indices = self.pool_with_indices(g, x)
         channels = x.size("C")
         offsets = np.arange(channels).reshape(1, channels, 1, 1)
         indices = g.Add(g.Mul(indices, g.scalar(channels, DType.INT64)), offsets)
-        if self.options.get("include_batch_in_index", False):
+        if self._counts_images:
             zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-            size = g.scalar(math.prod(read_image(x)) * channels, DType.INT64)
+            size = self._count_pixels(g, x, x, channels)
             images = g.Mul(g.Range(zero, g.Gather(g.Shape(x), zero), one), size)
             indices = g.Add(indices, g.Unsqueeze(images, g.ints([1, 2, 3])))
         return values, g.cast(indices, DType.INT32)
