@@ -45,11 +45,11 @@ class Length(NamedTuple):
 
     size: int | Value
 
-    def integer(self, g: Builder) -> Value:
+    def emit_integer(self, g: Builder) -> Value:
         """Return the length as int64."""
         return self.size if isinstance(self.size, Value) else g.scalar(self.size, DType.INT64)
 
-    def real(self, g: Builder, *, times: int = 1, plus: int = 0) -> Value:
+    def emit_real(self, g: Builder, *, times: int = 1, plus: int = 0) -> Value:
         """Return a multiple of the length, plus a number, as float32."""
         if not isinstance(self.size, Value):
             return g.scalar(self.size * times + plus, _F32)
@@ -107,9 +107,9 @@ class FlexCropAndResize(DynamicShape):
         rows = _sample_positions(g, corners[0], corners[2], height, y.shape[1])
         columns = _sample_positions(g, corners[1], corners[3], width, y.shape[2])
         pixels = g.reshape(x, (-1, x.shape[3]))
-        image = g.Mul(g.cast(images, DType.INT64), height.integer(g))
+        image = g.Mul(g.cast(images, DType.INT64), height.emit_integer(g))
         image = g.Unsqueeze(image, g.ints([1]))
-        row_size = width.integer(g)
+        row_size = width.emit_integer(g)
 
         def gather_pixel(row: Value, column: Value) -> Value:
             first = g.Unsqueeze(g.Mul(g.Add(image, row), row_size), g.ints([2]))
@@ -136,7 +136,7 @@ class FlexCropAndResize(DynamicShape):
 
 def _sample_positions(g: Builder, first: Value, last: Value, size: Length, count: int) -> Value:
     """Return the positions of the rows or columns of crops, in pixels, [boxes, count]."""
-    pixels = size.real(g, plus=-1)
+    pixels = size.emit_real(g, plus=-1)
     if count == 1:
         return g.Mul(g.Mul(g.Add(first, last), g.scalar(0.5, _F32)), pixels)
     step = g.Div(g.Mul(g.Sub(last, first), pixels), g.scalar(count - 1, _F32))
@@ -148,13 +148,13 @@ def is_inside(g: Builder, places: Value, size: Length, border: int = 0) -> Value
 
     `border` is the number of pixels by which they may be outside.
     """
-    low, high = g.scalar(-border, _F32), size.real(g, plus=border - 1)
+    low, high = g.scalar(-border, _F32), size.emit_real(g, plus=border - 1)
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
 
 def clip_places(g: Builder, places: Value, size: Length, border: int = 0) -> Value:
     """Return positions that are clipped to the image, or to `border` pixels around it."""
-    low, high = g.scalar(-border, _F32), size.real(g, plus=border - 1)
+    low, high = g.scalar(-border, _F32), size.emit_real(g, plus=border - 1)
     if isinstance(size.size, Value):  # bounds of Clip are scalars
         return g.Max(g.Min(places, high), low)
     return g.Clip(places, low, high)

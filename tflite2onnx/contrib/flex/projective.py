@@ -38,7 +38,7 @@ def _surround(g: Builder, place: Value, size: Length) -> Value:
 
 def _reflect(g: Builder, place: Value, size: Length) -> Value:
     """Return positions in an image that is mirrored at its borders: dcba|abcd|dcba."""
-    length, period, one = size.real(g), size.real(g, times=2), g.scalar(1, _F32)
+    length, period, one = size.emit_real(g), size.emit_real(g, times=2), g.scalar(1, _F32)
     distance = g.Abs(place)
     rest = g.Sub(distance, g.Mul(g.Floor(g.Div(distance, period)), period))
     turned = g.Sub(period, rest)
@@ -54,7 +54,7 @@ def _wrap(g: Builder, place: Value, size: Length) -> Value:
     """
     if size.size == 1:
         return clip_places(g, place, size)
-    zero, length, last = g.scalar(0, _F32), size.real(g), size.real(g, plus=-1)
+    zero, length, last = g.scalar(0, _F32), size.emit_real(g), size.emit_real(g, plus=-1)
     # An image of dynamic size may have one pixel, to which all positions are clipped.
     divisor = g.Max(last, g.scalar(1, _F32)) if isinstance(size.size, Value) else last
     count = g.Floor(g.Div(g.Abs(place), divisor))
@@ -138,7 +138,7 @@ class FlexImageProjectiveTransform(DynamicShape):
         positions, inside = self._emit_positions(g, transforms, grid, (height, width))
         is_fixed = not {1, 2} & x.tensor.symbols.keys()
         pixels = g.reshape(x, (batch, prod(x.shape[1:3]) if is_fixed else -1, channels))
-        number, row_size = g.runtime_shape([batch], x), width.integer(g)
+        number, row_size = g.runtime_shape([batch], x), width.emit_integer(g)
         if self._has_computed_places:
             expanded = g.Concat(number, multiply_sizes(g, sizes), g.ints([1]), axis=0)
         else:
