@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references import check_reference, flex as references, images
+from tests.references import check_reference, check_reference_runs, flex as references, images
 from tests.support import Build, Tensor, difference, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx import convert, register, unregister
@@ -218,7 +218,6 @@ def test_clipping_becomes_min_and_max() -> None:
         ("SpaceToBatch", [[1, 4, 6, 3]], {"block_size": 2}),
         ("IdentityN", [[3], [3]], {}),
         ("DataFormatVecPermute", [[3]], {}),
-        ("FakeQuantWithMinMaxVars", [[3], [], []], {}),
         ("FusedBatchNormV3", [[1, 5, 7, 3]], {"is_training": False}),
         ("Reshape", [[3]], {}),
         ("ClipByValue", [[3]], {}),
@@ -449,6 +448,56 @@ def test_fake_quantization_of_each_channel_equals_reference(bits: int, *, narrow
     told |= {"min": -1.0, "max": 2.0}
     model = references.build_flex("FakeQuantWithMinMaxArgs", [x], [want], **told)
     check_reference(model, [x], [want])
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+@pytest.mark.parametrize("bits", [2, 8, 16])
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_fake_quantization_with_computed_bounds_equals_reference(
+    channels: tuple[int, ...], bits: int, *, narrow: bool
+) -> None:
+    """Without a range all elements become 0."""
+    x, name = 3 * floats(2, 5, 3), "FakeQuantWithMinMaxVars" + "PerChannel" * len(channels)
+    runs = []
+    for low, high in ((-1.0, 2.0), (0.25, 1.5), (-3.5, -0.5), (0.0, 0.0)):
+        first, last = (np.full(channels, each, np.float32) for each in (low, high))
+        none = np.zeros_like(x)
+        want = quantize(x, first, last, bits, int(narrow)) if low < high else none
+        runs.append(([x, first, last], [want]))
+    told: dict[str, Any] = {"num_bits": bits, "narrow_range": narrow}
+    model = references.build_flex(name, runs[0][0], runs[0][1], **told)
+    check_reference_runs(model, runs)
+
+
+def test_filters_of_a_computed_number_of_channels_equal_litert() -> None:
+    """`tf.image.ssim` repeats one filter for all channels, which it counts at run time."""
+    m, filters = Build(), floats(3, 2, 1, 1)
+    x = m.input([1, 5, 7, 3])
+    (sizes,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
+    bounds = [m.constant(ints(n)) for n in (3, 4, 1)]
+    (count,) = m.op("STRIDED_SLICE", [sizes, *bounds], [[1]], dtype="int32")
+    parts = [m.constant(ints(1, 1)), count, m.constant(ints(1))]
+    (multiples,) = m.op("CONCATENATION", parts, [[4]], dtype="int32", axis=0)
+    repeated = m.tensor([3, 2, None, 1])
+    m.op("TILE", [m.constant(filters), multiples], [repeated])
+    options = flex_options("DepthwiseConv2dNative", strides=[1] * 4, padding="VALID")
+    m.output(*m.custom("FlexDepthwiseConv2dNative", [x, repeated], [[1, 3, 6, 3]], options))
+    image = floats(1, 5, 7, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 2), (1, 2))
+    want = np.einsum("nhwcij,ij->nhwc", windows, filters[:, :, 0, 0])
+    check_reference(m, [image], [want])
+
+
+def test_explicit_padding_of_max_pool_is_less_than_any_number() -> None:
+    told: dict[str, Any] = {
+        "ksize": [1, 2, 2, 1], "strides": [1, 2, 1, 1], "padding": "EXPLICIT",
+        "explicit_paddings": [0, 0, 1, 0, 0, 2, 0, 0],
+    }  # fmt: skip
+    x = -1 - np.abs(floats(1, 5, 7, 3))
+    padded = np.pad(x, [(0, 0), (1, 0), (0, 2), (0, 0)], constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 2), (1, 2))[:, ::2]
+    want = windows.max((-1, -2))
+    check_reference(references.build_flex("MaxPool", [x], [want], **told), [x], [want])
 
 
 def test_channels_without_a_range_become_zero() -> None:

@@ -106,29 +106,32 @@ def move_axis_to_option(code: str, place: int, option: str = "axis") -> Translat
 def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: TFLite's weights have another order of axes."""
     if op.options.get("padding") == "EXPLICIT":
-        return _pad_first(op)
+        return _pad_first(op, 0, rewrite_conv_2d)
     x, weights = op.present
     height, width, channels, filters = weights.shape
     rw = Rewriter(op)
     if op.code.endswith("Native"):
         code, shape = "DEPTHWISE_CONV_2D", (1, height, width, channels * filters)
-        turned = rw.reshape(weights, shape, like=weights)
+        # The number of channels of computed filters may be known at run time only.
+        new_shape = (*shape[:3], -1) if weights.dynamic_axes else shape
+        turned = rw.op("RESHAPE", weights, like=weights, shape=shape, new_shape=new_shape)
     else:
         code, turned = "CONV_2D", rw.transpose(weights, (3, 0, 1, 2), like=weights)
     return [*rw.ops, as_builtin(op, code, x, turned, **_translate_window(op))]
 
 
-def _pad_first(op: Op) -> Sequence[Op] | None:
-    """Return PAD and a convolution, for the padding EXPLICIT."""
+def _pad_first(op: Op, fill: float, rewrite: Translation) -> Sequence[Op] | None:
+    """Return PADV2 and the operator on the padded image, for the padding EXPLICIT."""
     rw, pads, (x, *weights) = Rewriter(op), op.options.explicit_paddings, op.present
     if x.rank != 4 or min(pads) < 0:
         return None
     shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
     paddings = make_int32(f"{op.outputs[0].name}/paddings", np.reshape(pads, (-1, 2)))
-    image = rw.op("PAD", x, paddings, like=x, shape=shape)
+    outside = make_constant(f"{op.outputs[0].name}/outside", np.asarray(fill), x)
+    image = rw.op("PADV2", x, paddings, outside, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
-    convolution = rewrite_conv_2d(replace(op, inputs=(image, *weights), options=options))
-    return [*rw.ops, *convolution] if convolution else None
+    rest = rewrite(replace(op, inputs=(image, *weights), options=options))
+    return [*rw.ops, *rest] if rest else None
 
 
 def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
@@ -160,7 +163,9 @@ def rewrite_conv_3d(op: Op) -> Sequence[Op] | None:
 
 
 def rewrite_pool_2d(op: Op) -> Sequence[Op] | None:
-    """MaxPool and AvgPool."""
+    """MaxPool and AvgPool; the padding EXPLICIT of MaxPool is less than any number."""
+    if op.options.get("padding") == "EXPLICIT" and "Max" in op.code:
+        return _pad_first(op, -np.inf, rewrite_pool_2d)
     batch, height, width, channels = op.options.ksize
     code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
     options = {**_translate_window(op), "filter_height": height, "filter_width": width}
@@ -249,42 +254,69 @@ def rewrite_fake_quantization(op: Op) -> Sequence[Op]:
     """
     x, *bounds = op.present
     options = {"min": -6.0, "max": 6.0, "num_bits": 8, "narrow_range": False, **op.options}
+    if not 2 <= options["num_bits"] <= _MOST_BITS:
+        raise OperatorError("its num_bits must be between 2 and 16")
+    if not all(bound.has_data for bound in bounds):
+        return _spell_fake_quantization(op, options, *bounds)
     low, high = (
         np.asarray(bound, np.float32)
         for bound in ([t.values for t in bounds] or (options["min"], options["max"]))
     )
+    if not (low <= high).all():
+        raise OperatorError("its bounds must be in order")
     if low.size > 1 or options["narrow_range"]:
-        return _spell_fake_quantization(op, x, low, high, options)
+        return _spell_fake_quantization(op, options, low, high)
     options |= {"min": float(low.item()), "max": float(high.item())}
     return [as_builtin(op, "FAKE_QUANT", x, **options)]
 
 
 def _spell_fake_quantization(
-    op: Op, x: Tensor, low: Array, high: Array, options: Mapping[str, Any]
+    op: Op, options: Mapping[str, Any], low: Array | Tensor, high: Array | Tensor
 ) -> Sequence[Op]:
     """Return floor((clip(x) - minimum) / scale + 0.5) * scale + minimum.
 
     The range is shifted so that 0 is representable. A channel whose bounds are both 0 becomes 0.
     """
     first, last = np.float32(options["narrow_range"]), np.float32(2 ** options["num_bits"] - 1)
-    if not 2 <= options["num_bits"] <= _MOST_BITS or not (low <= high).all():
-        raise OperatorError("its bounds must be in order, and num_bits between 2 and 16")
-    is_empty = low == high
-    scale = np.where(is_empty, np.float32(1), (high - low) / (last - first))
-    zero_point = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
-    y, rw = op.outputs[0], Rewriter(op)
-    minimum, maximum = (
-        np.where(is_empty, 0, (bound - zero_point) * scale).astype(np.float32)
-        for bound in (first, last)
-    )
+    x, y, rw = op.operand(0), op.outputs[0], Rewriter(op)
 
     def step(
-        code: str, value: Tensor, operand: Array | np.float32, output: Tensor | None = None
+        code: str,
+        a: Tensor | Array | np.float32,
+        b: Tensor | Array | np.float32,
+        output: Tensor | None = None,
+        like: Tensor = y,
     ) -> Tensor:
         name = f"{y.name}/{len(rw.ops)}"
-        constant = make_constant(name, np.asarray(operand, np.float32), x)
-        return rw.op(code, value, constant, output=output, like=y, name=str(len(rw.ops)))
+        operands = (
+            t if isinstance(t, Tensor) else make_constant(name, np.asarray(t, np.float32), x)
+            for t in (a, b)
+        )
+        return rw.op(code, *operands, output=output, like=like, name=str(len(rw.ops)))
 
+    scale: Tensor | Array
+    minimum: Tensor | Array
+    maximum: Tensor | Array
+    if isinstance(low, Tensor):
+        compute = partial(step, like=low)
+
+        # Without a range the scale is so small that all steps are 0.
+        least = np.finfo(np.float32).tiny
+        scale = compute("MAXIMUM", compute("DIV", compute("SUB", high, low), last - first), least)
+        start = compute("SUB", first, compute("DIV", low, scale))
+        start = compute("MINIMUM", compute("MAXIMUM", start, first), last)
+        zero_point = rw.op("FLOOR", compute("ADD", start, np.float32(0.5)), like=low)
+        minimum, maximum = (
+            compute("MUL", compute("SUB", end, zero_point), scale) for end in (first, last)
+        )
+    else:
+        is_empty = low == high
+        scale = np.where(is_empty, np.float32(1), (high - low) / (last - first))
+        zero_points = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
+        minimum, maximum = (
+            np.where(is_empty, 0, (end - zero_points) * scale).astype(np.float32)
+            for end in (first, last)
+        )
     clipped = step("MAXIMUM", step("MINIMUM", x, maximum), minimum)
     steps = step("ADD", step("DIV", step("SUB", clipped, minimum), scale), np.float32(0.5))
     whole = rw.op("FLOOR", steps, like=y)
