@@ -295,15 +295,15 @@ def _spell_fake_quantization(
         return rw.op(code, *operands, output=output, like=like, name=str(len(rw.ops)))
 
     scale: Tensor | Array
+    divisor: Tensor | Array
     minimum: Tensor | Array
     maximum: Tensor | Array
     if isinstance(low, Tensor):
         compute = partial(step, like=low)
 
-        # Without a range the scale is so small that all steps are 0.
-        least = np.finfo(np.float32).tiny
-        scale = compute("MAXIMUM", compute("DIV", compute("SUB", high, low), last - first), least)
-        start = compute("SUB", first, compute("DIV", low, scale))
+        scale = compute("DIV", compute("SUB", high, low), last - first)
+        divisor = compute("MAXIMUM", scale, np.finfo(np.float32).tiny)  # without a range it is 0
+        start = compute("SUB", first, compute("DIV", low, divisor))
         start = compute("MINIMUM", compute("MAXIMUM", start, first), last)
         zero_point = rw.op("FLOOR", compute("ADD", start, np.float32(0.5)), like=low)
         minimum, maximum = (
@@ -311,14 +311,14 @@ def _spell_fake_quantization(
         )
     else:
         is_empty = low == high
-        scale = np.where(is_empty, np.float32(1), (high - low) / (last - first))
+        scale = divisor = np.where(is_empty, np.float32(1), (high - low) / (last - first))
         zero_points = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
         minimum, maximum = (
             np.where(is_empty, 0, (end - zero_points) * scale).astype(np.float32)
             for end in (first, last)
         )
     clipped = step("MAXIMUM", step("MINIMUM", x, maximum), minimum)
-    steps = step("ADD", step("DIV", step("SUB", clipped, minimum), scale), np.float32(0.5))
+    steps = step("ADD", step("DIV", step("SUB", clipped, minimum), divisor), np.float32(0.5))
     whole = rw.op("FLOOR", steps, like=y)
     step("ADD", step("MUL", whole, scale), minimum, y)
     return rw.ops
