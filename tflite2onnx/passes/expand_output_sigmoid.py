@@ -23,7 +23,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import moves_elements
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
@@ -48,7 +48,9 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
             results.update(op.present)
 
 
-def _expand_sigmoid(match: Match) -> list[Op]:
+@rule("LOGISTIC of scores", "MUL, EXP, ADD, DIV", ("LOGISTIC", "x"))
+def expand_output_sigmoid(match: Match) -> list[Op]:
+    """Return what replaces the match, or why nothing does."""
     x, y = match.x, match.output
     if y not in match.analyze(_find_scores) or y.elements > _FEW or not match.keeps_shape():
         return []
@@ -56,8 +58,3 @@ def _expand_sigmoid(match: Match) -> list[Op]:
     power = rw.op("EXP", rw.op("MUL", x, -1, like=y, name="negative"), like=y, name="power")
     rw.op("DIV", 1, rw.op("ADD", power, 1, like=y, name="total"), output=y)
     return rw.ops
-
-
-expand_output_sigmoid = Rules(
-    Rule("LOGISTIC of scores", "MUL, EXP, ADD, DIV", ("LOGISTIC", "x"), _expand_sigmoid),
-)

@@ -30,7 +30,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.operands import LAYERS, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, any_of
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.tensor import Array, Tensor
@@ -39,7 +39,13 @@ _LAYER = ("data", "weights#", "bias#?")
 _PRODUCT: Pattern = OneOf(any_of(LAYERS, *_LAYER), ("RESHAPE", ("FULLY_CONNECTED", *_LAYER), ...))
 
 
-def _fold_constant(found: Match) -> list[Op]:
+@rule(
+    "sums and products with constants after convolutions and dense layers",
+    "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",
+    Activated(any_of(("ADD", "DIV", "MUL", "SUB"), Named("x", _PRODUCT), "constant#")),
+)
+def fold_into_products(found: Match) -> list[Op]:
+    """Return what replaces the match, or why nothing does."""
     (op, *between, product), y = found.ops, found.output
     weights, bias = found.tensors["weights#"], found.tensors.get("bias#")
     if found.x.sizes != y.sizes or not all(map(is_float, found.tensors.values())):
@@ -96,13 +102,3 @@ def _scale_filters(product: Op, weights: Tensor, factors: Array) -> Tensor | Non
     if not np.array_equal(stored, scaled):
         return None
     return replace(weights, name=f"{weights.name}/scaled", data=stored)
-
-
-fold_into_products = Rules(
-    Rule(
-        "sums and products with constants after convolutions and dense layers",
-        "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",
-        Activated(any_of(("ADD", "DIV", "MUL", "SUB"), Named("x", _PRODUCT), "constant#")),
-        _fold_constant,
-    ),
-)

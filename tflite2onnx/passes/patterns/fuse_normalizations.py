@@ -46,7 +46,7 @@ from tflite2onnx.passes.patterns.matching import (
     maybe,
     through,
 )
-from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
+from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by, rule
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import DType, Tensor
 
@@ -123,7 +123,9 @@ def _is_along_last_axis(found: Match) -> bool:
     return last and found.keeps_axes() and _keeps_elements(found)
 
 
-def _make_normalization(found: Match) -> Op | None:
+@rule("normalization by mean and variance", "NORMALIZATION", _NORMALIZED)
+def fuse_normalizations(found: Match) -> Op | None:
+    """Return what replaces the match, or why nothing does."""
     x, epsilon, parameters = found.x, found.number("epsilon#"), _read_parameters(found, axes=1)
     reduced = found.find_axes("axes#", x.rank)
     if not _keeps_elements(found) or not reduced or epsilon is None or not parameters:
@@ -159,7 +161,13 @@ def _restores_axes(found: Match, reduced: Collection[int]) -> bool:
     return True
 
 
-def _normalize_groups(found: Match) -> Op | None:
+@rule(
+    "group normalization as Keras has it",
+    "GROUP_NORMALIZATION",
+    ("RESHAPE", Named("groups", _NORMALIZED), ...),
+)
+def fuse_group_normalizations(found: Match) -> Op | None:
+    """Return what replaces the match, or why nothing does."""
     x, groups, epsilon = found.x, found.tensors["groups"], found.number("epsilon#")
     split, parameters = found.graph.producers.find(x), _read_parameters(found, axes=2)
     image = split.operand(0)
@@ -180,7 +188,9 @@ def _normalize_groups(found: Match) -> Op | None:
     return _replace_by("GROUP_NORMALIZATION", last, image, *parameters, made=made)
 
 
-def _make_rms(found: Match) -> Op | None:
+@rule("RMS normalization", "RMS_NORMALIZATION", Activated(_BY_MEAN_SQUARE))
+def fuse_rms_normalizations(found: Match) -> Op | None:
+    """Return what replaces the match, or why nothing does."""
     x, epsilon = found.x, found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
     scale = _spread_over_channels(found.tensors.get("scale#", one), x, axes=1)
@@ -226,18 +236,4 @@ fuse_softmax = Rules(
         replace_by("LOG_SOFTMAX", beta=1.0),
         _is_along_last_axis,
     ),
-)
-fuse_group_normalizations = Rules(
-    Rule(
-        "group normalization as Keras has it",
-        "GROUP_NORMALIZATION",
-        ("RESHAPE", Named("groups", _NORMALIZED), ...),
-        _normalize_groups,
-    )
-)
-fuse_normalizations = Rules(
-    Rule("normalization by mean and variance", "NORMALIZATION", _NORMALIZED, _make_normalization)
-)
-fuse_rms_normalizations = Rules(
-    Rule("RMS normalization", "RMS_NORMALIZATION", Activated(_BY_MEAN_SQUARE), _make_rms)
 )

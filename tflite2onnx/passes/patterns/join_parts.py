@@ -21,7 +21,7 @@ from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.op.movement.concat_split import Split
 from tflite2onnx.passes.operands import find_data
 from tflite2onnx.passes.patterns.matching import Match, any_of
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
@@ -53,7 +53,15 @@ def _are_alike(x: Tensor, y: Tensor) -> bool:
     return x.sizes == y.sizes and same_quantization(x.quantization, y.quantization)
 
 
-def _copy_parts(found: Match) -> list[Op]:
+@rule(
+    "operators that split a tensor and join the parts again, and the reverse",
+    "RESHAPE",
+    any_of(_INVERSES, ...),
+    floats=False,
+    needs=("PACK", "SPLIT", "SPLIT_V"),
+)
+def join_parts(found: Match) -> list[Op]:
+    """Return what replaces the match, or why nothing does."""
     op, data = found.last, _list_data(found.last)
     first = found.graph.producers.find(data[0])
     if not first.is_builtin(*_INVERSES[op.code]) or data != first.outputs:
@@ -64,15 +72,3 @@ def _copy_parts(found: Match) -> list[Op]:
     pairs = list(zip(sources, op.outputs, strict=True))
     plain = {op.activation, first.activation} == {"NONE"}
     return [copy_op(op, *p) for p in pairs] if plain and all(_are_alike(*p) for p in pairs) else []
-
-
-join_parts = Rules(
-    Rule(
-        "operators that split a tensor and join the parts again, and the reverse",
-        "RESHAPE",
-        any_of(_INVERSES, ...),
-        _copy_parts,
-        floats=False,
-        needs=("PACK", "SPLIT", "SPLIT_V"),
-    ),
-)

@@ -83,6 +83,19 @@ class Rules:
             graph = eliminate_dead_operators(changed)
 
 
+def rule(
+    name: str,
+    result: str,
+    pattern: Pattern,
+    condition: Callable[[Match], bool] = lambda _: True,
+    *,
+    floats: bool = True,
+    needs: tuple[str, ...] = (),
+) -> Callable[[Callable[[Match], Built]], Rules]:
+    """Return a decorator that makes the pass of one rule, from what builds its operators."""
+    return lambda build: Rules(Rule(name, result, pattern, build, condition, floats, needs))
+
+
 class _Round:
     """Applies rules to the operators of a graph; `built` are the operators that rules have made."""
 

@@ -31,7 +31,7 @@ from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.passes.operands import CONVOLUTIONS, find_positive, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared, any_of
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.quantization.storage import same_scale
 
@@ -43,7 +43,14 @@ _PADDED = Named("padded", OneOf(("PAD", "x", "pads#"), ("PADV2", "x", "pads#", "
 _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
 
 
-def _dilate_convolution(found: Match) -> Op | None:
+@rule(
+    "convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND",
+    "CONV_2D, DEPTHWISE_CONV_2D",
+    ("BATCH_TO_SPACE_ND", _DILATED, "blocks#", "crops#"),
+    floats=False,
+)
+def fuse_dilated_convolutions(found: Match) -> Op | None:
+    """Return what replaces the match, or why nothing does."""
     (last, middle, *_), x = found.ops, found.x
     alike = same_scale(x, found.tensors["images"]) and same_scale(middle.outputs[0], found.output)
     if {1, 2} & x.symbols.keys() or not (alike and may_be_dilated(middle)):
@@ -66,7 +73,13 @@ def may_be_dilated(op: Op) -> bool:
     return plain and has_unit_steps(op) and not is_hybrid(op.operand(0), op.operand(1))
 
 
-def _absorb_pad(found: Match) -> tuple[Op, ...]:
+@rule(
+    "PAD before a convolution, or before a maximum of positive numbers",
+    "CONV_2D, DEPTHWISE_CONV_2D, MAX_POOL_2D",
+    Activated(any_of((*CONVOLUTIONS, _POOL), _WIDE, ...)),
+    floats=False,
+)
+def fuse_pads_into_convolutions(found: Match) -> tuple[Op, ...]:
     """Return a convolution that reads the input of the PAD before it, if it can.
 
     If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
@@ -104,23 +117,3 @@ def _pads_zeros(found: Match) -> bool:
     value = found.tensors.get("value#")
     zero = value.quantization.zero_point[0] if value and value.quantization else 0
     return found.number("value#", 0) == zero
-
-
-fuse_dilated_convolutions = Rules(
-    Rule(
-        "convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND",
-        "CONV_2D, DEPTHWISE_CONV_2D",
-        ("BATCH_TO_SPACE_ND", _DILATED, "blocks#", "crops#"),
-        _dilate_convolution,
-        floats=False,
-    ),
-)
-fuse_pads_into_convolutions = Rules(
-    Rule(
-        "PAD before a convolution, or before a maximum of positive numbers",
-        "CONV_2D, DEPTHWISE_CONV_2D, MAX_POOL_2D",
-        Activated(any_of((*CONVOLUTIONS, _POOL), _WIDE, ...)),
-        _absorb_pad,
-        floats=False,
-    ),
-)

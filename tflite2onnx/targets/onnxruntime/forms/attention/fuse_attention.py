@@ -29,7 +29,7 @@ from typing import NamedTuple
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import are_fixed_floats, find_order, find_producer
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, maybe, through
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions
 from tflite2onnx.tensor import Shape, Tensor
@@ -46,7 +46,13 @@ class Matrices(NamedTuple):
     factor: float = 1.0
 
 
-def _make_attention(found: Match) -> Op | str:
+_WEIGHTS: Pattern = ("SOFTMAX", maybe("ADD", "scores", "mask"), {"beta": 1})
+_WEIGHTED = Named("weighted", ("BATCH_MATMUL", through(_WEIGHTS), "values"))
+
+
+@rule("attention", "ATTENTION", ("TRANSPOSE", through(_WEIGHTED), "order#"))
+def fuse_attention(found: Match) -> Op | str:
+    """Return what replaces the match, or why nothing does."""
     graph, tensors, y = found.graph, found.tensors, found.output
     weighting = graph.producers[tensors["weighted"]]
     reshapes = [op for op in found.ops if op.code == "RESHAPE"]
@@ -148,10 +154,3 @@ def scale_matrices(matrices: Matrices, graph: Graph, *between: str) -> Matrices:
         if op.activation != "NONE" or x.shape != tensor.shape or not 0 < abs(value) < inf:
             return Matrices(tensor, transposed, factor)
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
-
-
-_WEIGHTS: Pattern = ("SOFTMAX", maybe("ADD", "scores", "mask"), {"beta": 1})
-_WEIGHTED = Named("weighted", ("BATCH_MATMUL", through(_WEIGHTS), "values"))
-fuse_attention = Rules(
-    Rule("attention", "ATTENTION", ("TRANSPOSE", through(_WEIGHTED), "order#"), _make_attention)
-)

@@ -17,13 +17,18 @@ from math import prod
 from tflite2onnx.graph import NO_OP, Op
 from tflite2onnx.passes.operands import find_producer
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin
 
 _FUNCTIONS = ("CAST", "EQUAL", "LOGICAL_NOT", "NOT_EQUAL")
 
 
-def _repeat_last(found: Match) -> list[Op] | str:
+@rule(
+    "mask that is repeated before it is computed",
+    "CONCATENATION, SELECT_V2",
+    ("SELECT_V2", "mask", "scores", "hidden#"),
+)
+def repeat_masks(found: Match) -> list[Op] | str:
     """Return the operators that compute a mask once, and select by it, or why not."""
     mask, graph = found.tensors["mask"], found.graph
     functions, tensor = [], mask
@@ -50,13 +55,3 @@ def _repeat_last(found: Match) -> list[Op] | str:
     value = rw.op("CONCATENATION", *copies, like=mask, name="masks", axis=axis)
     _, *others = found.last.inputs
     return [*rw.ops, as_builtin(found.last, "SELECT_V2", value, *others, **found.last.options)]
-
-
-repeat_masks = Rules(
-    Rule(
-        "mask that is repeated before it is computed",
-        "CONCATENATION, SELECT_V2",
-        ("SELECT_V2", "mask", "scores", "hidden#"),
-        _repeat_last,
-    )
-)

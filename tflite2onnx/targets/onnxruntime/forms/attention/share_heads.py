@@ -29,7 +29,7 @@ from math import prod
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import are_fixed_floats, squeeze_order, squeeze_shape
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import (
     Matrices,
@@ -43,7 +43,14 @@ from tflite2onnx.tensor import Tensor
 _MATRIX = 2  # axes
 
 
-def _multiply_once(found: Match) -> list[Op] | str:
+@rule(
+    "product with heads that are repeated",
+    "BATCH_MATMUL, RESHAPE",
+    ("BATCH_MATMUL", "x", "y"),
+    needs=("BROADCAST_TO",),
+)
+def share_heads(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     op, x, y, output = found.last, found.x, found.tensors["y"], found.output
     matrices = trace_matrices(Matrices(y, op.options.adj_y), found.graph)
     repeat = found.graph.producers.find(matrices.tensor)
@@ -86,14 +93,3 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
     made = MovedOptions(keeps_last=True)
     flat = rw.op("RESHAPE", x, like=x, name="heads", shape=sizes, made=made, new_shape=sizes)
     return rw.transpose(flat, order, like=heads, name="moved")
-
-
-share_heads = Rules(
-    Rule(
-        "product with heads that are repeated",
-        "BATCH_MATMUL, RESHAPE",
-        ("BATCH_MATMUL", "x", "y"),
-        _multiply_once,
-        needs=("BROADCAST_TO",),
-    ),
-)

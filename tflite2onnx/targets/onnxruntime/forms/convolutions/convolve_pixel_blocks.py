@@ -32,7 +32,7 @@ from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
@@ -61,7 +61,13 @@ def _meets_conditions(found: Match) -> bool:
     return static and has_zeros and has_unit_steps(found.last) and w.shape[-1] == x.shape[-1]
 
 
-def _convolve_blocks(found: Match) -> list[Op] | str:
+@rule(
+    "convolution of few filters",
+    "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",
+    Activated(("CONV_2D", "x", "filters#", "bias#?")),
+    _meets_conditions,
+)
+def convolve_pixel_blocks(found: Match) -> list[Op] | str:
     """Return the convolution of blocks and DEPTH_TO_SPACE; nothing if no block is faster."""
     op, x, w, y = found.last, found.x, found.tensors["filters#"], found.output
     fitting = [b for b in _SIZES if not (y.shape[1] % b or y.shape[2] % b) and _is_small(w, b)]
@@ -110,14 +116,3 @@ def _repeat_filters(w: Tensor, size: int) -> Tensor:
     window = [n + size - 1 for n in w.shape[1:3]]
     filters = shift_filters(w, [*product(range(size), range(size))], window)
     return repeat_channels(assemble_constant(f"{w.name}/blocks", filters, w), w, size**2)
-
-
-convolve_pixel_blocks = Rules(
-    Rule(
-        "convolution of few filters",
-        "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",
-        Activated(("CONV_2D", "x", "filters#", "bias#?")),
-        _convolve_blocks,
-        _meets_conditions,
-    ),
-)

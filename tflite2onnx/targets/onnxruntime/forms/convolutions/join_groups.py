@@ -28,13 +28,21 @@ from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import find_data
 from tflite2onnx.passes.patterns.join_parts import find_axis
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_constant
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Quantization, Tensor
 
 
-def _join_groups(found: Match) -> Op | str:
+@rule(
+    "convolutions of all parts of SPLIT along the channels, joined again",
+    "CONV_2D with groups",
+    ("CONCATENATION", ...),
+    floats=False,
+    needs=("SPLIT",),
+)
+def join_groups(found: Match) -> Op | str:
+    """Return what replaces the match, or why nothing does."""
     op, graph = found.last, found.graph
     convs = [graph.producers.find(tensor) for tensor in op.present]
     first, channels = convs[0], found.output.rank - 1
@@ -91,15 +99,3 @@ def _join_constants(parts: Sequence[Tensor | None]) -> Tensor | None:
         for arrays in ([s.scale for s in scales], [s.zero_point for s in scales])
     )
     return replace(joined, quantization=Quantization(scale, zero_point))
-
-
-join_groups = Rules(
-    Rule(
-        "convolutions of all parts of SPLIT along the channels, joined again",
-        "CONV_2D with groups",
-        ("CONCATENATION", ...),
-        _join_groups,
-        floats=False,
-        needs=("SPLIT",),
-    ),
-)

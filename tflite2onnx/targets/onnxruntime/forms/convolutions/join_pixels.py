@@ -46,7 +46,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
@@ -102,7 +102,14 @@ def _meets_conditions(match: Match) -> bool:
     return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
 
 
-def _read_pieces(match: Match) -> list[Op] | str:
+@rule(
+    "convolution of few channels of 8 bits",
+    "CONV_2D of pieces of several pixels, between two RESHAPEs",
+    Activated(("CONV_2D", "x", "filters#", ...)),
+    _meets_conditions,
+    floats=False,
+)
+def join_pixels(match: Match) -> list[Op] | str:
     """Return the convolution of pieces between two RESHAPEs; nothing if no piece is faster."""
     op, x, w = match.last, match.tensors["x"], match.tensors["filters#"]
     y = op.outputs[0]
@@ -197,15 +204,3 @@ def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
     shape = (filters.shape[0], height, pieces.read, pieces.joined * channels)
     assembled = assemble_constant(f"{w.name}/pieces", replace(filters, shape=shape), w)
     return repeat_channels(assembled, w, pieces.made)
-
-
-join_pixels = Rules(
-    Rule(
-        "convolution of few channels of 8 bits",
-        "CONV_2D of pieces of several pixels, between two RESHAPEs",
-        Activated(("CONV_2D", "x", "filters#", ...)),
-        _read_pieces,
-        _meets_conditions,
-        floats=False,
-    ),
-)

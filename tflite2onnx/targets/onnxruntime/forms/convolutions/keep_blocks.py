@@ -41,7 +41,7 @@ import numpy as np
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import CONVOLUTIONS, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 
@@ -50,7 +50,9 @@ _MOST_REPEATED = 1 << 19  # elements of an image
 _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 
 
-def _convolve_padded(found: Match) -> list[Op] | str:
+@rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"))
+def convolve_padded_channels(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     x, y = found.x, found.output
     *others, before, after = found.list_integers("pads#") or (1, 0, 0)
     if any(others) or min(before, after) < 0 or x.shape == y.shape:
@@ -67,7 +69,9 @@ def _convolve_padded(found: Match) -> list[Op] | str:
     return rw.ops
 
 
-def _split_prelu(found: Match) -> list[Op] | str:
+@rule("PRELU after convolutions", "DEPTHWISE_CONV_2D, ADD", ("PRELU", "x", "slope#"))
+def split_prelu(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     x, y, slopes = found.x, found.output, found.tensors["slope#"]
     if not slopes.shape[-1:] == x.shape[-1:] == (slopes.elements,):
         return "each channel must have one slope"
@@ -81,7 +85,13 @@ def _split_prelu(found: Match) -> list[Op] | str:
     return rw.ops
 
 
-def _merge_groups(found: Match) -> Op | str:
+@rule(
+    "convolution with groups of 4 channels",
+    "CONV_2D with groups of 16",
+    Activated(("CONV_2D", "x", "filters#", ...)),
+)
+def merge_groups(found: Match) -> Op | str:
+    """Return what replaces the match, or why nothing does."""
     op, x, w = found.last, found.x, found.tensors["filters#"]
     merged, rest = divmod(x.shape[-1], _BLOCK)
     if not is_float(w) or w.shape[-1] != _FEW or rest or w.shape[0] % (merged * _BLOCK):
@@ -94,7 +104,14 @@ def _merge_groups(found: Match) -> Op | str:
     return replace(op, inputs=(x, make_constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
 
 
-def _repeat_factors(found: Match) -> list[Op] | str:
+@rule(
+    "product or sum of an image and one computed pixel, between convolutions",
+    "RESIZE_NEAREST_NEIGHBOR, MUL or ADD",
+    Activated(OneOf(("MUL", "x", "pixel"), ("ADD", "x", "pixel"))),
+    needs=CONVOLUTIONS,
+)
+def repeat_factors(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     x, pixel, y = found.x, found.tensors["pixel"], found.output
     single = (y.sizes[0], 1, 1, y.sizes[-1])
     if x.sizes != y.sizes or pixel.sizes != single or y.sizes == single:
@@ -108,33 +125,3 @@ def _repeat_factors(found: Match) -> list[Op] | str:
     op = found.last
     rw.op(op.code, x, repeated, output=y, made=op.made, **op.options)
     return rw.ops
-
-
-convolve_padded_channels = Rules(
-    Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _convolve_padded),
-)
-split_prelu = Rules(
-    Rule(
-        "PRELU after convolutions",
-        "DEPTHWISE_CONV_2D, ADD",
-        ("PRELU", "x", "slope#"),
-        _split_prelu,
-    ),
-)
-merge_groups = Rules(
-    Rule(
-        "convolution with groups of 4 channels",
-        "CONV_2D with groups of 16",
-        Activated(("CONV_2D", "x", "filters#", ...)),
-        _merge_groups,
-    ),
-)
-repeat_factors = Rules(
-    Rule(
-        "product or sum of an image and one computed pixel, between convolutions",
-        "RESIZE_NEAREST_NEIGHBOR, MUL or ADD",
-        Activated(OneOf(("MUL", "x", "pixel"), ("ADD", "x", "pixel"))),
-        _repeat_factors,
-        needs=CONVOLUTIONS,
-    ),
-)

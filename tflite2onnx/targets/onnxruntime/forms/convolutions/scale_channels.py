@@ -24,7 +24,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import CONVOLUTIONS
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 from tflite2onnx.tensor import Array
@@ -33,7 +33,18 @@ _ALIGNMENT = 4  # channels
 _IMAGE = 4  # axes
 
 
-def _make_convolution(found: Match) -> list[Op] | str:
+_PRODUCT: Pattern = ("MUL", "x", "factors#")
+_SUMS = (("ADD", OneOf(_PRODUCT, "x"), "offsets#"), ("SUB", OneOf(_PRODUCT, "x"), "offsets#"))
+
+
+@rule(
+    "products and sums with constants between convolutions",
+    "DEPTHWISE_CONV_2D",
+    Activated(OneOf(*_SUMS, _PRODUCT)),
+    needs=CONVOLUTIONS,
+)
+def scale_channels(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     op, x, y = found.last, found.x, found.output
     if y in found.graph.outputs or x.sizes != y.sizes or x.rank != _IMAGE:
         return "the result is an output of the model, or a larger image"
@@ -62,16 +73,3 @@ def _read_vector(found: Match, name: str, default: float) -> Array:
     if name not in found.tensors:
         return np.full(y.shape[-1], default, np.float32)
     return spread_over_channels(found.tensors[name], y, y.shape[-1]).astype(np.float32)
-
-
-_PRODUCT: Pattern = ("MUL", "x", "factors#")
-_SUMS = (("ADD", OneOf(_PRODUCT, "x"), "offsets#"), ("SUB", OneOf(_PRODUCT, "x"), "offsets#"))
-scale_channels = Rules(
-    Rule(
-        "products and sums with constants between convolutions",
-        "DEPTHWISE_CONV_2D",
-        Activated(OneOf(*_SUMS, _PRODUCT)),
-        _make_convolution,
-        needs=CONVOLUTIONS,
-    ),
-)

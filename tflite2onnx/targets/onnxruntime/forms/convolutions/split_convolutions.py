@@ -29,7 +29,7 @@ from tflite2onnx.passes.patterns.matching import (
     Shared,
     any_of,
 )
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, estimate_convolution
@@ -50,7 +50,13 @@ _RESULT: Pattern = OneOf(
 )
 
 
-def _make_convolution(found: Match) -> list[Op] | str:
+@rule(
+    "slices of the channels of a convolution",
+    "CONV_2D",
+    any_of(SLICES, Named("y", Shared(_RESULT)), ...),
+)
+def split_convolutions(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     y, z, w = (found.tensors[name] for name in ("y", "z", "w#"))
     conv, readers = found.graph.producers[z], found.graph.readers
     between = list(_list_between(found.graph, z, y))
@@ -114,13 +120,3 @@ def _copy_for_channels(conv: Op, between: Sequence[Op], channels: range, last: O
         if op is (conv, *between)[-1]:
             known[y] = last.outputs[0]
         yield replace(op.with_inputs(known), outputs=(known[y],))
-
-
-split_convolutions = Rules(
-    Rule(
-        "slices of the channels of a convolution",
-        "CONV_2D",
-        any_of(SLICES, Named("y", Shared(_RESULT)), ...),
-        _make_convolution,
-    ),
-)

@@ -46,7 +46,7 @@ from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
@@ -88,7 +88,13 @@ class _WindowForm(NamedTuple):
 _PLAIN = _WindowForm(1, splits_rows=False)
 
 
-def _join_windows(found: Match) -> list[Op] | str:
+@rule(
+    "convolution of few filters, of float data by integers",
+    "INTEGER_CONV_2D of several pixels, RESHAPE; or of single rows, SLICE, ADD",
+    Activated(("CONV_2D", "x", "filters#", "bias#")),
+)
+def join_windows(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     op = found.last
     if not is_hybrid(op.operand(0), op.operand(1)):
         return "the data must be floats, and the filters integers"
@@ -206,13 +212,3 @@ def _arrange_filters(w: Tensor, form: _WindowForm, window: Window) -> Tensor:
         rows = (height * outputs, 1, *size)
         filters, count = replace(filters, permutation=(1, 0, 2, 3), shape=rows), count * height
     return repeat_channels(assemble_constant(f"{w.name}/windows", filters, w), w, count)
-
-
-join_windows = Rules(
-    Rule(
-        "convolution of few filters, of float data by integers",
-        "INTEGER_CONV_2D of several pixels, RESHAPE; or of single rows, SLICE, ADD",
-        Activated(("CONV_2D", "x", "filters#", "bias#")),
-        _join_windows,
-    ),
-)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_like
 
 _LEAST = 2  # elements of the input for each of the pool
@@ -37,7 +37,13 @@ _FUNCTION = OneOf(
 )
 
 
-def _pool_first(found: Match) -> list[Op] | str:
+@rule(
+    "functions that never fall, between a convolution and a pool",
+    "MAX_POOL_2D, then the functions",
+    ("MAX_POOL_2D", _FUNCTION),
+)
+def pool_before_functions(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     (pool, *functions), x, y = found.ops, found.x, found.output
     if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
         return "the pool must have at most half as many elements as its input"
@@ -53,13 +59,3 @@ def _pool_first(found: Match) -> list[Op] | str:
         before, after = op.outputs[0], y if op is functions[0] else make_like(y, op.code.lower())
         ops.append(replace(moved, outputs=(after,)))
     return ops
-
-
-pool_before_functions = Rules(
-    Rule(
-        "functions that never fall, between a convolution and a pool",
-        "MAX_POOL_2D, then the functions",
-        ("MAX_POOL_2D", _FUNCTION),
-        _pool_first,
-    ),
-)

@@ -35,7 +35,7 @@ from tflite2onnx.op import find_operator
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_order
 from tflite2onnx.passes.patterns.matching import Match, Named, Shared, any_of
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import HEADS_FIRST
@@ -63,7 +63,13 @@ def find_taken_ranges(op: Op) -> dict[int, range]:
     return {i: r for i, r in enumerate(ranges or ()) if r != range(sizes[i])}
 
 
-def _split(found: Match) -> list[Op] | str:
+@rule(
+    "three or more slices that take a tensor apart along the last axis and others",
+    "TRANSPOSE, SPLIT",
+    any_of(SLICES, "x", ...),
+    floats=False,
+)
+def split_slices(found: Match) -> list[Op] | str:
     """Return the operators that replace all slices of a tensor, at the first slice."""
     x = found.x
     ops = found.analyze(list_slices).get(x, [])
@@ -111,7 +117,14 @@ def _find_all_items(graph: Graph) -> dict[Op, tuple[int, range]]:
     return every
 
 
-def _slice(found: Match) -> list[Op] | str:
+@rule(
+    "items of a TRANSPOSE, as vision transformers of PyTorch have them",
+    "SLICE, RESHAPE, TRANSPOSE",
+    any_of((*SLICES, "UNPACK"), Named("whole", Shared(("TRANSPOSE", "x", ...))), ...),
+    lambda found: "SOFTMAX" in found.graph.codes,
+    needs=("BATCH_MATMUL",),
+)
+def slice_before_transpose(found: Match) -> list[Op] | str:
     """Return the operators that take the items before the TRANSPOSE, or why not."""
     every, op, x, rw = found.analyze(_find_all_items), found.last, found.x, Rewriter(found.last)
     if op not in every or not found.graph.readers.are_among(every, found.tensors["whole"]):
@@ -127,24 +140,3 @@ def _slice(found: Match) -> list[Op] | str:
         item = rw.transpose(item, HEADS_FIRST, like=y, name="moved")
         rw.reshape(item, output=y)
     return rw.ops
-
-
-split_slices = Rules(
-    Rule(
-        "three or more slices that take a tensor apart along the last axis and others",
-        "TRANSPOSE, SPLIT",
-        any_of(SLICES, "x", ...),
-        _split,
-        floats=False,
-    ),
-)
-slice_before_transpose = Rules(
-    Rule(
-        "items of a TRANSPOSE, as vision transformers of PyTorch have them",
-        "SLICE, RESHAPE, TRANSPOSE",
-        any_of((*SLICES, "UNPACK"), Named("whole", Shared(("TRANSPOSE", "x", ...))), ...),
-        _slice,
-        lambda found: "SOFTMAX" in found.graph.codes,
-        needs=("BATCH_MATMUL",),
-    ),
-)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 
 _BIAS = 2  # the input
 _MATRIX = 2  # axes
@@ -24,7 +24,9 @@ _CHAINED = OneOf(
 )
 
 
-def _chain_layers(found: Match) -> list[Op] | str:
+@rule("sums of dense layers of one row", "FULLY_CONNECTED", Activated(_CHAINED))
+def chain_products(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     (*_, first, second), y, bias = found.ops, found.output, found.tensors.get("bias#")
     if y.rank != _MATRIX or y.shape[0] != 1 or y.symbols or first is second:
         return "the result must be one row of known size"
@@ -38,8 +40,3 @@ def _chain_layers(found: Match) -> list[Op] | str:
     whole = replace(second, inputs=(*second.inputs[:_BIAS], first.outputs[0]), outputs=(y,))
     whole = whole.with_activation(found.last.activation)
     return [first, whole] if bias else [whole]
-
-
-chain_products = Rules(
-    Rule("sums of dense layers of one row", "FULLY_CONNECTED", Activated(_CHAINED), _chain_layers),
-)

@@ -23,7 +23,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import are_fixed_floats, find_data, find_order
 from tflite2onnx.passes.patterns.join_parts import find_axis
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -49,7 +49,14 @@ class _Parts(NamedTuple):
         return next((b for b, n in batches.items() if n == self.places and prod(b) == size), None)
 
 
-def _join_products(found: Match) -> list[Op] | str:
+@rule(
+    "products of the parts of matrices, packed",
+    "BATCH_MATMUL between RESHAPE",
+    ("PACK", ...),
+    needs=("FULLY_CONNECTED",),
+)
+def join_products(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     op, graph, y = found.last, found.graph, found.output
     products = [graph.producers.find(tensor) for tensor in op.present]
     if not all(map(_is_plain, products)):
@@ -124,14 +131,3 @@ def _multiply(op: Op, a: _Parts, b: _Parts, batches: Sequence[Shape]) -> list[Op
     )
     rw.reshape(product, output=y)
     return rw.ops
-
-
-join_products = Rules(
-    Rule(
-        "products of the parts of matrices, packed",
-        "BATCH_MATMUL between RESHAPE",
-        ("PACK", ...),
-        _join_products,
-        needs=("FULLY_CONNECTED",),
-    ),
-)

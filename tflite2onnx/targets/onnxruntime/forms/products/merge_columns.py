@@ -17,11 +17,18 @@ from __future__ import annotations
 
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 
 
-def _merge_columns(found: Match) -> list[Op] | str:
+@rule(
+    "product of a matrix and a batch of columns",
+    "TRANSPOSE, BATCH_MATMUL, TRANSPOSE",
+    ("BATCH_MATMUL", "a", "b"),
+    floats=False,
+)
+def merge_columns(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.output
     last = y.rank - 1
     batch = [i for i in range(last - 1) if y.shape[i] != 1 and b.rank == a.rank and a.shape[i] == 1]
@@ -38,14 +45,3 @@ def _merge_columns(found: Match) -> list[Op] | str:
     merged = rw.op(op.code, a, columns, like=y, name="merged", shape=shape, made=op.made, **options)
     rw.transpose(merged, order, output=y)
     return rw.ops
-
-
-merge_columns = Rules(
-    Rule(
-        "product of a matrix and a batch of columns",
-        "TRANSPOSE, BATCH_MATMUL, TRANSPOSE",
-        ("BATCH_MATMUL", "a", "b"),
-        _merge_columns,
-        floats=False,
-    ),
-)

@@ -23,7 +23,7 @@ import numpy as np
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
 from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
@@ -33,7 +33,13 @@ _BLOCK = 8  # channels
 _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
 
-def _make_products(found: Match) -> list[Op] | str:
+@rule(
+    "RESIZE_BILINEAR of small images after convolutions",
+    "TRANSPOSE, two BATCH_MATMUL, TRANSPOSE",
+    ("RESIZE_BILINEAR", "x", ...),
+)
+def multiply_resizes(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     options, x, y = found.last.options, found.x, found.output
     if not is_float(x) or {*x.symbols, *y.symbols} - {0}:
         return "the height and width must be known, and the image float32"
@@ -82,13 +88,3 @@ def _make_weights(size: int, new: int, *, align: bool, half: bool) -> Array:
     np.add.at(weights, (np.arange(new), below), 1 - part)
     np.add.at(weights, (np.arange(new), above), part)
     return weights
-
-
-multiply_resizes = Rules(
-    Rule(
-        "RESIZE_BILINEAR of small images after convolutions",
-        "TRANSPOSE, two BATCH_MATMUL, TRANSPOSE",
-        ("RESIZE_BILINEAR", "x", ...),
-        _make_products,
-    ),
-)

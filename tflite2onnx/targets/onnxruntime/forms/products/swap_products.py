@@ -24,12 +24,20 @@ from math import prod
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, through
-from tflite2onnx.passes.patterns.rules import Rule, Rules
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
+_MOVED = Shared(through(("TRANSPOSE", ...)))
 
-def _swap_operands(found: Match) -> list[Op] | str:
+
+@rule(
+    "product of matrices between two TRANSPOSE that move the last axis",
+    "BATCH_MATMUL, TRANSPOSE",
+    ("BATCH_MATMUL", Named("a", OneOf("constant#", _MOVED)), Named("b", _MOVED)),
+)
+def swap_products(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.output
     if not is_float(a) or {*y.symbols} - {0} or not _has_rows_last(y, found.graph):
         return "the operands must be float32, and a TRANSPOSE must put the rows last"
@@ -62,14 +70,3 @@ def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     # Elements along a column are as far from each other as there are columns.
     distance, end = (prod(tensor.shape[i:]) for i in (moved[-1] + 1, moved[-1]))
     return 0 < columns <= distance < end <= rows * columns and distance % columns == 0
-
-
-_MOVED = Shared(through(("TRANSPOSE", ...)))
-swap_products = Rules(
-    Rule(
-        "product of matrices between two TRANSPOSE that move the last axis",
-        "BATCH_MATMUL, TRANSPOSE",
-        ("BATCH_MATMUL", Named("a", OneOf("constant#", _MOVED)), Named("b", _MOVED)),
-        _swap_operands,
-    ),
-)
