@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -262,3 +263,56 @@ def test_computed_length_leaves_the_sizes_of_inputs_apart() -> None:
     assert result.inputs[0].tflite_sizes != result.inputs[1].tflite_sizes
     runs = [[draw(3), ints(1, 0, 2, 0, 0, 3, 0)], [draw(4), ints(1, 1, 1, 0, 1)]]
     compare_sizes(data, result, runs)
+
+
+WINDOW: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+# After images of unknown sizes and channels: an operator that needs a number of channels, or an
+# image that is larger than the size that the file declares, 1.
+IMAGES: dict[str, Callable[[Build, Tensor], Sequence[Tensor]]] = {
+    "CONV_2D": lambda m, y: m.op(
+        "CONV_2D",
+        [y, m.constant(draw(5, 3, 2, 3)), m.constant(draw(5))],
+        [open_tensor(m, 4)],
+        **WINDOW,
+    ),
+    "DEPTHWISE_CONV_2D": lambda m, y: m.op(
+        "DEPTHWISE_CONV_2D",
+        [y, m.constant(draw(1, 2, 3, 3)), m.constant(draw(3))],
+        [open_tensor(m, 4)],
+        **WINDOW,
+    ),
+    "DEPTHWISE_CONV_2D with two filters for a channel": lambda m, y: m.op(
+        "DEPTHWISE_CONV_2D",
+        [y, m.constant(draw(1, 2, 3, 6)), m.constant(draw(6))],
+        [open_tensor(m, 4)],
+        depth_multiplier=2,
+        **WINDOW,
+    ),
+    "LOCAL_RESPONSE_NORMALIZATION": lambda m, y: m.op(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        [y],
+        [open_tensor(m, 4)],
+        radius=1, bias=1.0, alpha=0.5, beta=0.5,
+    ),
+    "STRIDED_SLICE": lambda m, y: m.op(
+        "STRIDED_SLICE",
+        [y, *(m.constant(ints(*each)) for each in ([0, 2, 0, 1], [1, 3, 9, 2], [1] * 4))],
+        [open_tensor(m, 2)],
+        shrink_axis_mask=10,
+    ),
+    "GATHER_ND": lambda m, y: m.op(
+        "GATHER_ND",
+        [y, m.constant(np.array([[0, 2, 1], [0, 1, 2]], np.int32))],
+        [open_tensor(m, 2)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_operators_after_an_image_of_unknown_size_equal_litert(name: str) -> None:
+    m = Build()
+    x, shape = m.input([None, 3]), m.input([4], dtype="int32")
+    (y,) = m.op("RESHAPE", [x, shape], [open_tensor(m, 4)])
+    m.output(*IMAGES[name](m, y))
+    cases = [[draw(24, 3), ints(1, 4, 6, 3)], [draw(15, 3), ints(1, 3, 5, 3)]]
+    compare_sizes(m.bytes(), convert(m.bytes()), cases)

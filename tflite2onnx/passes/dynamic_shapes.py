@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from tflite2onnx.errors import (
@@ -158,7 +159,30 @@ def _enlarge_sizes(
         with suppress(OperatorError):
             walk.walk()
             return enlarged.replace_tensors(walk.shapes)
+        if unknown and (fitting := _fit_sizes(enlarged, operator_of, size)):
+            return fitting
     return graph
+
+
+def _fit_sizes(graph: Graph, operator_of: OperatorOf, example: int) -> Graph | None:
+    """Return the graph with examples of unknown sizes, some of which operators require.
+
+    The channels of an image of unknown size are as many as those of the filters. Returns None if
+    an operator is not valid for the other sizes, which are `example`.
+    """
+    with suppress(OperatorError):
+        _, walk = _walk(graph, operator_of, _list_dynamic_axes(graph), {}, example)
+        sized = {t: _evaluate_sizes(shaped) for t, shaped in walk.shapes.items()}
+        fitting = graph.replace_tensors(sized)
+        if all(is_valid(operator_of(op)) for op in fitting.walk_ops()):
+            return fitting
+    return None
+
+
+def _evaluate_sizes(tensor: Tensor) -> Tensor:
+    signature = tuple(size if is_known(size) else -1 for size in tensor.shape)
+    shape = tuple(map(evaluate, tensor.shape))
+    return replace(tensor, shape=shape, shape_signature=signature if -1 in signature else ())
 
 
 def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
@@ -173,38 +197,48 @@ def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
 
 
 def _walk(
-    graph: Graph, operator_of: OperatorOf, places: Sequence[Place], words: Mapping[str, str]
+    graph: Graph,
+    operator_of: OperatorOf,
+    places: Sequence[Place],
+    words: Mapping[str, str],
+    example: int = 1,
 ) -> tuple[Mapping[Place, str], ShapeWalk]:
     """Return the names of dynamic axes, and the walk; batches share a name if needed."""
+    replace_sizes = partial(_replace_sizes, graph, operator_of, example=example)
+    walk_with_equal_sizes = partial(_walk_with_equal_sizes, graph, operator_of, example=example)
     labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
     if len(batches) > 1:
         # A size that must be a number is no batch.
-        walk, clash = _replace_sizes(graph, operator_of, labels, words, only_numbers=True)
+        walk, clash = replace_sizes(labels, words, only_numbers=True)
         if clash is None:
             return labels, walk
         batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
     names = labels | dict.fromkeys(batches, BATCH)
     try:
-        walk = _walk_with_equal_sizes(graph, operator_of, names, words)
+        walk = walk_with_equal_sizes(names, words)
     except FixedSizeError as error:  # some first axis may not be a batch
         try:
-            return labels, _walk_with_equal_sizes(graph, operator_of, labels, words)
+            return labels, walk_with_equal_sizes(labels, words)
         except FixedSizeError as other:
             raise other from error
     # If another axis must be the batch, the first axis is the time.
     times = [(t, 0) for t, _ in batches if walk.shapes[t].shape.count(walk.shapes[t].shape[0]) > 1]
     if times:
         names |= {place: labels[place] for place in times}
-        walk = _walk_with_equal_sizes(graph, operator_of, names, words)
+        walk = walk_with_equal_sizes(names, words)
     return names, walk
 
 
 def _walk_with_equal_sizes(
-    graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str], words: Mapping[str, str]
+    graph: Graph,
+    operator_of: OperatorOf,
+    names: Mapping[Place, str],
+    words: Mapping[str, str],
+    example: int,
 ) -> ShapeWalk:
     """Return the walk in which required equalities of sizes hold."""
-    walk, clash = _replace_sizes(graph, operator_of, names, words)
+    walk, clash = _replace_sizes(graph, operator_of, names, words, example=example)
     if clash is None:
         return walk
     symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
@@ -219,6 +253,7 @@ def _replace_sizes(
     names: Mapping[Place, str],
     words: Mapping[str, str],
     *,
+    example: int = 1,
     only_numbers: bool = False,
 ) -> tuple[ShapeWalk, ClashError | None]:
     """Return the last walk with sizes that replace equal sizes, and the clash that remains."""
@@ -226,7 +261,7 @@ def _replace_sizes(
     order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
     inputs = {symbol for dimension in order for symbol in dimension.symbols}
     while True:
-        walk = ShapeWalk(graph, operator_of, opened, equal, strict=True)
+        walk = ShapeWalk(graph, operator_of, opened, equal, strict=True, example=example)
         try:
             walk.walk()
         except ClashError as clash:

@@ -283,6 +283,53 @@ def test_dynamic_sizes_stay_dynamic(batch: int | None, first: int | None) -> Non
     assert result.inputs[0].symbols.keys() == {i for i, n in enumerate((batch, first)) if n is None}
 
 
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("size", ["of a tensor before", "of an item", "pushed"])
+def test_items_may_have_a_size_that_no_input_has(size: str, *, grows: bool) -> None:
+    """Items are the even rows, or all rows twice, of an input with any number of rows."""
+    m = Build()
+    x = m.input([None, 3], name="x")
+    halved = size == "of a tensor before"
+    if halved:
+        bounds = [m.constant([0, 0]), m.constant([0, 0]), m.constant([2, 1])]
+        made = m.tensor([None, 3])
+        (rows,) = m.op("STRIDED_SLICE", [x, *bounds], [made], begin_mask=3, end_mask=3)
+    else:
+        rows = x
+
+    def append(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        i, items, item = xs
+        made = item
+        if not halved:
+            (made,) = inner.op("CONCATENATION", [item, item], [inner.tensor([None, 3])], axis=0)
+        if size == "pushed":
+            (items,) = add_list_operator(inner, "PushBack", [items, made])
+        else:
+            told = [items, i, made]
+            (items,) = add_list_operator(
+                inner, "SetItem", told, resize_if_index_out_of_bounds=grows
+            )
+        return [op(inner, "ADD", i, number(inner, 1)), items, item]
+
+    if size == "pushed":
+        options = [m.constant([-1, 3]), number(m, -1)]
+        empty = flex_options("EmptyTensorList")
+        (items,) = m.custom("FlexEmptyTensorList", options, [variant(m)], empty)
+    else:
+        items = add_reserve(m, number(m, 0 if grows else ROUNDS), [-1, 3])
+    _, items, _ = loop(m, [number(m, 0), items, rows], append)
+    shape = m.constant([-1, 3])
+    stack = m.tensor([ROUNDS, None, 3])
+    m.output(*add_list_operator(m, "Stack", [items, shape], [stack], num_elements=-1))
+    result = convert(m.bytes(), io_layout="tflite")
+    for count in (4, 7):
+        data = np.random.default_rng(count).standard_normal((count, 3)).astype(np.float32)
+        item = data[::2] if halved else np.concatenate([data, data])
+        for optimize in (True, False):
+            (have,) = run_onnx(result.model, {"x": data}, optimize=optimize)
+            np.testing.assert_array_equal(have, np.stack([item] * ROUNDS))
+
+
 # Models that cannot be converted
 
 

@@ -117,7 +117,8 @@ def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
         turned = rw.op("RESHAPE", weights, like=weights, shape=shape, new_shape=new_shape)
     else:
         code, turned = "CONV_2D", rw.transpose(weights, (3, 0, 1, 2), like=weights)
-    return [*rw.ops, as_builtin(op, code, x, turned, **_translate_window(op))]
+    options = {**_translate_window(op), "depth_multiplier": filters}
+    return [*rw.ops, as_builtin(op, code, x, turned, **options)]
 
 
 def _pad_first(op: Op, fill: float, rewrite: Translation) -> Sequence[Op] | None:

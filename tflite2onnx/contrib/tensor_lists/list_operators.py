@@ -13,8 +13,9 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Tensor
 
-# The size of an axis of an item: a number, or the size of an axis of an input.
-Size: TypeAlias = "int | tuple[Tensor, int]"
+# The size of an axis of an item: a number, the size of an axis of a tensor that exists before the
+# list, or None if the items that are set determine it.
+Size: TypeAlias = "int | tuple[Tensor, int] | None"
 
 
 def find_operand(op: Op, number: int) -> Tensor:
@@ -83,11 +84,11 @@ class ListRewriter(Rewriter):
         shape = self.op("SHAPE", x, like=number, shape=(x.rank,), out_type=number.dtype)
         return self.slice_items(shape, axis, axis + 1, number, one=True)
 
-    def fill(self, count: Tensor, output: Tensor) -> Tensor:
-        """Add operators that make a number of items of zeros."""
+    def fill(self, count: Tensor, output: Tensor, item_sizes: Sequence[Size]) -> Tensor:
+        """Add operators that make a number of items of zeros; sizes that are not known are 0."""
         sizes = [
-            make_int32("number", size) if isinstance(size, int) else self.find_size(*size)
-            for size in self.sizes
+            self.find_size(*size) if isinstance(size, tuple) else make_int32("number", size or 0)
+            for size in item_sizes
         ]
         parts = count, *sizes
         shape = self.op("PACK", *parts, like=self.number, name="dims", shape=(len(parts),), axis=0)
@@ -102,9 +103,28 @@ class ListRewriter(Rewriter):
         end = self._add("ADD", self.drop_axes(index), one)
         missing = self._add("SUB", end, self.find_size(items, 0))
         count = self.op("MAXIMUM", missing, zero, like=end, name="count")
-        zeros = self.fill(count, make_like(longer, "zeros"))
+        sizes = [(items, axis) for axis in range(1, items.rank)]
+        zeros = self.fill(
+            count, make_like(longer, "zeros"), sizes if None in self.sizes else self.sizes
+        )
         joined = make_like(longer, "grown")
         return self.op("CONCATENATION", items, zeros, output=joined, axis=0)
+
+    def widen(self, items: Tensor, item: Tensor) -> Tensor:
+        """Add operators that give a list the sizes of an item, if these are not known before."""
+        if None not in self.sizes:
+            return items
+        rank, added = len(self.sizes), make_like(self.number, "added", (items.rank, 2))
+        sizes = [
+            self.op("SHAPE", x, like=self.number, shape=(x.rank,), out_type="INT32")
+            for x in (self.add_row(item), items)
+        ]
+        missing = self.op("SUB", *sizes, like=sizes[0], fused_activation_function="NONE")
+        mask = make_int32("mask", [0] + [1] * rank)  # the number of items is another
+        missing = self.op("MUL", missing, mask, like=missing, fused_activation_function="NONE")
+        none = make_int32("none", [0] * (rank + 1))
+        self.op("PACK", none, missing, output=added, values_count=2, axis=1)
+        return self.op("PAD", items, added, like=items, name="widened")
 
     def _add(self, code: str, a: Tensor, b: Tensor) -> Tensor:
         """Add an ADD or SUB of two numbers."""
@@ -131,7 +151,7 @@ def _make_list(rw: ListRewriter) -> None:
         raise OperatorError(
             f"the items of a list must be numbers or bools, got {items.dtype.label}"
         )
-    rw.fill(rw.drop_axes(rw.input(1)) if reserves else make_int32("number", 0), items)
+    rw.fill(rw.drop_axes(rw.input(1)) if reserves else make_int32("number", 0), items, rw.sizes)
 
 
 def _reuse_tensor(rw: ListRewriter) -> None:
@@ -146,6 +166,7 @@ def _set_item(rw: ListRewriter) -> None:
     if rw.single:
         rw.add_row(item, rw.output())
         return
+    items = rw.widen(items, item)
     zeros = make_int32("numbers", [0] * len(rw.sizes))
     first = rw.op("RESHAPE", index, like=rw.number, name="index", shape=(1,), new_shape=(1,))
     starts = make_like(rw.number, "starts", (items.rank,))
@@ -161,7 +182,8 @@ def _get_items(rw: ListRewriter) -> None:
 
 
 def _push_item(rw: ListRewriter) -> None:
-    rw.op("CONCATENATION", rw.input(0), rw.add_row(rw.input(1)), output=rw.output(), axis=0)
+    items = rw.widen(rw.input(0), rw.input(1))
+    rw.op("CONCATENATION", items, rw.add_row(rw.input(1)), output=rw.output(), axis=0)
 
 
 def _pop_item(rw: ListRewriter) -> None:

@@ -9,7 +9,8 @@ The tensors between these operators have the dtype variant, and the file declare
 2. The dtype, rank and sizes of the items come from the operators on the list.
 3. If a size of the items is dynamic, no item has the size before a loop. The shapes of the graph
    are inferred (`dynamic_shapes.infer_dimensions`). If the size is always equal to a size of an
-   input, the ONNX model reads the size from this input.
+   input, or of a tensor that is computed before the list, the ONNX model reads the size from it.
+   Otherwise the size is 0 until an item is set.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tflite2onnx.op import has_class
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.tensor import DType, Tensor
-from tflite2onnx.utils.dimension import evaluate, has_dimensions, is_known
+from tflite2onnx.utils.dimension import has_dimensions, is_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +53,27 @@ class _List:
     item: Tensor | None
     single: bool
 
-    def find_sizes(self, known: Known, inputs: Sequence[Tensor]) -> tuple[Size, ...]:
-        """Return the sizes of an item; `known` are tensors with inferred shapes."""
+    def find_sizes(self, known: Known, before: Sequence[Tensor]) -> tuple[Size, ...]:
+        """Return the sizes of an item; `known` are tensors with inferred shapes.
+
+        `before` are the tensors that exist when the list is made.
+        """
         return tuple(
-            self._find_size(axis, known, inputs) if size is None else size
+            self._find_size(axis, known, before) if size is None else size
             for axis, size in enumerate(self.sizes)
         )
 
-    def _find_size(self, axis: int, shapes: Known, inputs: Sequence[Tensor]) -> Size:
+    def _find_size(self, axis: int, shapes: Known, before: Sequence[Tensor]) -> Size:
         item = self.item
         if not item:
             return 1
         place = axis - len(self.sizes)
         size = shapes.get(item, item).shape[place]
-        places = [(x, axis) for x in inputs for axis in sorted(x.dynamic_axes)]
+        if is_known(size):
+            return size
+        places = ((x, i) for x in before for i in range(shapes[x].rank))
         equal_places = (p for p in places if shapes[p[0]].shape[p[1]] == size)
-        return size if is_known(size) else next(equal_places, evaluate(size))
+        return next(equal_places, None)
 
 
 def lower_tensor_lists(graph: Graph) -> Graph:
@@ -86,15 +92,27 @@ def lower_tensor_lists(graph: Graph) -> Graph:
 
 def _replace_lists(graph: Graph) -> Graph:
     lists = _find_lists(graph)
+    before = {entry: _list_tensors_before(graph, lists, entry) for entry in lists.values()}
     inferred: Known = {}
     sizes = {entry: entry.find_sizes(inferred, ()) for entry in lists.values()}
     for _ in sizes:  # the item sizes of one list may depend on those of another list
         inferred = infer_dimensions(_lower_graph(graph, lists, sizes, inferred))
-        shapes = {entry: entry.find_sizes(inferred, graph.inputs) for entry in sizes}
+        shapes = {entry: entry.find_sizes(inferred, before[entry]) for entry in sizes}
         if shapes == sizes:
             break
         sizes = shapes
     return _lower_graph(graph, lists, sizes, inferred)
+
+
+def _list_tensors_before(
+    graph: Graph, lists: Mapping[Tensor, _List], entry: _List
+) -> Sequence[Tensor]:
+    """Return the inputs, and the tensors that are computed before a list is made."""
+    ops = [op for op, _ in _list_uses(graph.ops) if lists.get(op.outputs[0]) is entry]
+    end = next((i for i, op in enumerate(graph.ops) if op in ops), 0)
+    computed = (op for op in graph.ops[:end] if not _list_uses([op]))
+    outputs = (t for op in computed for t in op.outputs if t.dtype is not DType.VARIANT)
+    return *graph.inputs, *outputs
 
 
 def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, ListForm]]:

@@ -368,6 +368,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
                 raise OperatorError("begin, end and strides must be constant if offset is set")
             for i in (1, 2, 3):
                 expect_list(self, i, self.input(1).elements)
+        else:
+            self.frames()  # raises OperatorError if an index is outside of its axis
 
     def frames(self) -> Sequence[Frame]:
         old = axis_names(self.input(0).rank)

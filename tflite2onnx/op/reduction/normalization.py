@@ -252,7 +252,7 @@ class LocalResponseNormalization(ImageOperator):
     """x / (bias + alpha * s) ** beta; s sums the squares of channels up to `radius` away."""
 
     codes = ("LOCAL_RESPONSE_NORMALIZATION",)
-    dynamic_axes = "NHW"
+    dynamic_axes = "NHWC"
     operands = "float32 [...] -> float32 [...]"
 
     def check(self) -> None:
@@ -272,6 +272,7 @@ class LocalResponseNormalization(ImageOperator):
             factor = np.float32(o.bias) ** -np.float32(o.beta)
             return g.Mul(x, g.scalar(float(factor), DType.FLOAT32))
         # A larger radius has the same result: it reaches all channels.
-        size = 2 * min(int(o.radius), x.size("C")) + 1
+        is_known = 3 not in x.tensor.symbols
+        size = 2 * (min(int(o.radius), x.size("C")) if is_known else int(o.radius)) + 1
         # ONNX's LRN divides alpha by the size.
         return g.LRN(x, size=size, alpha=o.alpha * size, beta=float(o.beta), bias=float(o.bias))

@@ -125,11 +125,12 @@ class Convolution(ImageOperator):
 
     def require_channels(self) -> None:
         """Require that an input of unknown channels has as many channels as the filters."""
-        data, weights, _ = self.product.operands
-        x, w = self.sizes(data), self.sizes(weights)
-        depthwise = self.op.code == "DEPTHWISE_CONV_2D"
-        channels = w["O"] if depthwise else w["I"]
-        require_number(x["C"], channels, f"its input must have {channels} channels")
+        data, channels = self.product.data, self.count_channels()
+        require_number(self.sizes(data)["C"], channels, f"its input must have {channels} channels")
+
+    def count_channels(self) -> int:
+        """Return how many channels an input has whose channels the file does not state."""
+        return self.sizes(self.product.weights)["I"]
 
     def check_operands(self) -> None:
         """Raise OperatorError if types, channels or biases do not match."""
@@ -228,6 +229,10 @@ class DepthwiseConv2D(Conv2D):
 
     codes = ("DEPTHWISE_CONV_2D",)
     tflite = "NHWC, IHWO, O -> NHWC"
+
+    def count_channels(self) -> int:
+        filters, multiplier = self.sizes(1)["O"], self.options.get("depth_multiplier", 1)
+        return filters // multiplier if multiplier > 0 == filters % multiplier else filters
 
     def check(self) -> None:
         if (first := self.sizes(1)["I"]) != 1:
