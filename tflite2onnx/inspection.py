@@ -17,10 +17,9 @@ from tflite2onnx.passes.batch.resize_batch import find_batch_problem
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
-from tflite2onnx.stages import convert_model, prepare_process
+from tflite2onnx.stages import convert_model, prepare_process, read_notes
 from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address
@@ -130,8 +129,7 @@ def inspect(model: AnySource) -> Inspection:
     """Inspect a model, given as a path or as the bytes of its file; nothing is written.
 
     Raises:
-        ModelFileError: the file is missing, empty, truncated, or not a TFLite model; or its
-            metadata are damaged.
+        ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
     """
     opened = open_source(model)
     source = read_model(opened)
@@ -152,7 +150,7 @@ def inspect(model: AnySource) -> Inspection:
         ),
         tuple(_inspect_subgraph(source, graph, whole) for graph in source.graphs),
         tuple(sorted(source.metadata)),
-        describe_model(source, opened),
+        read_notes(source, opened, ConversionOptions()),
         whole.opset,
         whole.problem,
         whole.storage,

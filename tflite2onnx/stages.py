@@ -153,7 +153,7 @@ def _open_source(source: Model, origin: AnySource, options: ConversionOptions) -
     if options.inputs is None:
         shapes = name_tensors(options, source, index).shapes
         report_unknown_ranks([t for t in source.graphs[index].inputs if t.name not in shapes])
-    opened = _open_model(source, options, _read_metadata(source, origin, options))
+    opened = _open_model(source, options, read_notes(source, origin, options))
     _warn_without_quantization(source, options)
     if options.caches == "shared" and not has_caches(source):
         _warn_without_effect("caches", "no signature has a cache of a language model")
@@ -462,10 +462,8 @@ def _emit_with_opset(
             return emitted
 
 
-def _read_metadata(
-    source: Model, model: AnySource, options: ConversionOptions
-) -> dict[str, object]:
-    """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
+def read_notes(source: Model, model: AnySource, options: ConversionOptions) -> dict[str, Any]:
+    """Return the metadata that describe the model; damaged metadata give a warning only."""
     try:
         notes = describe_model(source, model)
         if options.preprocess or options.postprocess:

@@ -57,6 +57,39 @@ def test_what_prints_no_result_works_with_closed_streams(
 @pytest.mark.parametrize(
     "words",
     [
+        ["-", "out.onnx"],
+        ["inspect", "-"],
+        ["verify", "-"],
+        ["verify", "m", "-"],
+        ["check", "-", "--target", "openvino"],
+    ],
+)
+def test_closed_stdin_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], capfd: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m").write_bytes(network())
+    monkeypatch.setattr(sys, "argv", ["tflite2onnx", *words])
+    monkeypatch.setattr(sys, "stdin", None)
+    assert entry() == 1
+    sys.stdin.close()
+    assert "cannot read the model: stdin is closed; give its file" in capfd.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["m"]
+
+
+def test_check_reads_stdin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    convert(network(), tmp_path / "n.onnx")
+    with (tmp_path / "n.onnx").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert main(["check", "-", "--target", "openvino"]) == 0
+    assert "- breaks no rule of openvino" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         ["m", "-"],
         ["m", "-", "-q"],
         ["m", "--json"],

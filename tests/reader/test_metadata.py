@@ -20,6 +20,7 @@ from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
+from tflite2onnx.inspection import inspect
 from tflite2onnx.reader import metadata
 from tflite2onnx.reader.metadata import (
     AssociatedFile,
@@ -265,11 +266,14 @@ def test_metadata_are_in_the_onnx_model() -> None:
     assert said["outputs"][0]["calibration"] == ["INVERSE_LOGISTIC", 0.5]
 
 
-def test_damaged_metadata_keep_no_model_from_being_converted(
+def test_damaged_metadata_keep_no_model_from_being_converted_or_inspected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = convert(flowers(damaged=True)).model
     assert "tflite2onnx.metadata" not in {p.key for p in model.metadata_props}
+    assert "truncated or damaged" in caplog.text
+    caplog.clear()
+    assert inspect(flowers(damaged=True)).metadata == {}
     assert "truncated or damaged" in caplog.text
 
 

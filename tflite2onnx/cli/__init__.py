@@ -64,10 +64,10 @@ def entry() -> int:
 
 
 def _reopen_streams() -> None:
-    """Replace closed stdout and stderr by os.devnull: a file would get their descriptors."""
-    for name in ("stdout", "stderr"):
+    """Replace closed standard streams by os.devnull: a file would get their descriptors."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - it stays open
             setattr(sys, name, nowhere)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.targets.checker import check_file
 from tflite2onnx.targets.table import TARGETS, has_part
 from tflite2onnx.utils.console import print_json, print_lines
@@ -23,7 +24,9 @@ exit status:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("model", metavar="MODEL.onnx", help="the ONNX model to check")
+    parser.add_argument(
+        "model", metavar="MODEL.onnx", help="the ONNX model to check; - is standard input"
+    )
     known = sorted(target for target in TARGETS if has_part(target, "rules"))
     parser.add_argument(
         "--target",
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Print the broken rules; return 0 if there are none, 1 if there are some."""
-    broken = check_file(options.model, options.target)
+    broken = check_file(read_source(options.model), options.target)
     if options.json:
         print_json([breach._asdict() for breach in broken])
     elif broken:

@@ -40,7 +40,11 @@ from tflite2onnx.cli.places import (
     remove_suffix,
     split_files,
 )
-from tflite2onnx.cli.standard_streams import hide_information, write_standard_output
+from tflite2onnx.cli.standard_streams import (
+    hide_information,
+    read_source,
+    write_standard_output,
+)
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
@@ -103,7 +107,8 @@ def run_command(options: argparse.Namespace) -> int:
         return _convert_several_models(options, models, output)
     if options.resume:
         raise OptionError("--resume must be given with a folder or several models, got one model")
-    data = sys.stdin.buffer.read() if models[0] == STANDARD else None
+    source = read_source(models[0])
+    data = source if isinstance(source, bytes) else None
     job = place_one(models[0], output, folder=options.output is not None, data=data)
     _check_standard_output(options, job)
     if _takes_every_signature(options) and not job.is_bundle:

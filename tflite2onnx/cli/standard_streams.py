@@ -10,15 +10,28 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from tflite2onnx.cli.places import STANDARD
-from tflite2onnx.errors import OutputError
+from tflite2onnx.errors import ModelFileError, OutputError
 from tflite2onnx.result import Result
 from tflite2onnx.utils.console import filter_stderr, is_closed
 from tflite2onnx.writer import LARGEST_FILE
 
 
 def read_source(path: str) -> str | bytes:
-    """Return the path of a file, or the bytes of standard input if the path is -."""
-    return sys.stdin.buffer.read() if path == STANDARD else path
+    """Return the path of a file, or the bytes of standard input if the path is -.
+
+    Raises:
+        ModelFileError: standard input is a terminal, is closed, or cannot be read.
+    """
+    if path != STANDARD:
+        return path
+    if is_closed(sys.stdin):
+        raise ModelFileError("cannot read the model: stdin is closed; give its file")
+    if sys.stdin.isatty():
+        raise ModelFileError("cannot read a model from the terminal; give its file")
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise ModelFileError(f"cannot read the model from stdin: {error.strerror}") from error
 
 
 def find_json_stream(options: argparse.Namespace) -> TextIO:

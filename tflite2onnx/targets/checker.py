@@ -36,14 +36,21 @@ class BrokenRule(NamedTuple):
         return f"{self.operator} {self.place}: {self.rule}; {self.advice}"
 
 
-def check_file(path: str | os.PathLike[str], target: str) -> list[BrokenRule]:
+def check_file(file: str | os.PathLike[str] | bytes, target: str) -> list[BrokenRule]:
     """Check an ONNX file: its functions are inlined, and external weights are not read.
+
+    Args:
+        file: the path, or the bytes of the file.
+        target: the name of the runtime.
 
     Raises:
         ModelFileError: the file cannot be read, or is not an ONNX model.
     """
     try:
-        model = onnx.load(os.fspath(path), load_external_data=False)
+        if isinstance(file, bytes):
+            model = onnx.load_model_from_string(file)
+        else:
+            model = onnx.load(os.fspath(file), load_external_data=False)
     except OSError as error:
         raise ModelFileError(f"cannot read the file: {error.strerror}") from error
     except Exception as error:  # protobuf raises an exception of its own
