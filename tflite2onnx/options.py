@@ -1,6 +1,7 @@
-"""The options of a conversion: the name, type and default of each; `convert` describes them."""
+"""The options of a conversion: the name, type and default of each; `convert` describes them.
 
-from __future__ import annotations
+Annotations are values here, of which the choices of options are read.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,11 @@ from typing import (
     Any,
     Literal,
     ParamSpec,
+    Self,
     TypeGuard,
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import numpy as np
@@ -164,7 +165,7 @@ class ConversionOptions:
         """Whether an axis may have several scales, which needs opset 13."""
         return self.opset is None or self.opset >= _AXES
 
-    def with_target(self) -> ConversionOptions:
+    def with_target(self) -> Self:
         """Return the options with the target's values for options that are not given."""
         preset, default = find_options(self.target), ConversionOptions()
         unset = {n: v for n, v in preset.items() if getattr(self, n) == getattr(default, n)}
@@ -242,7 +243,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)
+OPTION_TYPES: dict[str, Any] = ConversionOptions.__annotations__
 # The values of each option that has a fixed set of values.
 CHOICES: dict[str, tuple[str, ...]] = {
     name: get_args(hint) for name, hint in OPTION_TYPES.items() if get_origin(hint) is Literal

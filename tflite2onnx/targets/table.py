@@ -1,7 +1,8 @@
 """The targets: a folder of this package each, which only this table names.
 
-A folder has the modules of `PARTS`, as far as the target needs them. A module is imported only if
-it is asked for.
+The `__init__.py` of a folder has `OPTIONS`, those that the target sets unless the user gives them,
+and maybe `CONTRADICTIONS` of the command line. A folder has the modules of `PARTS`, as far as the
+target needs them. A module is imported only if it is asked for.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 # What the folder of a target may have:
 PARTS: Mapping[str, str] = MappingProxyType(
     {
-        "options": "OPTIONS, and the CONTRADICTIONS of the target",
         "rules": "RULES: what a model must follow, with sources",
         "forms": "list_forms: the forms of operators",
         "operators": "OPERATORS: classes in place of the canonical ones",
@@ -78,18 +78,18 @@ def find_options(target: str) -> Mapping[str, Any]:
 
     There are none for an unknown target, which `ConversionOptions` refuses.
     """
-    if not has_part(target, "options"):
-        return MappingProxyType({})
-    options: Mapping[str, Any] = import_part(target, "options").OPTIONS
+    options: Mapping[str, Any] = getattr(_import_folder(target), "OPTIONS", MappingProxyType({}))
     return options
 
 
 def find_contradictions(target: str) -> Sequence[Contradiction]:
     """Return the options of the command line that contradict a target."""
-    if not has_part(target, "options"):
-        return ()
-    found: Sequence[Contradiction] = getattr(import_part(target, "options"), "CONTRADICTIONS", ())
+    found: Sequence[Contradiction] = getattr(_import_folder(target), "CONTRADICTIONS", ())
     return found
+
+
+def _import_folder(target: str) -> ModuleType | None:
+    return import_module(f"{__package__}.{target}") if target in TARGETS else None
 
 
 def find_rules(target: str) -> Sequence[RuntimeRule]:

@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, permutations
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -54,26 +53,31 @@ class OneOf:
         self.patterns = patterns
 
 
-@dataclass(frozen=True)
-class Named:
-    """What a pattern matches, with a name."""
+class _Part:
+    """Base of composites of one pattern; dataclasses would take longer to make at each start."""
 
-    name: str
-    pattern: Pattern
+    __match_args__: ClassVar[tuple[str, ...]] = ("pattern",)
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(_Part):
     """What a pattern matches, also if operators outside of the match read it."""
 
-    pattern: Pattern
 
-
-@dataclass(frozen=True)
-class Activated:
+class Activated(_Part):
     """What a pattern matches, also if its last operator applies an activation to its result."""
 
-    pattern: Pattern
+
+class Named(_Part):
+    """What a pattern matches, with a name."""
+
+    __match_args__ = ("name", "pattern")
+
+    def __init__(self, name: str, pattern: Pattern) -> None:
+        super().__init__(pattern)
+        self.name = name
 
 
 def any_of(codes: Iterable[str], *inputs: Any) -> OneOf:  # noqa: ANN401 - patterns, options, ...
@@ -81,12 +85,14 @@ def any_of(codes: Iterable[str], *inputs: Any) -> OneOf:  # noqa: ANN401 - patte
     return OneOf(*((code, *inputs) for code in codes))
 
 
-@dataclass(frozen=True)
-class Through:
+class Through(_Part):
     """What a pattern matches, also if operators of some codes follow, any number of them."""
 
-    pattern: Pattern
-    codes: tuple[str, ...]
+    __match_args__ = ("pattern", "codes")
+
+    def __init__(self, pattern: Pattern, codes: tuple[str, ...]) -> None:
+        super().__init__(pattern)
+        self.codes = codes
 
 
 def through(pattern: Pattern, *codes: str) -> Through:
@@ -314,7 +320,7 @@ def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bo
     """Return the last codes of matches, and whether an activation may follow each."""
     if isinstance(pattern, OneOf):
         return set().union(*(list_ends(each, activated=activated) for each in pattern.patterns))
-    if isinstance(pattern, (Activated, Named, Shared, Through)):
+    if isinstance(pattern, _Part):
         codes = pattern.codes if isinstance(pattern, Through) else ()
         ends = list_ends(pattern.pattern, activated=activated or isinstance(pattern, Activated))
         return ends.union((code, activated) for code in codes)
@@ -325,7 +331,7 @@ def list_codes(pattern: Any) -> set[str]:  # noqa: ANN401 - options and ... are 
     """Return the codes of the operators, or of the activations, that all matches have."""
     if isinstance(pattern, OneOf):
         return set.intersection(*map(list_codes, pattern.patterns))
-    if isinstance(pattern, (Activated, Named, Shared, Through)):
+    if isinstance(pattern, _Part):
         return list_codes(pattern.pattern)
     if isinstance(pattern, tuple):
         return {pattern[0]}.union(*map(list_codes, pattern[1:]))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Pattern, list_codes, list_ends
@@ -20,8 +19,17 @@ _logger = logging.getLogger(__name__)
 Built = Op | Sequence[Op] | str | None
 
 
-@dataclass(frozen=True)
-class Rule:
+class _Fields(NamedTuple):
+    name: str
+    result: str
+    pattern: Pattern
+    build: Callable[[Match], Built]
+    condition: Callable[[Match], bool] = lambda _: True
+    floats: bool = True
+    needs: tuple[str, ...] = ()
+
+
+class Rule(_Fields):
     """Replaces the last operator of a match by one operator or several.
 
     `name` says what is recognised, and `result` what it becomes, for the documentation. If an
@@ -32,14 +40,6 @@ class Rule:
     All operators compute float32, unless `floats` is unset. Graphs that change have one of the
     operators that the rule `needs`, which its pattern need not have; it computes float32, too.
     """
-
-    name: str
-    result: str
-    pattern: Pattern
-    build: Callable[[Match], Built]
-    condition: Callable[[Match], bool] = lambda _: True
-    floats: bool = True
-    needs: tuple[str, ...] = ()
 
     @cached_property
     def codes(self) -> frozenset[str]:

@@ -1,1 +1,5 @@
-"""What is known of CoreML."""
+"""CoreML."""
+
+from tflite2onnx.targets.presets import FLOAT
+
+OPTIONS = FLOAT

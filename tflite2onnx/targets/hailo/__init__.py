@@ -1,1 +1,5 @@
-"""What is known of Hailo's compiler."""
+"""Hailo's compiler."""
+
+from tflite2onnx.targets.presets import FLOAT
+
+OPTIONS = FLOAT

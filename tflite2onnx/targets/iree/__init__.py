@@ -1,1 +1,5 @@
-"""What is known of IREE."""
+"""IREE."""
+
+from tflite2onnx.targets.presets import PORTABLE
+
+OPTIONS = {**PORTABLE, "quantization": "rounded", "static": True}

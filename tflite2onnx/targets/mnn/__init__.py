@@ -1,1 +1,5 @@
-"""What is known of MNN."""
+"""MNN."""
+
+from tflite2onnx.targets.presets import ROUNDED
+
+OPTIONS = ROUNDED

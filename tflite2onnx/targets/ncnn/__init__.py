@@ -1,1 +1,5 @@
-"""What is known of ncnn."""
+"""ncnn."""
+
+from tflite2onnx.targets.presets import ROUNDED
+
+OPTIONS = ROUNDED

@@ -1,1 +1,6 @@
-"""What is known of NNAPI."""
+"""NNAPI."""
+
+from tflite2onnx.targets.presets import NPU
+
+# Activations must be uint8. Weights with a scale for each channel need zero points of 0.
+OPTIONS = {**NPU, "activations": "uint8"}

@@ -1,1 +1,3 @@
-"""What is known of ONNX Runtime: its options, its forms of operators, and their costs."""
+"""ONNX Runtime: its options, its forms of operators, and their costs."""
+
+OPTIONS = {"forms": "fastest", "states": "optional", "weights": "adaptive"}

@@ -1,1 +1,5 @@
-"""What is known of RKNN."""
+"""RKNN."""
+
+from tflite2onnx.targets.presets import NPU
+
+OPTIONS = {**NPU, "activations": "int8"}

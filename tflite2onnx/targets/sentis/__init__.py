@@ -1,1 +1,5 @@
-"""What is known of Unity Sentis."""
+"""Unity Sentis."""
+
+from tflite2onnx.targets.presets import ROUNDED
+
+OPTIONS = {**ROUNDED, "opset": 15}

@@ -1,1 +1,5 @@
-"""What is known of tract."""
+"""tract."""
+
+from tflite2onnx.targets.presets import ROUNDED
+
+OPTIONS = ROUNDED

@@ -1,1 +1,5 @@
-"""What is known of TVM."""
+"""TVM."""
+
+from tflite2onnx.targets.presets import PORTABLE
+
+OPTIONS = PORTABLE

@@ -1,1 +1,3 @@
-"""What is known of ONNX Runtime Web."""
+"""ONNX Runtime Web."""
+
+OPTIONS = {"forms": "fastest", "states": "required", "weights": "adaptive"}

@@ -1,1 +1,6 @@
-"""What is known of ONNX Runtime's WebGPU provider."""
+"""ONNX Runtime's WebGPU provider."""
+
+from tflite2onnx.targets.presets import PORTABLE
+
+# QuantizeLinear has no WebGPU kernel: each one would fetch its data from the GPU.
+OPTIONS = {**PORTABLE, "quantization": "rounded"}

@@ -1,8 +1,0 @@
-"""The options for NNAPI."""
-
-from __future__ import annotations
-
-from tflite2onnx.targets.presets import NPU
-
-# Activations must be uint8. Weights with a scale for each channel need zero points of 0.
-OPTIONS = {**NPU, "activations": "uint8"}

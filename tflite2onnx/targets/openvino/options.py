@@ -1,9 +1,0 @@
-"""The options for OpenVINO."""
-
-from __future__ import annotations
-
-from tflite2onnx.targets.presets import PORTABLE
-
-# OpenVINO refuses Conv of int8 data in bfloat16. Without VNNI its integer products saturate, and
-# int8 weights would make it use integer products.
-OPTIONS = {**PORTABLE, "activations": "uint8", "weights": "float"}

@@ -1,9 +1,0 @@
-"""The options for QNN."""
-
-from __future__ import annotations
-
-from tflite2onnx.targets.presets import NPU
-
-# The HTP has more operators for uint8 than for int8, and one quantization for each tensor. Before
-# opset 21 there is no DequantizeLinear of int16.
-OPTIONS = {**NPU, "opset": 21, "quantization": "qdq-uniform", "activations": "uint8"}

@@ -1,7 +1,0 @@
-"""The options for tract."""
-
-from __future__ import annotations
-
-from tflite2onnx.targets.presets import ROUNDED
-
-OPTIONS = ROUNDED

@@ -1,8 +1,0 @@
-"""The options for ONNX Runtime's WebGPU provider."""
-
-from __future__ import annotations
-
-from tflite2onnx.targets.presets import PORTABLE
-
-# QuantizeLinear has no WebGPU kernel: each one would fetch its data from the GPU.
-OPTIONS = {**PORTABLE, "quantization": "rounded"}
