@@ -21,7 +21,7 @@ from tflite2onnx.targets.table import TARGETS, Target, find_options
 
 def test_convert_takes_every_option_with_its_default() -> None:
     """`convert` repeats all options with their defaults, for type checkers."""
-    parameters = inspect.signature(convert).parameters
+    parameters = inspect.signature(convert, eval_str=True).parameters
     assert {*parameters} - {"model", "output", "external_data"} == {
         option.name for option in fields(ConversionOptions)
     }
