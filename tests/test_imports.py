@@ -10,7 +10,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from tflite2onnx.targets.table import TARGETS, has_part
+from tflite2onnx.targets.table import TARGETS, find_options
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tflite2onnx"
@@ -188,7 +188,7 @@ def test_the_table_lists_the_folders_of_targets() -> None:
     """The table and the folders agree, and each folder has the options of its target."""
     folders = {path.parent.name for path in (PACKAGE / "targets").glob("*/__init__.py")}
     assert folders == {*TARGETS}
-    assert all(has_part(target, "options") for target in TARGETS)
+    assert all(map(find_options, TARGETS))
 
 
 def test_every_name_in_the_rows_exists() -> None:
