@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.support import Build, check
-from tests.support.costs import ignore_nodes
+from tests.support.costs import prefer_integers
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.options import WEIGHTS
 
@@ -331,9 +331,15 @@ def pixels(shape: list[int], outputs: int, *, positive: bool = False) -> bytes:
 )
 @pytest.mark.parametrize("positive", [False, True])
 def test_single_pixels_are_quantized_by_their_own_extremes(
-    size: tuple[int, int], channels: int, images: int, *, positive: bool
+    size: tuple[int, int],
+    channels: int,
+    images: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    positive: bool,
 ) -> None:
     """XNNPACK quantizes each pixel by its own extremes before a 1x1 window."""
+    prefer_integers(monkeypatch)
     shape = [images, *size, channels]
     model, arrays = pixels(shape, 160, positive=positive), [data(*shape)]
     result = check(model, inputs=arrays, default_kernels=True)
@@ -347,9 +353,10 @@ def test_single_pixels_are_quantized_by_their_own_extremes(
 @pytest.mark.parametrize("size", [(11, 17), (1, 1)])
 @pytest.mark.parametrize("is_read_twice", [False, True])
 def test_relu_is_removed_if_only_rounded_pixels_read_it(
-    size: tuple[int, int], *, is_read_twice: bool
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, *, is_read_twice: bool
 ) -> None:
     """RELU is removed if all readers quantize negative numbers to 0."""
+    prefer_integers(monkeypatch)
     shape, m, generator = [1, *size, 160], Build(), np.random.default_rng(3)
     w = m.constant(
         generator.integers(-127, 127, (160, 1, 1, 160), np.int8, endpoint=True),
@@ -404,7 +411,7 @@ def test_windows_of_many_channels_multiply_integers(
     window: dict[str, Any], images: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many channels integers are multiplied, for each window of an image."""
-    ignore_nodes(monkeypatch)
+    prefer_integers(monkeypatch)
     model = convolution(images, channels=(16, 16, 32), dtype=dtype, **window)
     # LiteRT's own kernel for uint8 rounds one of the numbers near a half to the other integer.
     tolerance = 1e-3 if dtype == "uint8" else 1e-5
@@ -416,7 +423,7 @@ def test_windows_of_many_channels_multiply_integers(
 
 def test_images_of_a_dynamic_batch_have_own_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each image of a dynamic batch has its own scale."""
-    ignore_nodes(monkeypatch)
+    prefer_integers(monkeypatch)
     check(
         convolution(3, channels=(16, 16, 32), scales=32),
         inputs=[data(3, 11, 17, 16)],
@@ -445,7 +452,7 @@ def convolve_pixels(m: Build, x: Tensor, shape: Sequence[int], filters: int, siz
 @pytest.mark.parametrize("block", [2, 4])
 def test_depth_to_space_moves_rows_of_channels(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DEPTH_TO_SPACE moves rows of channels, which integers leave last."""
-    ignore_nodes(monkeypatch)
+    prefer_integers(monkeypatch)
     m, shape = Build(), (1, 11, 17, 32)
     blocks = convolve_pixels(m, m.input(shape), shape, 48, 3)
     size = [1, 11 * block, 17 * block, 48 // block**2]
@@ -456,8 +463,9 @@ def test_depth_to_space_moves_rows_of_channels(block: int, monkeypatch: pytest.M
     assert "Gather" not in types(canonical)
 
 
-def test_factors_before_integers_apply_with_channels_last() -> None:
+def test_factors_before_integers_apply_with_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """An image is scaled with channels last, where the products that read it need them."""
+    prefer_integers(monkeypatch)
     m, shape, generator = Build(), (1, 11, 17, 160), np.random.default_rng(3)
     filters = m.constant(generator.standard_normal((1, 3, 3, 160)).astype(np.float32))
     b = m.constant(generator.standard_normal(160).astype(np.float32))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tflite2onnx.targets.onnxruntime.costs import FACTORS
+from tflite2onnx.targets.onnxruntime import costs
 
 
-def ignore_nodes(monkeypatch: pytest.MonkeyPatch, *kernels: str) -> None:
-    """Expect no time of the nodes that copy windows, and of nodes of other kernels."""
-    for factors in FACTORS.values():
-        for kernel in ("gather", *kernels):
+def prefer_integers(monkeypatch: pytest.MonkeyPatch, *kernels: str) -> None:
+    """Expect a long time of convolutions of floats, and no time of nodes of these kernels."""
+    monkeypatch.setattr(costs, "estimate_convolution", lambda *_: 1e9)
+    for factors in costs.FACTORS.values():
+        for kernel in kernels:
             monkeypatch.setitem(factors, kernel, factors[kernel]._replace(node=0))

@@ -21,7 +21,9 @@ depend on the kernel:
     int8 rows   QLinearConv of a matrix whose rows are windows; loads are pieces of windows
     copy        Pad, Slice
     integers    MatMulInteger of a matrix whose rows are windows; bytes are those of the windows
-    gather      the nodes that copy windows, besides the bytes
+                among forms of windows
+    gather      the nodes that copy windows; loads are the numbers of both, bytes those of windows
+    extremes    the nodes that find the lowest number of each row, and subtract its zero point
     sum         RESHAPE, SLICE and ADD of sums
     quantize    the nodes that quantize float data and scale sums; loads are the numbers of both
     matmul      MatMul of planes of an image
@@ -30,9 +32,10 @@ depend on the kernel:
     exponentials  Min, Exp, Sub, Max; loads are numbers
 
 `scripts/fit_convolutions.py` measures nodes of random networks, and prints the factors of the
-kernels from `pointwise` to `direct`, `reorder` and `pixels`. The others restate break-even points
-that the forms' docstrings have measured; a single factor of these rows is no measurement. The
-factor of `exponentials` with AVX-512 is assumed to be half of that with AVX2.
+kernels from `pointwise` to `direct`, `reorder` and `pixels`. `scripts/benchmark_products.py --fit`
+prints those of `integers` (but for bytes and sums), `quantize`, `extremes` and `gather`. The others
+restate break-even points that the forms' docstrings have measured; a single factor of these rows is
+no measurement. The factor of `exponentials` with AVX-512 is assumed to be half of that with AVX2.
 """
 
 from __future__ import annotations
@@ -110,6 +113,7 @@ class Gain(NamedTuple):
 
 
 GAIN, ANY_GAIN = Gain(), Gain(0, loss=inf)
+_INTEGERS = Gain(part=0.1)  # a tenth is the error of the factors
 
 
 class Times(NamedTuple):
@@ -155,6 +159,13 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # Runtime 1.32, one thread of an AMD EPYC (family 26, Zen 5). The median error of a node is 6 %
 # (pointwise) to 15 % (depthwise). Blocks of 8 channels were measured on the same processor, with a
 # copy of ONNX Runtime that does not use AVX-512.
+#
+# Products of integers with AVX2: `python scripts/benchmark_products.py --fit` on an AMD EPYC
+# (family 25, Zen 3, without AVX-512), whose convolutions take 1.6 times the time of the table; the
+# fitted factors are divided by this. The median error is 5 %. Images of more than 1 MB of windows
+# take up to 1.3 times the expected time, because the windows do not fit into the caches. With
+# AVX-512 the factors are fitted to the times of docs/quantization.md (median error 6 %); `extremes`
+# has the microseconds of AVX2.
 FACTORS: Mapping[int, Mapping[str, Factors]] = {
     16: {
         "pointwise": Factors(2.834, 7.165, 45.49, 1.983, 12.22, 17.54),
@@ -168,9 +179,10 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "int8": Factors(0, 1.736, 800, 20, rows=2000),
         "int8 rows": Factors(0, 2.5, 600, 150, rows=3500),
         "copy": Factors(0, 0, 0, 50),
-        "integers": Factors(1.5, 1.667, 0, 65, activated=500),
-        "quantize": Factors(1.334, 0, 439.8, 0),
-        "gather": Factors(4, 0, 0, 0),
+        "integers": Factors(1.5, 2.29, 0, 65, activated=500),
+        "quantize": Factors(1.74, 0, 404.3, 0),
+        "extremes": Factors(8.8, 0, 0, 0),
+        "gather": Factors(0, 0, 134, 6.38),
         "sum": Factors(1.5, 0, 0, 0),
         "matmul": Factors(0, 27.5, 0, 0),
         "resize": Factors(0, 0, 1100, 0),
@@ -190,9 +202,10 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "int8": Factors(0, 11.76, 600, 150, rows=3500),
         "int8 rows": Factors(0, 11.76, 600, 150, rows=3500),
         "copy": Factors(0, 0, 0, 50),
-        "integers": Factors(1.5, 4.651, 0, 65, activated=500),
-        "quantize": Factors(1.246, 0, 486.3, 0),
-        "gather": Factors(4, 0, 0, 0),
+        "integers": Factors(1.5, 10.12, 0, 65, filters=44.18, activated=500),
+        "quantize": Factors(5.88, 0, 641.9, 0),
+        "extremes": Factors(8.8, 0, 0, 0),
+        "gather": Factors(0, 0, 282.6, 0),
         "sum": Factors(1.5, 0, 0, 0),
         "matmul": Factors(0, 55, 0, 0),
         "resize": Factors(0, 0, 2200, 0),
@@ -258,15 +271,22 @@ def explain_planes(image: Tensor) -> str:
     return in_blocks.explain_loss(planar, ANY_GAIN)
 
 
-def explain_floats(conv: Conv2D, kernel: str = "pointwise") -> str:
+def explain_floats(conv: Conv2D, kernel: str = "", *, signed: bool = False) -> str:
     """Return why a product of integers is not faster than a convolution of floats, "" if it is.
 
-    The time of the floats is that of a kernel, and of the multiplications alone.
+    With a kernel the floats take the time of its multiplications alone, else that of blocks.
+    `signed` is set if pixels with a scale each may have negative numbers.
     """
-    x, filters, pixels = conv.input(0), conv.sizes(1), prod(conv.output.shape[1:3])
+    x, y, filters = conv.input(0), conv.output, conv.sizes(1)
+    window, pixels = (filters["H"], filters["W"]), prod(y.shape[1:3])
     channels, outputs = filters["I"], _round_up(filters["O"], _FILTERS)
-    products = Terms(products=pixels * filters["H"] * filters["W"] * channels * outputs)
-    nodes = [("integers", products), ("quantize", Terms(loads=pixels * (channels + outputs)))]
+    copied, columns = pixels * prod(window) * channels, prod(window) * channels * outputs
+    numbers = Terms(loads=prod(x.shape[1:3]) * channels + pixels * outputs)
+    nodes = [("integers", Terms(products=pixels * columns, filters=columns))]
+    # DynamicQuantizeLinear quantizes a single pixel.
+    if pixels > 1 or x.symbols:
+        nodes.append(("quantize", numbers))
+        nodes += [("extremes", Terms())] if signed else []
     if not conv.quantizes_pixels:
         static = x.symbols.keys() <= {0} and x.shape[-1] == channels
         is_wide = (
@@ -275,8 +295,18 @@ def explain_floats(conv: Conv2D, kernel: str = "pointwise") -> str:
         )
         if not static or not is_wide or conv.input(1).dtype.bits != _BYTE:
             return "the sizes must be known, the weights 8 bits, and 8 bytes copied at once"
-        nodes.append(("gather", Terms()))
-    return estimate_nodes(*nodes).explain_loss(estimate_nodes((kernel, products)), ANY_GAIN)
+        # Each image of an unknown number has its own extremes and its own bias.
+        nodes.append(("gather", numbers._replace(size=copied)))
+        nodes += 2 * len(x.symbols) * [("extremes", Terms())]
+    floats = (
+        estimate_nodes((kernel, nodes[0][1]._replace(filters=0)))
+        if kernel
+        else Times(
+            *(estimate_convolution(n, (channels, *window), x.shape, y.shape) for n in FACTORS)
+        )
+    )
+    # Times of transposed convolutions were measured with AVX-512 only.
+    return estimate_nodes(*nodes).explain_loss(floats, ANY_GAIN if kernel else _INTEGERS)
 
 
 def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Graph:

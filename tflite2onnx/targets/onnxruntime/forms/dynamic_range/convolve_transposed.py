@@ -19,7 +19,8 @@ one thread (AMD EPYC, Zen 5), by the multiplications for each number; SAME, stri
 
 The operator is replaced if the sizes of the image are known, the strides are equal and larger than
 1, the filters are int8 without zero points, the bias is constant, and a product of integers is
-expected to be faster (`costs.py`): from about 40 multiplications for each number on.
+expected to be faster (`costs.py`): from about 56 multiplications for each number on, in the mean of
+processors with AVX-512 and with AVX2.
 """
 
 from __future__ import annotations
