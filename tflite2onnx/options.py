@@ -226,11 +226,14 @@ def _check_sizes(shapes: object, batch: object) -> None:
         raise OptionError(f'`shapes` must be such as {{"input": [1, 16000]}}, got {shapes!r}')
     first = batch.removeprefix("loop:") if isinstance(batch, str) else batch
     first = int(first) if isinstance(first, str) and first.isdecimal() else first
-    listed = [] if first is None else [first]
-    for size in (size for sizes in (*shapes.values(), listed) for size in sizes):
+    listed = [("batch", first)] if first is not None else []
+    listed += [("shapes", size) for sizes in shapes.values() for size in sizes]
+    for option, size in listed:
         named = isinstance(size, str) and size.isidentifier()
         if not (named or (_is_integer(size) and 0 < size < _MOST)):
-            raise OptionError(f"a size must be a positive number or a name, got {size!r}")
+            raise OptionError(
+                f"`{option}`: a size must be a positive number or a name, got {size!r}"
+            )
 
 
 def _convert_size(size: int | str) -> int | str:

@@ -100,7 +100,7 @@ def test_layouts_are_read_and_printed(capsys: Captured, words: list[str], want: 
         (["x=NHW"], "layout of x: NHW must have one C, which is last in TFLite, or be given"),
         (["x=CCHW"], "layout of x: CCHW must have one C"),
         (["x=NHWC:NCH"], "layout of x: NHWC and NCH must have the same letters, each once"),
-        (["x=NCW"], "layout of x: NWC must have a letter for each of the"),
+        (["x=NCW"], "layout of x: NWC and NCW must have a letter for each of the"),
         (["z=NCHW"], "--layout: the model has no tensor z"),
         (["hiden=NCHW"], "--layout: the model has no tensor hiden; did you mean hidden?"),
         (["x=NCHW", "x.json"], "the layout of x must be given once"),

@@ -194,7 +194,7 @@ def test_models_of_other_converters_are_compared_by_outputs_only(
         (["model.tflite", "--report", "model.tflite"], "it is the TFLite model"),
         (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model"),
         (["model.tflite", "--samples", "0"], "must be at least 1, got 0"),
-        (["model.tflite", "--seed", "-1"], "the seed must be at least 0, got -1"),
+        (["model.tflite", "--seed", "-1"], "--seed must be at least 0, got -1"),
         (["model.tflite", "--input", "x"], "--input must be NAME=FILE, data to verify on, got x"),
         (["model.tflite", "--input", "x=none.npy"], "cannot read none.npy: No such file"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ def test_only_the_model_is_required(capsys: Captured) -> None:
     """The command `verify` needs the TFLite model only."""
     with pytest.raises(SystemExit, match="1"):
         main([])
-    required = "the following arguments are required: MODEL.tflite;"
+    required = "MODEL.tflite must be given;"
     assert required in capsys.readouterr().err
 
 
@@ -253,6 +254,75 @@ def test_options_without_effect_on_a_model_are_named(
 def test_target_does_not_contradict_float_quantization(words: str) -> None:
     """The default target sets `weights`, which has no effect on a model of floats."""
     assert main(["plain.tflite", "-q", "--quantization", "float", *words.split()]) == 0
+
+
+# Forty commands of a person who errs: each row is what is typed, and what is said.
+WRONG = [
+    ("missing.tflite", "cannot read missing.tflite: No such file or directory"),
+    ("http://x.org/m.tflite", "No such file or directory; download it first"),
+    ("empty.tflite", "empty.tflite is empty"),
+    ("text.tflite", "text.tflite: this is not a TFLite model (the identifier TFL3 is missing)"),
+    ("half.tflite", "half.tflite: the TFLite model is truncated or damaged"),
+    ("pipe", "cannot read pipe: it is a pipe, not a regular file; give its bytes"),
+    ("-", "standard input is empty"),
+    ("folder", "folder is a folder: give the folder to write to, as -o FOLDER"),
+    ("folder -o out", "folder must have a model in it, but no file ends in .tflite"),
+    (". -o .", "cannot write .: it is the folder of the models"),
+    ("inspect folder", "cannot read folder: it is a folder, give a file in it"),
+    ("plain.tflite none/out.onnx", "No such file or directory; make the folder none first"),
+    ("plain.tflite folder", "the folder of the output must be given as -o folder, got folder"),
+    ("plain.tflite plain.tflite", "cannot write plain.tflite: it is the TFLite model"),
+    ("plain.tflite a.onnx b.onnx", "a model must have one output, got a.onnx and b.onnx"),
+    ("plain.tflite --report -", "--report must be a file or a folder, got standard output"),
+    ("plain.tflite --report p.tflite", "the page must not be named like a TFLite model"),
+    ("verify plain.tflite text.tflite", "the converted model must be an ONNX model"),
+    ("verify plain.tflite empty.tflite", "empty.tflite is empty"),
+    ("verify plain.tflite a.onnx b.onnx", "the argument b.onnx must be left out; see"),
+    ("verify", "MODEL.tflite must be given; see tflite2onnx verify --help"),
+    ("verfy plain.tflite", "there is no command verfy; did you mean verify?"),
+    ("check plain.tflite --target qnn", "got something else; convert a TFLite model first"),
+    ("plain.tflite --quantisation float", "no option --quantisation; did you mean --quantization?"),
+    ("plain.tflite --target openvin", "got openvin; did you mean openvino?"),
+    ("plain.tflite --opset x", "--opset must be a whole number, got x; see"),
+    ("plain.tflite --opset 99", "--opset must be 9 to"),
+    ("plain.tflite --verify --tolerance x", "--tolerance must be a number, got x"),
+    ("plain.tflite --verify=yes", "--verify must be given without a value, got yes"),
+    ("plain.tflite --target", "--target must be given with a value"),
+    ("plain.tflite -q -v", "--verbose must be given without --quiet"),
+    ("plain.tflite --verify --samples 0", "--samples must be at least 1, got 0"),
+    ("model.tflite --layout x=NCHWD", "NHWDC and NCHWD must have a letter for each"),
+    ("model.tflite --layout x", "a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"),
+    ("model.tflite --shape x=1,-5,7,3", "--shape: a size must be a positive number or a name"),
+    ("model.tflite --batch 0", "--batch: a size must be a positive number or a name, got 0"),
+    ("model.tflite --io-type x=int5", "--io-type must be float, int8 or uint8, got int5"),
+    ("model.tflite --signature serve", "--signature must be main, got serve"),
+    ("model.tflite --outputs nothing", "--outputs: the model has no tensor nothing"),
+    ("model.tflite --verify --image text.tflite", "it must be a picture, such as PNG or JPEG"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_what_a_wrong_command_says(
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """One line in the words of the caller, exit status 1, and no file is left."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    Path("empty.tflite").touch()
+    Path("text.tflite").write_text("this is a text, and no model")
+    Path("half.tflite").write_bytes(build_named()[:250])
+    before = sorted(Path().rglob("*"))
+    status: object = None
+    try:
+        status = main(words.split())
+    except SystemExit as usage:
+        status = usage.code
+    out, err = capsys.readouterr()
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert said in err
+    assert err.startswith("tflite2onnx")
+    assert sorted(Path().rglob("*")) == before
 
 
 # Layouts

@@ -30,7 +30,7 @@ from tflite2onnx.cli.arguments.verification import (
 from tflite2onnx.cli.places import (
     STANDARD,
     Job,
-    check_name,
+    check_report,
     ends_as_folder,
     is_done,
     is_folder,
@@ -102,7 +102,7 @@ def run_command(options: argparse.Namespace) -> int:
     check_contradictions(found, options)
     _check_cut(options.inputs or ())
     if options.report is not None:
-        check_name(options.report, models[0], "report")
+        check_report(options.report, models[0])
     if len(models) > 1 or is_folder(models[0]):
         return _convert_several_models(options, models, output)
     if options.resume:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from importlib import import_module
 from textwrap import fill
 from typing import NoReturn
 
-from tflite2onnx.utils.suggestions import suggest_names
+from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.version import VERSION
 
 _FAILED = 1
@@ -16,16 +17,45 @@ _FAILED = 1
 COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 
 
+# What argparse says, and what this program says. {} is the part in parentheses, {option} the name
+# of the option, {choices} its values, and {close} a suggestion.
+_MESSAGES = {
+    r"unrecognized arguments: (-\S+).*": "there is no option {}{close}",
+    r"unrecognized arguments: (\S+).*": "the argument {} must be left out",
+    r"the following arguments are required: (.*)": "{} must be given",
+    r".*: invalid int value: (.*)": "{option} must be a whole number, got {}",
+    r".*: invalid float value: (.*)": "{option} must be a number, got {}",
+    r".*: invalid _read_tokens value: (.*)": "{option} must be numbers, as in 1,2,3, got {}",
+    r".*: invalid choice: (.*?) \(.*": "{option} must be {choices}, got {}{close}",
+    r".*: expected .*": "{option} must be given with a value",
+    r".*: ignored explicit argument (.*)": "{option} must be given without a value, got {}",
+    r".*: not allowed with argument (?:.*/)?(.*)": "{option} must be given without {}",
+}
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that exits with status 1, because argparse's 2 means that a verification failed."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with one line, which names the option closest to the first unknown option."""
-        prefix = "unrecognized arguments: "
-        unknown = message.removeprefix(prefix).split()[:1] if message.startswith(prefix) else []
-        if unknown and unknown[0].startswith("--"):
-            options = (text for action in self._actions for text in action.option_strings)
-            message += suggest_names(unknown[0].partition("=")[0], options)
+        """Exit with one line, which names the option or the value closest to a wrong one."""
+        about = re.match(r"argument (?:\S+/)?(\S+):", message)
+        option = about[1] if about else ""
+        known = (text for action in self._actions for text in action.option_strings)
+        choices: list[str] = []
+        for action in self._actions:
+            if option in action.option_strings and action.choices:
+                choices = [*action.choices]
+        for pattern, words in _MESSAGES.items():
+            match = re.fullmatch(pattern, message, re.DOTALL)
+            if match:
+                value = "".join(match.groups()).strip("'\"")
+                message = words.format(
+                    value,
+                    option=option,
+                    choices=join_alternatives(choices or ["given"]),
+                    close=suggest_names(value.partition("=")[0], choices or known),
+                )
+                break
         self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -67,28 +67,41 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
         raise OptionError(
             "the name of a file must not be empty; is a variable of the shell not set?"
         )
+    models, outputs = list(files[:1]), list(files[1:])
+    if len(outputs) > 1 and all(file.lower().endswith(".onnx") for file in outputs):
+        raise OptionError(f"a model must have one output, got {' and '.join(outputs)}")
     if output is None and len(files) > 2:
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
-    models = list(files)
     if output is None and len(files) == 2:
-        output = models.pop()
+        output = outputs.pop()
+    models += outputs
     if len(models) > 1 and STANDARD in models:
         raise OptionError(f"standard input (-) must be the only model, got {len(models)} models")
     if output is not None:
-        check_name(output, models[0])
+        _check_output(output, models[0])
     return models, output
 
 
-def check_name(path: str, model: str, role: str = "output") -> None:
+def _check_output(path: str, model: str) -> None:
     """Raise OutputError if a file to write is the model, or has the suffix of a model."""
     if path == STANDARD:
         return
-    check_distinct_files(path, model)
+    role = "the folder of the models" if is_folder(model) else "the TFLite model"
+    check_distinct_files(path, model, role)
     if path.lower().endswith(_SUFFIXES) and not is_folder(path):
         raise OutputError(
-            f"cannot write {path}: the {role} must not be named like a TFLite model; give the"
+            f"cannot write {path}: the output must not be named like a TFLite model; give the"
             " output of several models as -o FOLDER"
         )
+
+
+def check_report(path: str, model: str) -> None:
+    """Raise OutputError if the page is the model, has the suffix of a model, or is no file."""
+    if path == STANDARD:
+        raise OutputError("--report must be a file or a folder, got standard output (-)")
+    check_distinct_files(path, model)
+    if path.lower().endswith(_SUFFIXES) and not is_folder(path):
+        raise OutputError(f"cannot write {path}: the page must not be named like a TFLite model")
 
 
 def place_one(model: str, output: str | None, *, folder: bool, data: bytes | None = None) -> Job:
@@ -100,8 +113,9 @@ def place_one(model: str, output: str | None, *, folder: bool, data: bytes | Non
 
     Raises:
         OptionError: the output of a bundle, a folder, is not given or is named like a file.
+        OutputError: the output of a model is a folder.
     """
-    job = Job(model, STANDARD, data)
+    job, is_given = Job(model, STANDARD, data), output is not None
     if output is None and data is not None and job.is_bundle:
         raise OptionError("the output of a bundle on standard input must be given, as -o FOLDER")
     if output is None:
@@ -114,6 +128,8 @@ def place_one(model: str, output: str | None, *, folder: bool, data: bytes | Non
     elif output != STANDARD and (ends_as_folder(output) or (folder and names_folder(output))):
         name = name_beside(model if data is None else "model.tflite")
         output = str(Path(output) / Path(name).name)
+    elif is_given and is_folder(output):
+        raise OutputError(f"the folder of the output must be given as -o {output}, got {output}")
     return replace(job, output=output)
 
 

@@ -20,7 +20,7 @@ def read_source(path: str) -> str | bytes:
     """Return the path of a file, or the bytes of standard input if the path is -.
 
     Raises:
-        ModelFileError: standard input is a terminal, is closed, or cannot be read.
+        ModelFileError: standard input is a terminal, is closed or empty, or cannot be read.
     """
     if path != STANDARD:
         return path
@@ -29,9 +29,12 @@ def read_source(path: str) -> str | bytes:
     if sys.stdin.isatty():
         raise ModelFileError("cannot read a model from the terminal; give its file")
     try:
-        return sys.stdin.buffer.read()
+        data = sys.stdin.buffer.read()
     except OSError as error:
         raise ModelFileError(f"cannot read the model from stdin: {error.strerror}") from error
+    if not data:
+        raise ModelFileError("standard input is empty")
+    return data
 
 
 def find_json_stream(options: argparse.Namespace) -> TextIO:

@@ -80,6 +80,8 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
             f"cannot read {os.fspath(path)}: it is a pipe, not a regular file; give its bytes"
             " (on the command line: - and standard input)"
         )
+    if stat.S_ISDIR(mode):
+        raise ModelFileError(f"cannot read {os.fspath(path)}: it is a folder, give a file in it")
     if not stat.S_ISREG(mode):
         raise ModelFileError(f"cannot read {os.fspath(path)}: it is not a regular file")
     try:
@@ -97,4 +99,5 @@ def _explain_unreadable(
     path: str | os.PathLike[str], error: OSError | ValueError
 ) -> ModelFileError:
     reason = getattr(error, "strerror", None) or error
-    return ModelFileError(f"cannot read {os.fspath(path)}: {reason}")
+    advice = "; download it first" if "://" in os.fspath(path) else ""
+    return ModelFileError(f"cannot read {os.fspath(path)}: {reason}{advice}")

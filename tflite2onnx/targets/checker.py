@@ -54,7 +54,9 @@ def check_file(file: str | os.PathLike[str] | bytes, target: str) -> list[Broken
     except OSError as error:
         raise ModelFileError(f"cannot read the file: {error.strerror}") from error
     except Exception as error:  # protobuf raises an exception of its own
-        raise ModelFileError("the file must be an ONNX model, got something else") from error
+        raise ModelFileError(
+            "the file must be an ONNX model, got something else; convert a TFLite model first"
+        ) from error
     if not model.graph.node:
         raise ModelFileError("the file must be an ONNX model, got a file without nodes")
     return check_model(_infer_types(model), target)

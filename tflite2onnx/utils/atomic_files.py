@@ -46,7 +46,9 @@ def resolve_target(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield resolve_path(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OutputError(f"cannot write {os.fspath(path)}: {reason}") from error
+        folder = Path(path).parent
+        advice = "" if folder.exists() else f"; make the folder {folder} first"
+        raise OutputError(f"cannot write {os.fspath(path)}: {reason}{advice}") from error
 
 
 @contextlib.contextmanager

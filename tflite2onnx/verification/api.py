@@ -181,9 +181,9 @@ def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise OptionError(f"`tolerance` must be a finite number above 0, got {tolerance}")
     if samples < 1:
-        raise OptionError(f"the number of samples must be at least 1, got {samples}")
+        raise OptionError(f"`samples` must be at least 1, got {samples}")
     if seed < 0:
-        raise OptionError(f"the seed must be at least 0, got {seed}")
+        raise OptionError(f"`seed` must be at least 0, got {seed}")
 
 
 def _compare_other_sizes(

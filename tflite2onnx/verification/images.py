@@ -110,5 +110,5 @@ def _decode_picture(path: str | os.PathLike[str], mode: str, size: tuple[int, in
             pixels = picture.convert(mode).resize(size, pillow.Resampling.BILINEAR)
             return np.asarray(pixels, np.uint8)
     except (OSError, ValueError, pillow.DecompressionBombError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or "it must be a picture, such as PNG or JPEG"
         raise VerifyError(f"cannot read {os.fspath(path)}: {reason}") from error

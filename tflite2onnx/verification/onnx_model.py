@@ -140,6 +140,8 @@ def _check_readable(path: str | os.PathLike[str]) -> str:
         raise VerifyError(
             f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    if not start:
+        raise VerifyError(f"{os.fspath(path)} is empty")
     if start[4:] == b"TFL3":
         raise VerifyError(
             f"{os.fspath(path)} is a TFLite model; the TFLite model must be given first, and the"

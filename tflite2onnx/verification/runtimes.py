@@ -167,6 +167,8 @@ def as_verify_error(runtime: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if "INVALID_PROTOBUF" in str(error):
+            raise VerifyError("the converted model must be an ONNX model") from error
         kind = LiteRTError if runtime == "LiteRT" else VerifyError
         raise kind(
             f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"

@@ -53,7 +53,8 @@ def _read_file(path: str) -> dict[str, Any]:
         text = Path(path).read_bytes().decode("utf-8-sig")
         mapping = json.loads(text, object_pairs_hook=_build_unique_mapping)
     except OSError as error:
-        hint = "; a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file" if "=" in path else ""
+        is_file = path.lower().endswith(".json")
+        hint = "" if is_file else "; a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"
         raise LayoutError(f"cannot read {path}: {error.strerror}{hint}") from error
     except (ValueError, RecursionError) as error:
         raise LayoutError(f"{path} must be valid JSON ({error})") from error

@@ -76,7 +76,11 @@ def spell_option(name: str) -> str:
 
 
 def spell_options(message: str) -> str:
-    """Return a message with the options that it has in backticks as on the command line."""
+    """Return a message with the options that it has in backticks as on the command line.
+
+    What was given has no quotation marks there.
+    """
+    message = re.sub(r"got '([^']+)'$", r"got \1", message)
     return re.sub(r"`([a-z]\w*)`", lambda match: spell_option(match[1]), message)
 
 

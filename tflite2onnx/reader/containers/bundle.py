@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -78,10 +79,12 @@ def find_name(source: AnySource) -> str:
 def is_bundle(source: AnySource) -> bool:
     """Return whether a file, given as a path or as its bytes, is a bundle.
 
-    A file that cannot be read is not a bundle.
+    A file that cannot be read is not a bundle, and neither is a pipe, which can be read once only.
     """
     if isinstance(source, (str, os.PathLike)):
         try:
+            if stat.S_ISFIFO(os.stat(source).st_mode):  # noqa: PTH116 - likewise
+                return False
             with open(source, "rb") as file:  # noqa: PTH123 - the path may be any os.PathLike
                 return _has_magic(file.read(len(litertlm.MAGIC)))
         except (OSError, ValueError):
