@@ -315,5 +315,5 @@ def test_refuses_words_in_place_of_numbers(capsys: Captured, words: list[str], o
         main([*words, option, "x"])
     assert caught.value.code == 1
     err = capsys.readouterr().err
-    assert f"argument {option}: invalid " in err
+    assert f"{option} must be a " in err
     assert err.count("\n") == 1

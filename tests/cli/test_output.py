@@ -34,11 +34,12 @@ def test_names_of_models_are_refused(
     before = {path: path.read_bytes() for path in Path().iterdir()}
     assert main([model, *option, name]) == 1
     out, err = capsys.readouterr()
-    what = "report" if option == ["--report"] else "output"
+    what = "page" if option == ["--report"] else "output"
+    advice = "" if option == ["--report"] else "; give the output of several models as -o FOLDER"
     assert out == ""
     assert err == (
         f"tflite2onnx: {model}: cannot write {name}: the {what} must not be named like a TFLite"
-        " model; give the output of several models as -o FOLDER\n"
+        f" model{advice}\n"
     )
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 

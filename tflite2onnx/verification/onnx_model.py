@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from string import digits
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from tflite2onnx.options import (
     IO_LAYOUTS,
     WEIGHTS,
     ConversionOptions,
+    DynamicRange,
     Forms,
     IoType,
 )
@@ -227,6 +228,10 @@ def _try_conversions(
         kinds = [(str(opened.quantization), "auto", "auto")]
     elif opened.quantization == "qdq-uniform":
         kinds = [("qdq-uniform", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
+    ranges: Sequence[DynamicRange] = DYNAMIC_RANGES
+    tensors = chain.from_iterable(graph.tensors for graph in read_model(model).graphs)
+    if all(tensor.quantization is None for tensor in tensors):  # the options have no effect
+        kinds, ranges = [(kinds[0][0], "auto", "auto")], ranges[:1]
     static = not any(e.symbols for e in opened.inputs)
     shared = any(entry.key == CACHES for entry in proto.metadata_props)
     inputs, outputs = _pair_tensors(model, opened)
@@ -236,7 +241,7 @@ def _try_conversions(
     for dynamic_range, forms, (signature, names), (quantization, activations, weights), (
         io_layout,
         layouts,
-    ) in product(DYNAMIC_RANGES, _FORMS, _list_candidate_namings(opened), kinds, ways):
+    ) in product(ranges, _FORMS, _list_candidate_namings(opened), kinds, ways):
         try:
             result = convert_again(
                 layouts=layouts,
