@@ -275,7 +275,7 @@ WRONG = [
     ("plain.tflite a.onnx b.onnx", "a model must have one output, got a.onnx and b.onnx"),
     ("plain.tflite --report -", "--report must be a file or a folder, got standard output"),
     ("plain.tflite --report p.tflite", "the page must not be named like a TFLite model"),
-    ("verify plain.tflite text.tflite", "the converted model must be an ONNX model"),
+    ("verify plain.tflite text.tflite", "the file must be an ONNX model"),
     ("verify plain.tflite empty.tflite", "empty.tflite is empty"),
     ("verify plain.tflite a.onnx b.onnx", "the argument b.onnx must be left out; see"),
     ("verify", "MODEL.tflite must be given; see tflite2onnx verify --help"),

@@ -167,12 +167,11 @@ def as_verify_error(runtime: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if "INVALID_PROTOBUF" in str(error):
-            raise VerifyError("the converted model must be an ONNX model") from error
         kind = LiteRTError if runtime == "LiteRT" else VerifyError
-        raise kind(
-            f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"
-        ) from error
+        reason = str(error).strip() or type(error).__name__
+        if "INVALID_PROTOBUF" in reason:
+            reason = "the file must be an ONNX model"
+        raise kind(f"{runtime} cannot run the model: {reason}") from error
 
 
 class BatchInterpreter:
