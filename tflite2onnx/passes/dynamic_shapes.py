@@ -122,7 +122,7 @@ def name_dynamic_axes(
 def enlarge_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     """Return the graph with larger examples of dynamic sizes if a sample of size 1 does not run."""
     dynamic = [(t, axis) for t, axis in _list_dynamic_axes(graph) if axis]
-    return _enlarge_sizes(graph, operator_of, dynamic, unknown=False)
+    return _enlarge_sizes(graph, operator_of, dynamic, unknown=False, may_be_empty=False)
 
 
 def _has_unknown_size(operator: Operator) -> bool:
@@ -138,16 +138,24 @@ def _list_dynamic_axes(graph: Graph) -> list[Place]:
 
 
 def _enlarge_sizes(
-    graph: Graph, operator_of: OperatorOf, dynamic: Collection[Place], *, unknown: bool
+    graph: Graph,
+    operator_of: OperatorOf,
+    dynamic: Collection[Place],
+    *,
+    unknown: bool,
+    may_be_empty: bool = True,
 ) -> Graph:
     """Return the graph with larger examples of sizes if it does not run at the declared sizes.
 
     A dynamic or unknown size is declared as 1, but no window of a spectrogram fits into a single
-    sample, and no reflected padding into a single row.
+    sample, and no reflected padding into a single row. A single row that is cropped becomes empty.
     """
     axes_of_size_1 = {(t, i) for t, i in dynamic if t.shape[i] == 1}
     inner = {(t, i) for t, i in axes_of_size_1 if i}
-    if not (axes_of_size_1 or unknown) or all(is_valid(operator_of(op)) for op in graph.walk_ops()):
+    if not (axes_of_size_1 or unknown) or all(
+        is_valid(operator_of(op)) and (may_be_empty or all(0 not in t.shape for t in op.outputs))
+        for op in graph.walk_ops()
+    ):
         return graph
     for places, size in (*((inner, size) for size in _ENLARGED), (axes_of_size_1, _ENLARGED[0])):
         shapes = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.references import check_reference
+from tests.references import check_reference, check_reference_runs, draw_numbers
 from tests.support import Build
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -101,3 +101,20 @@ def test_refuses_unsupported_formats_types_and_windows() -> None:
     assert "strides (0, 2, 2)" in refusal(options(two, (0, 2, 2), "SAME"))
     assert "got (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
     assert "axes NDHWC" in refusal(good, shape=(4, 4, 4, 2))
+
+
+@pytest.mark.parametrize("code", ["AvgPool3D", "MaxPool3D"])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
+def test_volumes_of_any_size_equal_reference(
+    code: str, padding: str, kernel: Shape, strides: Shape
+) -> None:
+    """The file declares 1 for the sizes."""
+    m, window = Build(), (kernel, strides)
+    x, made = m.input([None] * 4 + [3]), m.tensor([None] * 4 + [3])
+    m.output(*m.custom(code, [x], [made], options(kernel, strides, padding)))
+    volumes = [draw_numbers(*sizes, 3) for sizes in ((1, 5, 4, 6), (2, 7, 3, 5))]
+    average = code == "AvgPool3D"
+    runs = [([v], [pool_reference(v, window, padding, average=average)]) for v in volumes]
+    result = check_reference_runs(m, runs)
+    assert sorted(result.inputs[0].symbols) == [0, 1, 2, 3]

@@ -121,6 +121,18 @@ def test_vectors_do_not_fill_the_axis_of_the_samples() -> None:
         convert(m.bytes(), batch=3)
 
 
+@pytest.mark.parametrize("size", [3, "n"])
+def test_batch_of_rows_that_are_cropped(size: int | str) -> None:
+    """Nothing is left of the single row that the file declares."""
+    m = Build()
+    x = m.input([None, None, 3], name="x")
+    bounds = [m.constant(ints(*each)) for each in ([0, 2, 0], [0, -1, 0], [1, 1, 1])]
+    cropped = m.tensor([None, None, 3])
+    m.output(*m.op("STRIDED_SLICE", [x, *bounds], [cropped], begin_mask=5, end_mask=5))
+    result = convert(m.bytes(), batch=size)
+    compare_sizes(m.bytes(), result, [[draw(3, rows, 3)] for rows in (5, 9)])
+
+
 def add_rows(m: Build, *, dynamic: bool = True) -> Sequence[Tensor]:
     """Add a constant of 8 rows, and join blocks: other numbers of rows are not possible."""
     (y,) = m.op("ADD", [image(m, dynamic=dynamic), m.constant(draw(1, 8, 1, 3))], [[1, 8, 6, 3]])

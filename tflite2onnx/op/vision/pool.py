@@ -107,7 +107,7 @@ class _VolumePool(Pool):
 
     tflite = "NDHWC -> NDHWC"
     onnx = "NCDHW -> NCDHW"
-    dynamic_axes = "N"
+    dynamic_axes = "NDHWC"
     turns_columns = False
 
     def read_window(self) -> Window:
