@@ -245,7 +245,7 @@ def _emit_body(
 
 def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside the model the tensor may have another type."""
-    inside, in_file = g.find_storage(tensor), g.find_end_storage(tensor)
+    inside, in_file = g.find_storage(tensor), g.find_endpoint_storage(tensor)
     shape = tuple(tensor.sizes[i] for i in order)
     value = g.annotate(Value(dtype=in_file.dtype), in_file.dtype, shape)
     g.define(tensor, g.convert(value, in_file, inside, order), order)
@@ -254,7 +254,7 @@ def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:
 
 def _store_initial_value(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of a state as the ONNX model stores it."""
-    storage = g.find_end_storage(port.tensor)
+    storage = g.find_endpoint_storage(port.tensor)
     if storage is REAL and port.tensor.quantization is not None:
         data = decode_constant(data, port.tensor.quantization)
     elif storage.moved:
@@ -279,7 +279,7 @@ def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Po
             raise OperatorError(
                 f"the output {tensor.name} must hold numbers or text, got {tensor.dtype.label}"
             )
-        inside, in_file = g.find_storage(tensor), g.find_end_storage(tensor)
+        inside, in_file = g.find_storage(tensor), g.find_endpoint_storage(tensor)
         value = g.convert(g.view(tensor, order).value, inside, in_file, order)
         if value in values or value.data is not None:
             value = g.identity(value, in_file.dtype)

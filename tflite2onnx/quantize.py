@@ -26,7 +26,7 @@ from tflite2onnx.quantization.declarations import (
 )
 from tflite2onnx.quantization.rules import (
     BIAS,
-    END,
+    ENDPOINT,
     INNER,
     READINGS,
     STATE,
@@ -110,10 +110,10 @@ class StoragePlan(NamedTuple):
         storage, rule = choose(TENSORS, case)
         return OperandStorage(storage, reasons=(rule.why,))
 
-    def find_end_storage(self, tensor: Tensor) -> OperandStorage:
+    def find_endpoint_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor as an input, output or state of the model."""
         case = TensorCase(tensor, self.float_only and not self.rounds, self.int8_as_uint8)
-        rule = STATE if tensor in self.inner_states and not self.rounds else END
+        rule = STATE if tensor in self.inner_states and not self.rounds else ENDPOINT
         return OperandStorage(rule.choose(case), reasons=(rule.why,))
 
     def applies_activation(self, output: OperandStorage) -> bool:

@@ -54,7 +54,7 @@ class Result:
     parts: Mapping[str, Result] = field(default_factory=dict)
 
     @property
-    def ends(self) -> list[tuple[str, Endpoint]]:
+    def endpoints(self) -> list[tuple[str, Endpoint]]:
         """The inputs, the outputs and the inputs of states, each with its kind."""
         endpoints = [("input", e) for e in self.inputs] + [("output", e) for e in self.outputs]
         return endpoints + [("state", state.input) for state in self.states]
@@ -79,7 +79,7 @@ class Result:
         rows = [
             (kind, e.name, e.dtype, f"{[*e.tflite_sizes]} {e.layout[0]}",
              f"{[*e.sizes]} {e.layout[1]}")
-            for kind, e in self.ends
+            for kind, e in self.endpoints
         ]  # fmt: skip
         cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in rows]
         table = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)

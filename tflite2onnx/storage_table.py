@@ -52,7 +52,7 @@ def list_storage(plan: StoragePlan, endpoints: Collection[Tensor] = ()) -> list[
                 row = replace(row, read=f"{row.read}, {read}")
             rows[tensor, text] = row
     for tensor in dict.fromkeys(endpoints):
-        endpoint, inside = plan.find_end_storage(tensor), plan.find_storage(tensor)
+        endpoint, inside = plan.find_endpoint_storage(tensor), plan.find_storage(tensor)
         if endpoint.storage.dtype is not inside.storage.dtype:
             tflite, text = (
                 describe_storage(find_file_storage(tensor)),

@@ -17,7 +17,7 @@ from tests.support import Build, check
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
-from tflite2onnx.quantization.rules import BIAS, END, INNER, READINGS, STATE, TENSORS, WEIGHTS
+from tflite2onnx.quantization.rules import BIAS, ENDPOINT, INNER, READINGS, STATE, TENSORS, WEIGHTS
 from tflite2onnx.quantization.storage import Storage
 from tflite2onnx.storage_table import describe_operator, describe_storage
 from tflite2onnx.tensor import DType, Quantization
@@ -30,7 +30,7 @@ KEYWORDS = ROOT / "assets" / "models" / "keywords_int8.tflite"
 def test_documentation_has_the_tables() -> None:
     """Each rule is a row of docs/quantization.md, in the same order."""
     lines = (ROOT / "docs" / "quantization.md").read_text().splitlines()
-    for rules in ([*TENSORS, END, STATE, INNER], WEIGHTS, [BIAS], READINGS):
+    for rules in ([*TENSORS, ENDPOINT, STATE, INNER], WEIGHTS, [BIAS], READINGS):
         rows = [f"| {rule.when} | {rule.then} | {rule.why} |" for rule in rules]
         start = lines.index(rows[0])
         assert lines[start : start + len(rows)] == rows
@@ -46,7 +46,7 @@ def test_int8_network_is_planned_as_uint8() -> None:
     )
     assert (first.operator, first.read) == ("RESHAPE (0)", "as stored")
     assert (last.onnx, last.read) == ("int8, 0.00390625 * (stored - -128)", "input or output")
-    assert last.why == END.why
+    assert last.why == ENDPOINT.why
     (weights,) = [row for row in rows if row.tensor == "keywords_1/dense_1/MatMul"]
     assert weights.onnx == "uint8, 16 scales on axis 0, zero point 128"
     assert "saturate" in weights.why

@@ -227,9 +227,9 @@ class Builder(QdqNodes):
         """Return the storage of a tensor inside the model."""
         return self._find_storage_in_opset(tensor, self.plan.find_storage(tensor)).storage
 
-    def find_end_storage(self, tensor: Tensor) -> Storage:
+    def find_endpoint_storage(self, tensor: Tensor) -> Storage:
         """Return the storage of a tensor as an input, output or state of the model."""
-        return self._find_storage_in_opset(tensor, self.plan.find_end_storage(tensor)).storage
+        return self._find_storage_in_opset(tensor, self.plan.find_endpoint_storage(tensor)).storage
 
     def _find_storage_in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
         """Return the storage of an operand; constants are wider if the opset lacks their type."""

@@ -76,7 +76,7 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> JoinedGra
     whole = model.graphs[first.subgraph]
     free: dict[_Place, int] = {}
     for signature, graph in zip(others, graphs[1:], strict=True):
-        _compare_ends(whole, first, model.graphs[signature.subgraph], signature)
+        _compare_endpoints(whole, first, model.graphs[signature.subgraph], signature)
         for place, entry in _find_differences(graphs[0], graph).items():
             if free.setdefault(place, entry) != entry:
                 raise OperatorError("shapes must differ in one number", _place_of(graphs[0], place))
@@ -101,7 +101,7 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> JoinedGra
     )
 
 
-def _compare_ends(a: Graph, first: Signature, b: Graph, other: Signature) -> None:
+def _compare_endpoints(a: Graph, first: Signature, b: Graph, other: Signature) -> None:
     """Raise OperatorError unless two signatures name corresponding inputs and outputs equally."""
     called = []
     for graph, signature in ((a, first), (b, other)):

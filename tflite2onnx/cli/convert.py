@@ -448,7 +448,7 @@ def _write_report_on_success(
 def _list_results(options: argparse.Namespace, result: Result) -> list[str | TextTable]:
     rows = [
         (kind, e.name, e.dtype, *_describe_shapes(e, result), _describe_scale(e))
-        for kind, e in result.ends
+        for kind, e in result.endpoints
     ]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
@@ -460,8 +460,8 @@ def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
     """Return the reasons why inputs and outputs have another layout, or keep the file's."""
     if options.io_layout != "auto" or options.layout:
         return []
-    ends = (*result.inputs, *result.outputs)
-    moved = [end for end in ends if end.layout[0] != end.layout[1]]
+    endpoints = (*result.inputs, *result.outputs)
+    moved = [each for each in endpoints if each.layout[0] != each.layout[1]]
     # With channels first, a dynamic size would have another place than in the file.
     kept = [
         end

@@ -144,8 +144,10 @@ def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str | TextTable]:
     operators = sum(info.count for info in graph.operators)
     size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
     yield f"sub-graph {graph.name}: {size}"
-    ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
-    yield TextTable([_describe_end(kind, t) for kind, t in ends] or [("no inputs or outputs",)])
+    endpoints = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
+    yield TextTable(
+        [_describe_endpoint(kind, t) for kind, t in endpoints] or [("no inputs or outputs",)]
+    )
     rows = [
         (
             info.code,
@@ -158,7 +160,7 @@ def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str | TextTable]:
     yield TextTable([("operator", "count", "bytes", "converts"), *rows])
 
 
-def _describe_end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
+def _describe_endpoint(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
     sizes = ["?" if size < 0 else str(size) for size in tensor.shape]
     shape = f"[{', '.join(sizes if tensor.has_rank else ['...'])}]"
     return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization

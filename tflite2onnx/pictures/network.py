@@ -31,14 +31,14 @@ def find_network(model: _Model) -> Any:  # noqa: ANN401 - the same type, or an o
     if isinstance(model, Result):
         return model.parts.get(NETWORK, model)
     if not isinstance(model, onnx.ModelProto):
-        if not _has_ends(model):
+        if not _has_endpoints(model):
             return model
         model = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
     properties = {entry.key: entry.value for entry in model.metadata_props}
     return _cut_network(model, properties) if _KEY in properties else model
 
 
-def _has_ends(file: str | bytes | os.PathLike[str]) -> bool:
+def _has_endpoints(file: str | bytes | os.PathLike[str]) -> bool:
     """Return whether a file may have a preprocessing or postprocessing; no weights are read."""
     if isinstance(file, bytes):
         return _KEY.encode() in file

@@ -17,7 +17,7 @@ _Signatures = Mapping[str, Mapping[str, Mapping[str, str]]]
 def assemble_parts(
     attached: Attached, metadata: Mapping[str, object], assemble: Callable[..., Result]
 ) -> Result:
-    """Return the model with its ends; `Result.parts` has its parts.
+    """Return the model with its endpoints; `Result.parts` has its parts.
 
     `metadata` describe the network, and `assemble` makes its result. In the metadata of the whole
     model, `network` are the inputs and outputs of the network, with the names of their values, and

@@ -142,7 +142,7 @@ TENSORS = (
     ),
 )
 # The storage of inputs, outputs and states of the model.
-END = StorageRule(
+ENDPOINT = StorageRule(
     "inputs, outputs and states of the model",
     "the file's type; float32 with `--quantization float`",
     "callers pass the same data as to the TFLite model",

@@ -70,10 +70,10 @@ def collect_facts(
     Raises:
         VerifyError: a runtime cannot run its model.
     """
-    ends = open_model(converted)
-    shapes = [end.tflite_shape for end in ends.inputs]
-    source = read_model(extract_entry_point(model, ends.signature, ends.part, shapes))
-    skeleton = locate_tensors(model, converted, ends)
+    opened = open_model(converted)
+    shapes = [e.tflite_shape for e in opened.inputs]
+    source = read_model(extract_entry_point(model, opened.signature, opened.part, shapes))
+    skeleton = locate_tensors(model, converted, opened)
     proto = skeleton.proto
     transposes, moved = skeleton.transposes
     (opset,) = [entry.version for entry in proto.opset_import if not entry.domain] or [0]
@@ -92,8 +92,8 @@ def collect_facts(
         nodes,
         transposes,
         moved,
-        tuple(ends.inputs),
-        tuple(ends.outputs),
+        tuple(opened.inputs),
+        tuple(opened.outputs),
         report,
         build_strip(proto, skeleton.tensors),
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},

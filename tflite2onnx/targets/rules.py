@@ -178,7 +178,7 @@ class StaticShapes(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypesOfEnds(RuntimeRule):
+class TypesOfEndpoints(RuntimeRule):
     """Inputs must have one of `inputs`, and outputs one of `outputs` (default: `inputs`)."""
 
     inputs: Collection[str]

@@ -124,7 +124,7 @@ def verify(  # noqa: PLR0913 - options
         comparison = _ModelPair(
             model, converted, opened, tolerance, progress or (lambda *_: None), isolated
         )
-        comparison.check_ends()
+        comparison.check_endpoints()
         given_inputs = comparison.open_inputs(inputs or {}, images)
         count = given_inputs.count or SAMPLES if samples is None else samples
         # The tensors between the operators have the names of the first signature.
@@ -275,7 +275,7 @@ class _ModelPair:
         run.allow_kernel_differences(arrays, (), outputs, {})
         return tuple(outputs.values())
 
-    def check_ends(self) -> None:
+    def check_endpoints(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
         details = self._interpreter.get_input_details()
         shapes = [tuple(map(int, detail["shape"])) for detail in details]

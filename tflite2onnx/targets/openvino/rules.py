@@ -5,7 +5,7 @@ from tflite2onnx.targets.rules import (
     NoDefaultInputs,
     NoTypes,
     Operators,
-    TypesOfEnds,
+    TypesOfEndpoints,
     list_names,
 )
 
@@ -18,7 +18,7 @@ _CONVOLUTIONS = (
 
 RULES = (
     NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
-    TypesOfEnds(
+    TypesOfEndpoints(
         inputs=list_names(
             "float32 float16 bfloat16 float64 int8 uint8 int32 int64 uint32 uint64 bool"
         ),
