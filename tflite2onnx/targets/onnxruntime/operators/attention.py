@@ -74,7 +74,6 @@ class _CacheAttention(MadeOperator):
 
     @cached_property
     def made(self) -> CacheOptions:
-        """The options."""
         return self.op.read_made(CacheOptions)
 
 
