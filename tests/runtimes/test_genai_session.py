@@ -1,10 +1,12 @@
-"""The chat of docs/language-models.md runs as written, and gives LiteRT's tokens."""
+"""onnxruntime-genai runs the folders of its target, and gives LiteRT's tokens."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,31 @@ from tests.targets.genai.test_genai import run_litert
 from tests.targets.genai.test_tokenizer import build_task, train
 from tflite2onnx.cli import main
 
-_PROGRAM = re.compile(r"^```python\n(import sys\n.*?)^```$", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^### A chat, from a container$(.*?)^## ", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MOST = 6  # tokens of the prompt and of the answer
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that has this package, LiteRT and onnxruntime-genai."""
+    if not GENAI.is_made:
+        pytest.skip(f"not installed: {GENAI.packages[0]}")
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    for package in GENAI.folder.glob(f"lib/python*/site-packages/{GENAI.module}"):
+        (modules / GENAI.module).symlink_to(package)
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{modules}"}
+
+
+def run_tool(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tflite2onnx", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def answer_with_litert(data: bytes, prompt: str) -> str:
@@ -30,27 +55,58 @@ def answer_with_litert(data: bytes, prompt: str) -> str:
     return "".join("abcdefghijkl"[token - 3] for token in tokens[len(prompt) :])
 
 
-def test_chat_of_the_document_gives_tokens_of_litert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not GENAI.is_made:
-        pytest.skip(f"not installed: {GENAI.packages[0]}")
-    monkeypatch.chdir(tmp_path)
-    data = build_decoder()
-    Path("tiny.litertlm").write_bytes(build_language_model(data))
-    assert main(["tiny.litertlm", "chat", "--target", "genai", "-q"]) == 0
-    found = _PROGRAM.search((ROOT / "docs" / "language-models.md").read_text())
-    assert found is not None
-    Path("program.py").write_text(found[1])
+def test_blocks_of_the_chat_run_in_order(tmp_path: Path, environment: dict[str, str]) -> None:
+    """The section of the document runs as written, and gives LiteRT's tokens."""
+    section = _SECTION.search((ROOT / "docs" / "language-models.md").read_text())
+    assert section is not None
+    (_, commands), (_, program) = _BLOCK.findall(section[1])
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in {
+        "pip": "exit 0",
+        "python": f'exec "{sys.executable}" "$@"',
+        "tflite2onnx": f'exec "{sys.executable}" -m tflite2onnx "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    (tmp_path / "program.py").write_text(program)
+    (tmp_path / "commands.sh").write_text(f"{commands}echo\npython program.py\n")
     done = subprocess.run(
-        [GENAI.command[0], "program.py"],
-        input="abc\nlk\n",
+        ["/bin/bash", "-e", "commands.sh"],
+        cwd=tmp_path,
+        env={**environment, "PATH": f"{programs}{os.pathsep}{environment['PATH']}"},
+        input="abc\nabcdefgh\nlk\n",
         capture_output=True,
         text=True,
         check=False,
     )
+    assert not done.returncode, f"{done.stdout}\n{done.stderr}"
+    *_, verdict, _, first, refused, last = done.stdout.splitlines()
+    assert verdict.startswith("3 of 3 tokens equal LiteRT's, 0 ties, 0 wrong (prompts of 3 tokens)")
+    data = build_decoder()
+    assert [first, last] == [answer_with_litert(data, line) for line in ("abc", "lk")]
+    assert refused == "at most 5 letters, please"
+
+
+def test_folder_of_another_model_is_wrong(tmp_path: Path, environment: dict[str, str]) -> None:
+    for seed in (1, 5):
+        bundle = build_language_model(build_decoder(seed=seed))
+        (tmp_path / f"{seed}.litertlm").write_bytes(bundle)
+    own, other = (str(tmp_path / f"{seed}.litertlm") for seed in (1, 5))
+    assert main([own, str(tmp_path / "chat"), "--target", "genai", "-q"]) == 0
+    for prompt in ([], ["--prompt", "3,4"]):
+        words = ["verify", own, str(tmp_path / "chat"), "--json", *prompt]
+        done = run_tool(*words, environment=environment)
+        assert done.returncode == 0, done.stderr
+        chat = json.loads(done.stdout)["chat"]
+        assert [chat["ok"], len(chat["decodings"])] == [True, 1]
+    done = run_tool("verify", other, str(tmp_path / "chat"), environment=environment)
+    assert done.returncode == 2
+    assert "LiteRT chooses other tokens in the steps" in done.stderr
+    done = run_tool(other, str(tmp_path / "json"), "--target", "genai", "--verify", "--json",
+                    environment=environment)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [answer_with_litert(data, line) for line in ("abc", "lk")]
+    assert json.loads(done.stdout)["models"][0]["chat"]["ok"]
 
 
 CHAT = """

@@ -61,6 +61,7 @@ from tflite2onnx.writer import list_external_weights
 if TYPE_CHECKING:
     from tflite2onnx.reader.source import ModelSource
     from tflite2onnx.verification import Report
+    from tflite2onnx.verification.chats import Chat
     from tflite2onnx.verification.runtimes import ModelFile
 
 SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
@@ -73,7 +74,7 @@ exit status:
   2    all models are converted, but --verify found a difference above the limit
   130  interrupted
 """
-_OK, _FAILED = 0, 1
+_OK, _FAILED, _DIFFERENT = 0, 1, 2
 _MOVED = "layouts differ to save a Transpose; --io-layout tflite keeps the file's"
 _KEPT = "inputs of dynamic sizes keep their layout; --io-layout onnx changes it"
 _JUDGED = ("verify", "report")
@@ -217,6 +218,7 @@ def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, 
         done = _convert_bundle(options, job)
         status = done.status
         facts: dict[str, Any] = {"output": job.output, "models": _describe_parts(done)}
+        facts |= {} if done.chat is None else {"chat": done.chat.to_dict()}
         named_reports = [(f"{job.model}/{name}", report) for name, report in done.reports.items()]
     else:
         result, report, _ = _convert_model(options, job)
@@ -329,20 +331,26 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
         statuses.add(_print_verification(options, name, done.reports.get(name)))
         _print_conclusion(options, name, done.reports.get(name))
     wrote = f"wrote {count(len(done.results), 'model')} and {done.manifest} to {job.output}"
+    tokens: list[str] = []
+    if done.chat is not None:
+        from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
+
+        tokens, _ = verdict.describe_decodings(job.model, {"": done.chat})
     pages = []
     if options.report is not None:
         from tflite2onnx.report.pages import write_index  # noqa: PLC0415 - slow to import
 
         index = write_index(options.report, _describe_parts(done))
         pages.append(f"wrote {index} and the pages of the models")
-    _print_unless_quiet(options, [wrote, *pages])
+    _print_unless_quiet(options, [wrote, *pages, *tokens])
     return _FAILED if _FAILED in statuses else max(statuses)
 
 
 class _ConvertedBundle(NamedTuple):
     """The results, reports and pages of a bundle's models by their labels.
 
-    `manifest` is the name of the file that lists the models, and `status` the exit status.
+    `manifest` is the name of the file that lists the models, and `status` the exit status. `chat`
+    are the tokens in the runtime of the target, if it runs the folder.
     """
 
     results: dict[str, Result]
@@ -350,6 +358,7 @@ class _ConvertedBundle(NamedTuple):
     pages: dict[str, str]
     manifest: str
     status: int
+    chat: Chat | None
 
 
 def _describe_parts(done: _ConvertedBundle) -> list[dict[str, Any]]:
@@ -369,7 +378,8 @@ def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
         pages.check_pages(options.report, parts)
-    verifies = options.verify or options.report is not None
+    runs_folder = options.verify and has_part(options.target, "sessions")
+    verifies = (options.verify or options.report is not None) and not runs_folder
     settings = _select_conversion_options(options)
     results = convert_models(bundle, parts, details=verifies, **settings)
     status = _OK if len(results) == len(parts) else _FAILED
@@ -385,7 +395,13 @@ def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
         result, file = results[part.label], Path(job.output, part.file)
         pages.write_page(options.report, part, model, result, reports[part.label], file)
         written[part.label] = str(pages.place_page(options.report, part))
-    return _ConvertedBundle(results, reports, written, manifest, status)
+    chat = None
+    if runs_folder:
+        from tflite2onnx.verification.chats import verify_folder  # noqa: PLC0415 - likewise
+
+        chat = verify_folder(bundle, options.target, Path(job.output))
+        status = status or (_OK if chat.ok else _DIFFERENT)
+    return _ConvertedBundle(results, reports, written, manifest, status, chat)
 
 
 def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:

@@ -10,6 +10,7 @@ from typing import TextIO
 from tflite2onnx.utils.console import Colour, TextTable, count, print_error, print_lines
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
+from tflite2onnx.verification.chats import Chat
 from tflite2onnx.verification.decoding import Decoding
 from tflite2onnx.verification.inner_tensors import TensorComparison
 from tflite2onnx.verification.results import describe_misread
@@ -74,11 +75,14 @@ def _describe_nothing(output: Difference) -> str:
     )
 
 
-def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[list[str], int]:
+def describe_decodings(
+    model: str, decodings: Mapping[str, Decoding | Chat]
+) -> tuple[list[str], int]:
     """Return the tokens of each language model as lines, and the status; print wrong tokens."""
     for name, result in decodings.items():
         if not result.ok:
-            steps = ", ".join(map(str, result.wrong))
+            more = "" if len(result.wrong) <= _MOST else ", ..."
+            steps = ", ".join(map(str, result.wrong[:_MOST])) + more
             print_error(name or model, f"LiteRT chooses other tokens in the steps {steps}")
     lines = [f"{name}: {result}" if name else str(result) for name, result in decodings.items()]
     misread = dict.fromkeys(each for result in decodings.values() for each in result.misread)

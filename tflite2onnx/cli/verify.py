@@ -42,6 +42,7 @@ from tflite2onnx.report.pages import check_pages, place_page, write_index, write
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
+from tflite2onnx.verification.chats import find_target, verify_folder
 from tflite2onnx.verification.decoding import Decoding, verify_decoders
 from tflite2onnx.verification.entry_point import embed_external_weights
 from tflite2onnx.verification.onnx_model import ConvertedModel
@@ -68,7 +69,8 @@ cause.
 Each model in a bundle is verified against its file in the folder of the converted bundle, and so is
 each signature of a model if a folder is given. A language model with the signatures prefill... and
 decode also chooses 20 tokens after a prompt in both runtimes, each with its own caches. The tokens
-must be equal wherever LiteRT's two best logits are farther apart than its own kernels are.
+must be equal wherever LiteRT's two best logits are farther apart than its own kernels are. The
+folder of --target genai runs in onnxruntime-genai, after prompts of 7, 40 and 400 tokens.
 
 exit status:
   0    all outputs, and all operators that ran alone, are within the limits
@@ -172,6 +174,9 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
+    target = None if folder is None else find_target(Path(folder))
+    if target is not None:
+        return _verify_folder(options, bundle, target)
     statuses, findings = set(), []
     parts = _find_parts(bundle, options)
     check_pages(options.report, parts)
@@ -209,6 +214,21 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     return max(statuses)
 
 
+def _verify_folder(options: argparse.Namespace, bundle: Bundle, target: str) -> int:
+    """Compare the tokens of a folder of a target with LiteRT's, and return the exit status."""
+    if options.report is not None:
+        raise OptionError(
+            f"--report must be given without a folder for {target}, got {options.converted}"
+        )
+    chat = verify_folder(bundle, target, Path(options.converted), options.prompt)
+    lines, status = describe_decodings(options.model, {"": chat})
+    if options.json:
+        print_json({"model": options.model, "chat": chat.to_dict()})
+    elif not options.quiet:
+        print_lines(sys.stdout, lines)
+    return status
+
+
 def _find_parts(bundle: Bundle, options: argparse.Namespace) -> list[BundlePart]:
     """Return the parts of a bundle whose files a folder has, or all parts without a folder.
 
@@ -227,7 +247,7 @@ def _find_parts(bundle: Bundle, options: argparse.Namespace) -> list[BundlePart]
     files = ", ".join(part.file for part in parts)
     raise ModelFileError(
         f"{folder} must have the ONNX files of {options.model}, got none of {files}: convert it"
-        " into this folder; a --target whose runtime has files of its own cannot be verified"
+        " into this folder"
     )
 
 

@@ -50,6 +50,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "faults": "OPERATORS: classes of operators that the runtime computes wrongly",
         "nodes": "rewrite_nodes: how nodes are rewritten",
         "bundles": "prepare_model: how a bundle becomes a folder that the runtime loads",
+        "sessions": "LoadedDecoder: the runtime runs such a folder",
     }
 )
 # Targets without these parts have those of this target.

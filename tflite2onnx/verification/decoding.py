@@ -7,9 +7,11 @@ model runs its signatures one after another, with TFLite's names and layouts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from statistics import median
+from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -71,6 +73,11 @@ class LiteRTSignature:
         """Return copies of the outputs: LiteRT may overwrite them in the next run."""
         with as_verify_error("LiteRT"):
             return {name: np.array(made) for name, made in self._runner(**feeds).items()}
+
+    def repeat(self) -> None:
+        """Run once more with the last inputs, and copy nothing."""
+        with as_verify_error("LiteRT"):
+            self._runner._interpreter_wrapper.Invoke(self._runner._subgraph_index)  # noqa: SLF001
 
 
 class OnnxSignature:
@@ -270,41 +277,87 @@ def _verify_decoding(
     count: int,
 ) -> Decoding:
     """Run a prompt by the first step of a pair, and then `count` tokens by the second step."""
-    used = dict.fromkeys(part.model for step in pair for part in step)
-    real = {name: store_misread_as_floats(embed_external_weights(models[name])) for name in used}
-    files = {name: file for name, (file, _) in real.items()}
-    litert = _open_litert(files, pair, FASTEST_KERNELS)
-    kernels = litert
-    # LiteRT's plain kernels run the sub-graph of a composite, which `repair_attention` changes.
-    if not any(has_wrong_attention(read_model(file)) for file in files.values()):
-        with suppress(LiteRTError):
-            kernels = _open_litert(files, pair, PLAIN_KERNELS)
+    litert = LiteRTSteps(models, pair)
     onnx = {
         part: OnnxSignature(converted[part.model, part.key], part.key)
         for part in dict.fromkeys(part for step in pair for part in step)
     }
-    runtimes = (litert, kernels, [[(part, onnx[part]) for part in step] for step in pair])
-    logits = run_step(litert[1], [0], 0, {})[LOGITS]
     length = count_tokens(pair[0]) + 1
     length = length if has_states(pair[0]) else min(_MOST_PROMPT, length)
-    prompt = prompt or np.random.default_rng(0).integers(1, logits.size, length).tolist()
-    others = [str(token) for token in prompt if not 0 <= token < logits.size]
-    if others:
-        raise VerifyError(
-            f"a prompt must have tokens from 0 to {logits.size - 1}, got {', '.join(others)}"
-        )
-    runs = [_TokenRun(steps, prompt) for steps in runtimes]
-    results = [[run.run_step(None) for run in runs]]
-    while len(results) < count:
-        token = int(results[-1][0].argmax())
-        results.append([run.run_step(token) for run in runs])
-    misread = dict.fromkeys(operator for _, operators in real.values() for operator in operators)
-    return replace(_compare_logits(keys, prompt, results), misread=(*misread,))
+    steps = [[(part, onnx[part]) for part in step] for step in pair]
+    return litert.compare(
+        keys, prompt or litert.make_prompt(length), lambda given: _TokenRun(steps, given), count
+    )
+
+
+class RunOfPrompt(Protocol):
+    """A run of a prompt, and of tokens after it, in a runtime."""
+
+    def run_step(self, token: int | None) -> Array:
+        """Return the logits after a token, None for the last token of the prompt."""
+
+
+class LiteRTSteps:
+    """The two steps of a language model, for a prompt and for a token, by both sets of kernels."""
+
+    def __init__(
+        self, models: Mapping[str, AnySource], pair: Sequence[Sequence[BundleSignature]]
+    ) -> None:
+        used = dict.fromkeys(part.model for step in pair for part in step)
+        real = {n: store_misread_as_floats(embed_external_weights(models[n])) for n in used}
+        files = {name: file for name, (file, _) in real.items()}
+        self._misread = dict.fromkeys(each for _, operators in real.values() for each in operators)
+        self._fastest = self._plain = _open_litert(files, pair, FASTEST_KERNELS)
+        # LiteRT's plain kernels run the sub-graph of a composite, which `repair_attention` changes.
+        if not any(has_wrong_attention(read_model(file)) for file in files.values()):
+            with suppress(LiteRTError):
+                self._plain = _open_litert(files, pair, PLAIN_KERNELS)
+        self._size = run_step(self._fastest[1], [0], 0, {})[LOGITS].size
+
+    def make_prompt(self, length: int) -> list[int]:
+        """Return random tokens."""
+        tokens: list[int] = np.random.default_rng(0).integers(1, self._size, length).tolist()
+        return tokens
+
+    def compare(
+        self,
+        keys: tuple[str, str],
+        prompt: Sequence[int],
+        start: Callable[[Sequence[int]], RunOfPrompt],
+        count: int,
+    ) -> Decoding:
+        """Run a prompt and `count` tokens, which LiteRT chooses, in LiteRT and in a runtime."""
+        others = [str(token) for token in prompt if not 0 <= token < self._size]
+        if others:
+            raise VerifyError(
+                f"a prompt must have tokens from 0 to {self._size - 1}, got {', '.join(others)}"
+            )
+        runs = [_TokenRun(self._fastest, prompt), _TokenRun(self._plain, prompt), start(prompt)]
+        results = [[run.run_step(None) for run in runs]]
+        while len(results) < count:
+            token = int(results[-1][0].argmax())
+            results.append([run.run_step(token) for run in runs])
+        return replace(_compare_logits(keys, prompt, results), misread=(*self._misread,))
+
+    def measure(self, run: RunOfPrompt, steps: int) -> tuple[float, float]:
+        """Return the tokens per second of a run, and of LiteRT with the inputs of its last step."""
+        run.run_step(None)
+
+        own, litert = [], []
+        for _ in range(steps):
+            begin = perf_counter()
+            run.run_step(0)
+            middle = perf_counter()
+            for _, signature in self._fastest[1]:
+                signature.repeat()
+            own.append(middle - begin)
+            litert.append(perf_counter() - middle)
+        return 1 / median(own), 1 / median(litert)
 
 
 def _open_litert(
     files: Mapping[str, ModelFile], pair: Sequence[Sequence[BundleSignature]], kernels: str
-) -> list[Step]:
+) -> list[Sequence[tuple[BundleSignature, LiteRTSignature]]]:
     interpreters = {name: open_interpreter(file, kernels) for name, file in files.items()}
     return [
         [(part, LiteRTSignature(interpreters[part.model], part.key)) for part in step]

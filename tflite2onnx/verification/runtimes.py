@@ -23,6 +23,7 @@ from tflite2onnx.verification.tolerance import QUANTIZED
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 FASTEST_KERNELS = "AUTO"  # the kernels of LiteRT's default delegate, XNNPACK, on one thread
 REFERENCE_KERNELS = "BUILTIN_REF"
+_TWO = "two more packages: pip install tflite2onnx[verify]"
 _NOTICE = b"INFO: Created TensorFlow Lite"
 ModelFile = str | os.PathLike[str] | bytes
 
@@ -147,14 +148,13 @@ def _run_in_place(
     return [np.array(value.numpy()) for value in binding.get_outputs()]
 
 
-def import_runtime(name: str) -> Any:
-    """Import and return one of the two runtimes."""
+def import_runtime(name: str, package: str = "") -> Any:
+    """Import and return a runtime: one of two, or that of a target, which is a package."""
+    needs = f"{package}: pip install {package}" if package else _TWO
     try:
         return import_module(name)
     except ImportError as error:
-        raise VerifyError(
-            f"verifying needs two more packages: pip install tflite2onnx[verify] ({error})"
-        ) from error
+        raise VerifyError(f"verifying needs {needs} ({error})") from error
 
 
 class LiteRTError(VerifyError):
@@ -166,6 +166,8 @@ def as_verify_error(runtime: str) -> Iterator[None]:
     """Turn any exception of a runtime into a VerifyError: its own classes have no common base."""
     try:
         yield
+    except VerifyError:
+        raise
     except Exception as error:
         kind = LiteRTError if runtime == "LiteRT" else VerifyError
         reason = str(error).strip() or type(error).__name__

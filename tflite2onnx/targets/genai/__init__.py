@@ -10,7 +10,4 @@ OPTIONS = {
 }
 
 _REASON = "the decoder has other inputs than the file"
-CONTRADICTIONS = (
-    Contradiction("target", ("genai",), ("verify",), ABSENT, _REASON),
-    Contradiction("target", ("genai",), ("report",), ABSENT, _REASON),
-)
+CONTRADICTIONS = (Contradiction("target", ("genai",), ("report",), ABSENT, _REASON),)
