@@ -111,6 +111,23 @@ GENAI = Runtime(
     "onnxruntime_genai",
 )
 QNN = Runtime("qnn", "qnn", ("onnxruntime==1.32.0", "onnxruntime-qnn==2.7.0"), "qnn")
+# Without PyTorch, see serve.py.
+RKNN = Runtime(
+    "rknn",
+    "rknn",
+    (
+        *("--no-deps", "rknn-toolkit2==2.5.0", "fast-histogram", "flatbuffers", "ml-dtypes"),
+        *(
+            "numpy==1.26.4",
+            "onnx==1.18.0",
+            "onnxruntime==1.22.1",
+            "opencv-python-headless==4.11.0.86",
+        ),
+        *("protobuf==4.25.4", "psutil", "ruamel.yaml", "scipy==1.15.3", "setuptools<81", "tqdm"),
+        *("typing-extensions", "coloredlogs", "humanfriendly", "packaging", "sympy", "mpmath"),
+    ),
+    "rknn",
+)
 ARM64 = tuple(
     Runtime(f"arm64-{name}", "onnxruntime", (), "onnxruntime", processor=name)
     for name in arm64.PROCESSORS
@@ -134,6 +151,7 @@ RUNTIMES = {
         Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),
         Runtime("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx"), "tvm"),
         QNN,
+        RKNN,
         *ARM64,
         _provider("openvino", "1.24.1", target="openvino"),
         _provider("webgpu", "1.27.0", target="webgpu"),

@@ -19,6 +19,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 
@@ -228,6 +229,28 @@ def load_ncnn(path: str) -> Run:
     return run_model
 
 
+def load_rknn(path: str) -> Run:
+    """Convert a model for an RK3588, and load it in RKNN's simulator.
+
+    PyTorch is imported, and only used where RKNN quantizes: an empty module stands for it.
+    """
+    names = ("torch", "torch.nn", "torch.nn.functional", "torch.autograd", "torch.utils.data")
+    sys.modules.update({name: MagicMock() for name in names})
+    kit = import_module("rknn.api").RKNN(verbose=False)
+    kit.config(target_platform="rk3588")
+    if kit.load_onnx(model=path) or kit.build(do_quantization=False) or kit.init_runtime():
+        raise RuntimeError("RKNN does not load the model")
+    inputs, outputs = name_ends(path)
+
+    def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
+        arrays = [feeds[name] for name, _ in inputs]
+        made = kit.inference(inputs=arrays, data_format=["nchw"] * len(inputs))
+        ends = zip(outputs, made, strict=True)
+        return {name: array.reshape(shape) for (name, shape), array in ends}
+
+    return run_model
+
+
 LOADERS: dict[str, Callable[[str], Run]] = {
     "onnxruntime": load_onnxruntime,
     "opencv": load_opencv,
@@ -244,6 +267,7 @@ LOADERS: dict[str, Callable[[str], Run]] = {
     "mnn": load_mnn,
     "ncnn": load_ncnn,
     "tract": load_tract,
+    "rknn": load_rknn,
     "qnn": partial(load_qnn, strict=True),
     "qnn-fallback": partial(load_qnn, strict=False),
     "reference": load_reference,

@@ -2,77 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto
 
 from tests.runtimes.environments import QNN
-from tests.runtimes.remote import Refused, RemoteSession
+from tests.targets.one_operator import (
+    f32,
+    make_bare,
+    make_model,
+    make_quantized,
+    measure_distance,
+    node,
+    read_twice,
+)
 from tflite2onnx.targets.checker import check_model
 
-SHAPE = (1, 4, 6, 6)
-KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int16": TensorProto.INT16}
 STEPS = 2  # The HTP rounds some products down.
-node = helper.make_node
-f32 = np.float32
-
-
-def make_model(
-    nodes: Sequence[NodeProto], kind: str, shape: Sequence[int] = SHAPE, **constants: Any
-) -> onnx.ModelProto:
-    """Return a model from integers "x" to integers "y"."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", KINDS[kind], SHAPE)],
-        [helper.make_tensor_value_info("y", KINDS[kind], shape)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    return onnx.shape_inference.infer_shapes(model)
-
-
-def make_bare(operator: str, shape: Sequence[int] = SHAPE, **attributes: Any) -> onnx.ModelProto:
-    """Return an operator on uint8."""
-    return make_model([node(operator, ["x"], ["y"], "n", **attributes)], "uint8", shape)
-
-
-def make_quantized(
-    operator: str,
-    kind: str,
-    zero: int,
-    scale: float = 0.05,
-    shape: Sequence[int] = SHAPE,
-    **attributes: Any,
-) -> onnx.ModelProto:
-    """Return an operator between DequantizeLinear and QuantizeLinear with a zero point."""
-    nodes = [
-        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
-        node(operator, ["a"], ["b"], "n", **attributes),
-        node("QuantizeLinear", ["b", "t", "zy"], ["y"]),
-    ]
-    zeros: dict[str, Any] = {"z": np.array(3, kind), "zy": np.array(zero, kind)}
-    return make_model(nodes, kind, shape, s=f32(0.05), t=f32(scale), **zeros)
-
-
-def read_twice(scale: float) -> onnx.ModelProto:
-    """Return a Relu, whose result Sigmoid reads with a scale."""
-    nodes = [
-        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
-        node("Relu", ["a"], ["b"]),
-        node("QuantizeLinear", ["b", "s", "z"], ["q"]),
-        node("DequantizeLinear", ["q", "t", "z"], ["c"]),
-        node("Sigmoid", ["c"], ["d"]),
-        node("QuantizeLinear", ["d", "u", "zero"], ["y"]),
-    ]
-    zeros: dict[str, Any] = {"z": np.uint8(128), "zero": np.uint8(0)}
-    return make_model(nodes, "uint8", s=f32(0.05), t=f32(scale), u=f32(1 / 256), **zeros)
 
 
 def make_convolution(*limits: NodeProto) -> onnx.ModelProto:
@@ -137,23 +86,6 @@ BROKEN = {
 }
 
 
-def measure_distance(model: onnx.ModelProto) -> float:
-    """Return the largest difference of the HTP and ONNX Runtime, infinity if it is refused."""
-    kind = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
-    limits = np.iinfo(kind)
-    x = np.random.default_rng(1).integers(limits.min, limits.max, SHAPE, kind, endpoint=True)
-    data, options = model.SerializeToString(), onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    cpu = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    (want,) = cpu.run(None, {"x": x})
-    try:
-        with closing(RemoteSession(QNN.command, data, 60)) as htp:
-            (have,) = htp.run(["y"], {"x": x})
-    except Refused:
-        return np.inf
-    return float(np.abs(want.astype(float) - have).max())
-
-
 @pytest.mark.parametrize("name", KEPT)
 def test_models_that_keep_the_rules(name: str) -> None:
     assert not check_model(KEPT[name], "qnn")
@@ -170,4 +102,4 @@ def test_models_that_break_a_rule(name: str) -> None:
 @pytest.mark.parametrize("name", [*KEPT, *(f"{name}, broken" for name in BROKEN)])
 def test_the_simulator_decides_as_the_rules(name: str) -> None:
     model = KEPT[name] if name in KEPT else BROKEN[name.removesuffix(", broken")][0]
-    assert (measure_distance(model) > STEPS) == (name not in KEPT)
+    assert (measure_distance(model, QNN) > STEPS) == (name not in KEPT)

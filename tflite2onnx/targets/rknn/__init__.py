@@ -2,4 +2,5 @@
 
 from tflite2onnx.targets.presets import NPU
 
-OPTIONS = {**NPU, "activations": "int8"}
+# RKNN reads one quantization for each tensor, and quantizes the values between that have none.
+OPTIONS = {**NPU, "quantization": "qdq-uniform", "activations": "int8"}
