@@ -32,7 +32,8 @@ def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph
 
 def find_state_orders(graph: Graph, options: ConversionOptions) -> Mapping[Tensor, Order]:
     """Return the orders that the target wants for states, by input; others are planned."""
-    if not options.frees_states or options.quantization in ("float", "rounded"):
+    is_float = options.quantization in ("float", "rounded")
+    if not options.frees_states or is_float or not graph.initial:
         return {}
     orders: Mapping[Tensor, Order] = import_part(options.target, "forms").find_state_orders(graph)
     return orders
@@ -62,8 +63,9 @@ def find_rewrite(options: ConversionOptions) -> NodeRewrite:
     A target without forms rewrites nodes that its runtime refuses or computes wrongly, so that the
     canonical conversion has its nodes, too.
     """
-    is_needed = has_part(options.target, "nodes") and not has_part(options.target, "forms")
-    if not (options.has_forms or is_needed):
+    if not options.has_forms and (
+        has_part(options.target, "forms") or not has_part(options.target, "nodes")
+    ):
         return keep_nodes
     rewrite: NodeRewrite = import_part(options.target, "nodes").rewrite_nodes
     return rewrite

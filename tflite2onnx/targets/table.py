@@ -70,8 +70,8 @@ def _has_module(name: str) -> bool:
 
 def import_part(target: str, part: str) -> ModuleType:
     """Return a module of the folder of a target; forms may be those of another target."""
-    owner = _FORMS_OF if part in _FORMS and not has_part(target, part) else target
-    return import_module(f"{__package__}.{owner}.{part}")
+    has_own = part not in _FORMS or target == _FORMS_OF or has_part(target, part)
+    return import_module(f"{__package__}.{target if has_own else _FORMS_OF}.{part}")
 
 
 def find_options(target: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from tflite2onnx.passes import GraphPass, apply_if_present, apply_passes, apply_
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.targets.onnxruntime.forms.movement.order_states import find_state_orders
+from tflite2onnx.targets.onnxruntime.forms.order_states import find_state_orders
 from tflite2onnx.tensor import DType
 
 __all__ = ["FORMS", "find_state_orders", "list_forms"]
