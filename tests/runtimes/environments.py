@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.runtimes import arm64
+from tests.support.browser import find_browser
 from tflite2onnx.targets.table import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,9 +29,11 @@ SERVE = Path(__file__).with_name("serve.py")
 class Runtime:
     """A runtime: its name, the packages of its environment, and how it is called.
 
-    `loader` is its name in serve.py, "web" for serve.cjs. `target` is the conversion option for the
-    runtime. If this Python has the package `module`, the runtime needs no environment of its own.
-    `processor` is the name of an emulated processor of ARM64.
+    `loader` is its name in serve.py, "web" for serve.cjs in Node, "browser" for it in Chromium.
+    `packages` are npm's with these two. `target` is the conversion option for the runtime. If this
+    Python has the package `module`, the runtime needs no environment of its own. `processor` is the
+    name of an emulated processor of ARM64. `environment` is the name of an environment that several
+    runtimes share.
     """
 
     name: str
@@ -39,11 +42,12 @@ class Runtime:
     target: Target
     module: str = ""
     processor: str = ""
+    environment: str = ""
 
     @property
     def folder(self) -> Path:
         """The folder of the environment."""
-        return FOLDER / ("arm64" if self.processor else self.name)
+        return FOLDER / (self.environment or self.name)
 
     @property
     def is_made(self) -> bool:
@@ -55,6 +59,9 @@ class Runtime:
         """The command that runs a model, without the path of the model."""
         if self.loader == "web":
             return ["node", str(SERVE.with_suffix(".cjs")), str(self.folder)]
+        if self.loader == "browser":
+            script = SERVE.with_name("serve_browser.py")
+            return [sys.executable, str(script), find_browser(), str(self.folder)]
         if self.processor:
             return [*arm64.make_command(self.folder, self.processor), str(SERVE), self.loader]
         made = (self.folder / "made").exists()
@@ -75,7 +82,7 @@ class Runtime:
             arm64.make_folder(self.folder)
             (self.folder / "made").touch()
             return
-        if self.loader == "web":
+        if self.loader in ("web", "browser"):
             (self.folder / "package.json").write_text("{}")
             command = ["npm", "install", "--no-audit", "--no-fund", *self.packages]
         else:
@@ -101,6 +108,9 @@ def _compiler(name: Target, *packages: str) -> Runtime:
 
 OLDEST = _onnxruntime("1.20.0")
 WEB = Runtime("onnxruntime-web", "web", ("onnxruntime-web@1.30.0",), "web")
+BROWSER = Runtime(
+    "chromium-webgpu", "browser", WEB.packages, "webgpu", environment="onnxruntime-web"
+)
 OPENVINO = Runtime("openvino", "openvino", ("openvino==2026.4.1",), "openvino", "openvino")
 REFERENCE = Runtime("onnx.reference", "reference", ("onnx",), "portable", "onnx")
 GENAI = Runtime(
@@ -129,7 +139,7 @@ RKNN = Runtime(
     "rknn",
 )
 ARM64 = tuple(
-    Runtime(f"arm64-{name}", "onnxruntime", (), "onnxruntime", processor=name)
+    Runtime(f"arm64-{name}", "onnxruntime", (), "onnxruntime", processor=name, environment="arm64")
     for name in arm64.PROCESSORS
 )
 RUNTIMES = {
@@ -143,6 +153,7 @@ RUNTIMES = {
         _onnxruntime("1.31.1"),
         _onnxruntime("1.32.0"),
         WEB,
+        BROWSER,
         OPENVINO,
         replace(OPENVINO, name="openvino-default", loader="openvino-default"),
         replace(OPENVINO, name="openvino-floats", loader="openvino-floats"),

@@ -1,14 +1,7 @@
-// Run an ONNX model in ONNX Runtime Web: node serve.cjs FOLDER MODEL. What serve.py says holds here.
-// FOLDER has node_modules/onnxruntime-web.
+// Run an ONNX model in ONNX Runtime Web. What serve.py says holds here.
+// In Node: node serve.cjs FOLDER MODEL, where FOLDER has node_modules/onnxruntime-web.
+// In a browser: serve_browser.py serves the page of this script, and passes the lines on.
 "use strict";
-const path = require("path");
-const readline = require("readline");
-const { createRequire } = require("module");
-
-const [folder, model] = process.argv.slice(2);
-const ort = createRequire(path.join(path.resolve(folder), "x.cjs"))("onnxruntime-web");
-ort.env.wasm.numThreads = 1;
-ort.env.logLevel = "error";
 
 // The element types of numpy and of ONNX Runtime Web.
 const TYPES = {
@@ -20,41 +13,59 @@ const TYPES = {
 };
 const NAMES = Object.fromEntries(Object.entries(TYPES).map(([name, [type]]) => [type, name]));
 
-function decode([type, shape, text]) {
-  const bytes = Buffer.from(text, "base64");
+function decode(ort, [type, shape, text]) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const [name, Kind] = TYPES[type];
-  return new ort.Tensor(name, new Kind(new Uint8Array(bytes).buffer), shape);
+  return new ort.Tensor(name, new Kind(bytes.buffer), shape);
 }
 
 function encode(tensor) {
   const { buffer, byteOffset, byteLength } = tensor.data;
-  const text = Buffer.from(buffer, byteOffset, byteLength).toString("base64");
-  return [NAMES[tensor.type], tensor.dims.map(Number), text];
+  const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return [NAMES[tensor.type], tensor.dims.map(Number), btoa(text)];
 }
 
-async function answer(make) {
-  let line;
-  try {
-    line = await make();
-  } catch (error) {
-    line = { error: String(error) };
+async function serve(ort, model, provider, lines, send) {
+  async function answer(make) {
+    let line;
+    try {
+      line = await make();
+    } catch (error) {
+      line = { error: String(error) };
+    }
+    await send(JSON.stringify(line) + "\n");
   }
-  process.stdout.write(JSON.stringify(line) + "\n");
-}
 
-async function main() {
+  ort.env.wasm.numThreads = 1;
+  ort.env.logLevel = "error";
   let session;
   await answer(async () => {
-    session = await ort.InferenceSession.create(model, { executionProviders: ["wasm"] });
+    session = await ort.InferenceSession.create(model, { executionProviders: [provider] });
     return { loaded: true };
   });
-  for await (const line of readline.createInterface({ input: process.stdin })) {
+  for await (const line of lines) {
     await answer(async () => {
-      const feeds = Object.entries(JSON.parse(line)).map(([name, array]) => [name, decode(array)]);
-      const made = await session.run(Object.fromEntries(feeds));
+      const arrays = Object.entries(JSON.parse(line));
+      const feeds = Object.fromEntries(arrays.map(([name, array]) => [name, decode(ort, array)]));
+      const made = await session.run(feeds);
       return { outputs: Object.fromEntries(Object.entries(made).map(([n, t]) => [n, encode(t)])) };
     });
   }
 }
 
-main();
+async function* fetchLines() {
+  while (true) yield (await fetch("/line")).text();
+}
+
+if (typeof window === "undefined") {
+  const [folder, model] = process.argv.slice(2);
+  const place = require("path").join(require("path").resolve(folder), "x.cjs");
+  const ort = require("module").createRequire(place)("onnxruntime-web");
+  const lines = require("readline").createInterface({ input: process.stdin });
+  serve(ort, model, "wasm", lines, (text) => process.stdout.write(text));
+} else {
+  const send = (text) => fetch("/answer", { method: "POST", body: text });
+  serve(window.ort, "/model.onnx", "webgpu", fetchLines(), send);
+}

@@ -1,4 +1,7 @@
-"""The tutorial's pipeline with ONNX Runtime Web in Chromium, with models of TFLITE2ONNX_ZOO."""
+"""ONNX Runtime Web in Chromium: models with WebGPU, and the tutorial's pipeline.
+
+The pipeline has models of TFLITE2ONNX_ZOO.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import subprocess
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,14 +21,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.golden.records import ZOO
+from tests.golden.closeness import ConvertedModel, compare_with_litert
+from tests.golden.records import ZOO, Case, assets
 from tests.integration.test_zoo_examples import FOUND
-from tests.runtimes.environments import WEB
+from tests.runtimes.environments import BROWSER, WEB
+from tests.runtimes.remote import RemoteSession
 from tests.support.browser import find_browser
 from tests.support.faces import FACES, ROOT, detect_face
 from tflite2onnx import convert, convert_bundle
-
-__test__ = ZOO in os.environ
 
 _SECONDS = 120
 # This script is added to the page, and sends the page's results.
@@ -84,6 +87,26 @@ def run_page(folder: Path, page: str) -> Any:
                 process.terminate()
 
 
+@pytest.mark.nightly
+@pytest.mark.skipif(not BROWSER.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
+@pytest.mark.parametrize(
+    "case", [case for case in assets() if case.name.startswith("keywords")], ids=lambda c: c.name
+)
+def test_webgpu_in_a_browser_equals_litert(case: Case) -> None:
+    """Integers of 16 bits, which the browser refuses, are floats at the ends."""
+    is_wide = "int16" in case.name
+    result = convert(case.path, target=BROWSER.target, io_type="float" if is_wide else None)
+    converted = ConvertedModel.from_result(result)
+    with ExitStack() as stack:
+
+        def load_model(converted: ConvertedModel) -> RemoteSession:
+            session = RemoteSession(BROWSER.command, converted.model, _SECONDS)
+            return stack.enter_context(closing(session))
+
+        compare_with_litert(case.path.read_bytes(), converted, load_model)
+
+
+@pytest.mark.skipif(ZOO not in os.environ, reason=f"{ZOO} names no folder")
 @pytest.mark.skipif(not WEB.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False))[:1])
 def test_landmarks_in_a_browser_equal_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:

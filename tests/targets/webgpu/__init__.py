@@ -1,0 +1,1 @@
+"""Tests of tflite2onnx/targets/webgpu."""

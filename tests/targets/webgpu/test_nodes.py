@@ -1,0 +1,94 @@
+"""The nodes of `--target webgpu`: numbers are rounded by sums, which the GPU computes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.golden.records import Case, assets
+from tests.runtimes.environments import RUNTIMES
+from tests.runtimes.serve import encode_arrays
+from tests.support import random_inputs, run_onnx
+from tests.support.small import chain
+from tflite2onnx import convert
+
+WEBGPU = RUNTIMES["onnxruntime-webgpu"]
+INTEGERS = [case for case in assets() if "int" in case.name]
+F = np.float32
+
+
+def make_feeds(model: onnx.ModelProto, case: Case) -> dict[str, np.ndarray]:
+    """Return random inputs of a model with TFLite's layout."""
+    names = [end.name for end in model.graph.input]
+    return dict(zip(names, random_inputs(case.path.read_bytes(), 0), strict=True))
+
+
+def test_sums_round_halves_to_even() -> None:
+    """Numbers under 2 ** 22 are rounded exactly, larger ones change by 2e-7 of themselves."""
+    model = convert(chain("ROUND", shape=(4, 1000)), target="webgpu").model
+    assert [node.op_type for node in model.graph.node] == ["Add", "Sub"]
+    halves = np.arange(-500, 500, dtype=F) + F(0.5)
+    beside = np.nextafter(halves, F(0))
+    large = np.linspace(-(2.0**22), 2.0**22, 1000, dtype=F)
+    huge = np.float32(1.7) ** np.linspace(0, 160, 1000, dtype=F)
+    x = np.stack([halves, beside, large, huge])
+    (y,) = run_onnx(model, {"x": x})
+    np.testing.assert_array_equal(y[:3], np.round(x[:3]))
+    np.testing.assert_allclose(y[3], np.round(huge), rtol=2.0**-22)
+
+
+@pytest.mark.parametrize("case", INTEGERS, ids=lambda case: case.name)
+def test_outputs_are_those_of_round(case: Case) -> None:
+    rounded = convert(case.path, target="portable", quantization="rounded", io_layout="tflite")
+    summed = convert(case.path, target="webgpu", io_layout="tflite")
+    assert "Round" not in {node.op_type for node in summed.model.graph.node}
+    feeds = make_feeds(summed.model, case)
+    for want, have in zip(*(run_onnx(r.model, feeds) for r in (rounded, summed)), strict=True):
+        np.testing.assert_array_equal(want, have)
+
+
+def test_half_precision_keeps_the_sums_in_float32() -> None:
+    """Float16 has no number so large that a sum with it has no fraction."""
+    (case,) = (case for case in INTEGERS if case.name.startswith("keywords_int8"))
+    plain, half = (
+        convert(case.path, target="webgpu", io_layout="tflite", float16=float16).model
+        for float16 in (False, True)
+    )
+    feeds = make_feeds(plain, case)
+    for want, have in zip(run_onnx(plain, feeds), run_onnx(half, feeds), strict=True):
+        assert np.abs(want.astype(int) - have).max() <= 1
+
+
+@pytest.mark.nightly(cases=1)
+@pytest.mark.skipif(not WEBGPU.is_made, reason="scripts/runtimes.py --make onnxruntime-webgpu")
+@pytest.mark.parametrize("case", INTEGERS, ids=lambda case: case.name)
+def test_the_gpu_computes_all_but_the_ends(case: Case, tmp_path: Path) -> None:
+    """Of networks with floats at the ends the GPU computes all."""
+    result = convert(case.path, tmp_path / "model.onnx", target="webgpu", io_type="float")
+    shapes = {
+        end.name: [d.dim_value for d in end.type.tensor_type.shape.dim]
+        for end in result.model.graph.input
+    }
+    line = json.dumps(encode_arrays({name: np.ones(s, F) for name, s in shapes.items()}))
+    command = [*WEBGPU.command, str(tmp_path / "model.onnx")]
+    done = subprocess.run(
+        command,
+        input=line,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PROFILE": str(tmp_path / "profile")},
+    )
+    assert '"outputs"' in done.stdout
+    (profile,) = tmp_path.glob("profile*.json")
+    nodes = [each for each in json.loads(profile.read_text()) if each["cat"] == "Node"]
+    places = Counter(
+        each["args"]["provider"] for each in nodes if each["name"].endswith("_kernel_time")
+    )
+    assert [*places] == ["WebGpuExecutionProvider"]
