@@ -112,8 +112,9 @@ class StoragePlan(NamedTuple):
 
     def find_endpoint_storage(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor as an input, output or state of the model."""
-        case = TensorCase(tensor, self.float_only and not self.rounds, self.int8_as_uint8)
-        rule = STATE if tensor in self.inner_states and not self.rounds else ENDPOINT
+        rule = STATE if tensor in self.inner_states else ENDPOINT
+        float_only = self.float_only and (rule is STATE or not self.rounds)
+        case = TensorCase(tensor, float_only, self.int8_as_uint8)
         return OperandStorage(rule.choose(case), reasons=(rule.why,))
 
     def applies_activation(self, output: OperandStorage) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.quantized.test_uniform import QUANTIZED, build_layer
 from tests.support import Build, run_onnx, run_tflite
-from tflite2onnx import convert
+from tests.support.runtimes import session
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
+from tflite2onnx import Stateful, convert
 from tflite2onnx.verification import verify
 
 
@@ -53,3 +56,25 @@ def test_joined_tensors_get_the_scale_of_the_result() -> None:
     (have,) = run_onnx(result.model, feeds)
     steps = have / np.float32(0.03)
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-5)
+
+
+def test_states_are_floats_of_the_integers() -> None:
+    """A run passes them to the next one, whatever the types of inputs and outputs are."""
+    m, rng = Build(), np.random.default_rng(0)
+    kind: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
+    x = m.input(SHAPE, name="x", **kind)
+    initialise(m, memory=rng.integers(-99, 99, SHAPE, np.int8))
+    memory = handle(m, "memory")
+    (y,) = m.op("ADD", [read_variable(m, memory, **kind), x], [m.tensor(SHAPE, name="y", **kind)])
+    assign(m, memory, y)
+    m.output(y)
+    result = convert(m.bytes(), quantization="rounded", io_layout="tflite", states="required")
+    kinds = [end.type.tensor_type.elem_type for end in result.model.graph.input]
+    assert kinds == [onnx.TensorProto.INT8, onnx.TensorProto.FLOAT]
+    whole = convert(m.bytes(), io_layout="tflite")
+    lives = [Stateful(session(each.model, optimize=True)) for each in (whole, result)]
+    for _ in range(3):
+        feed = {"x": rng.integers(-99, 99, SHAPE, np.int8)}
+        want, have = (live.run(None, feed)[0].astype(int) for live in lives)
+        assert want.any()
+        assert np.abs(want - have).max() <= 1

@@ -151,7 +151,8 @@ ENDPOINT = StorageRule(
 )
 # The storage of states that callers only pass on.
 STATE = StorageRule(
-    "states with `--forms fastest --states optional`, but not `--io-layout tflite`",
+    "states with `--quantization rounded`, and with `--forms fastest --states optional`, but not"
+    " `--io-layout tflite`",
     "as inside the model",
     "a run passes a state to the next one, and an int8 state would take four nodes in each run",
     lambda _: True,

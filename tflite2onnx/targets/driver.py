@@ -41,7 +41,7 @@ def find_state_orders(graph: Graph, options: ConversionOptions) -> Mapping[Tenso
 
 def find_inner_states(graph: Graph, options: ConversionOptions) -> Collection[Tensor]:
     """Return the inputs and outputs of states that are stored as inside the model."""
-    if not options.frees_states:
+    if not (options.frees_states or options.quantization == "rounded"):
         return ()
     own = {*graph.own_inputs, *graph.own_outputs}
     return frozenset(t for t in (*graph.inputs, *graph.outputs) if t not in own)
