@@ -134,9 +134,11 @@ class _Float32Nodes:
                 self._wide.update(v for v in node.outputs if self.is_float(v))
 
     def find_label(self, value: Value) -> str:
+        """Return the type of a value, "" if it is unknown."""
         return self._types.get(value, "") if value.dtype is None else value.dtype.label
 
     def is_float(self, value: Value | None) -> bool:
+        """Return whether a value is of type float32."""
         return value is not None and self.find_label(value) == _FLOAT
 
     def _explain_float32(self, node: Node) -> str:
@@ -408,9 +410,11 @@ class _HalfRewriter:
         return target
 
     def _as_computed(self, value: Value | None) -> Value | None:
+        """Return a value in the type in which it is computed."""
         return value if value is None else self._single.get(value, self._half.get(value, value))
 
     def _add(self, op_type: str, source: Value, like: Value, dtype: DType) -> Value:
+        """Add a Cast or an Identity, and return its output."""
         target = self._add_value_like(like, dtype)
         node = _cast(source, target, dtype)
         self._nodes.append(node if op_type == "Cast" else Node(op_type, (source,), (target,), {}))

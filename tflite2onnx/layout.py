@@ -212,6 +212,7 @@ class _Problem:
     def plan(
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
     ) -> Plan:
+        """Choose a label for each frame, and derive the orders."""
         hyperedges = [self._make_hyperedge(edges, choices) for edges in self.tensors]
         labelling = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
         labels = [labels[number] for labels, number in zip(choices, labelling, strict=True)]

@@ -228,6 +228,7 @@ class _Planner:
         self.is_nested = is_nested
 
     def plan_operands(self) -> dict[int, OperandStorage]:
+        """Return the storage of each operand."""
         return {i: self._plan_operand(i, t) for i, t in list_operands(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:

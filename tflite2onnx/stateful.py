@@ -144,6 +144,7 @@ class _StateBuffers:
         return feeds.keys() == self._inputs and all(arrays)
 
     def write_states(self, state: Mapping[str, Array]) -> None:
+        """Set the states for the next run."""
         for name, place in self._states[1 - self._turn].items():
             place.update_inplace(state[name])
 

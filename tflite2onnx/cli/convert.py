@@ -135,6 +135,7 @@ def _check_cut(inputs: Sequence[str]) -> None:
 def _convert_several_models(
     options: argparse.Namespace, models: Sequence[str], output: str | None
 ) -> int:
+    """Convert several models."""
     _refuse_single(options, "several")
     if output is None or options.output is None:
         raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
@@ -205,6 +206,7 @@ def _has_signatures(job: Job) -> bool:
 
 
 def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
+    """Run all jobs and print a summary."""
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
     return many.run_jobs(jobs, partial(_attempt_job, options), options)
@@ -362,6 +364,7 @@ class _ConvertedBundle(NamedTuple):
 
 
 def _describe_parts(done: _ConvertedBundle) -> list[dict[str, Any]]:
+    """Return the facts of each model of a bundle for the JSON output."""
     return [
         {"name": name, **_describe_result(result, done.reports.get(name), done.pages.get(name))}
         for name, result in done.results.items()
@@ -410,6 +413,7 @@ def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextT
 
 
 def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
+    """Print the findings of a verification, and return the exit status."""
     if report is None:
         return _OK
     from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import

@@ -84,6 +84,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
 
 
 def _write_index(options: argparse.Namespace, done: Mapping[Job, Outcome]) -> None:
+    """Write the index of the pages of all models, and say where it is."""
     from tflite2onnx.report.pages import write_index  # noqa: PLC0415 - slow to import
 
     models = [

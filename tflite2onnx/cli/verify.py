@@ -147,6 +147,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
+    """Verify a model."""
     if options.report is not None:
         check_distinct_files(options.report, options.model)
         if options.converted is not None:
@@ -268,6 +269,7 @@ def _verify_decoders(
 def _write_index(
     options: argparse.Namespace, parts: Sequence[BundlePart], findings: Sequence[Mapping[str, Any]]
 ) -> None:
+    """Write the index of the pages, if there are any."""
     if options.report is None:
         return
     models = [
@@ -300,6 +302,7 @@ def _print_findings(options: argparse.Namespace, report: Report) -> None:
 
 
 def _print_place(options: argparse.Namespace) -> None:
+    """Say where the page is, or the folder of pages."""
     if options.report is not None and not (options.quiet or options.json):
         print_lines(sys.stdout, [f"wrote {options.report}"])
 

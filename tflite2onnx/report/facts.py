@@ -104,6 +104,7 @@ def collect_facts(
 
 
 def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:
+    """Count the nodes of a model, in nested graphs too, by type."""
     return Counter(
         node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         for node in chain.from_iterable(graph.node for graph in walk_graphs(proto.graph))

@@ -278,6 +278,7 @@ def _list_terms(value: object) -> dict[Factors, int] | None:
 
 
 def _divide(number: Dimension, divisor: Dim) -> Dim:
+    """Return the quotient, rounded down."""
     if divisor == 0:
         raise OperatorError("a size must not be divided by 0")
     exact = number.divide_exactly(divisor)

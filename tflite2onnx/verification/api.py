@@ -262,6 +262,7 @@ class _ModelPair:
         return BatchInterpreter(interpreters, *endpoints)
 
     def resize(self, opened: OpenedModel) -> _ModelPair:
+        """Return the same models with inputs of other sizes."""
         return _ModelPair(
             self._source, self._converted, opened, self._tolerance, lambda *_: None, self._isolated
         )

@@ -204,6 +204,7 @@ def _declare_axes(data: bytes, index: int, shape: Shape) -> bytearray:
 
 
 def _pack(whole: Any) -> bytes:
+    """Return the bytes of a model of LiteRT's schema."""
     builder = import_runtime("flatbuffers").Builder(1 << 16)
     builder.Finish(whole.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
@@ -241,6 +242,7 @@ def _read_bytes(model: ModelFile) -> bytearray:
 
 
 def _has_external_weights(source: ModelSource) -> bool:
+    """Return whether a model has external weights."""
     check_identifier(source.data)
     try:
         return bool(len(read_root(source.data)["external_buffers"]))

@@ -152,6 +152,7 @@ def profile_nodes(
 
 
 def _read_shapes(typed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes in a list of {type: shape}."""
     return tuple(tuple(shape) for entry in typed for shape in entry.values())
 
 

@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the models and their outputs."""
     add = parser.add_argument
     add(
         "model",
@@ -84,6 +85,7 @@ def _add_shapes(group: argparse._ActionsContainer) -> None:
 
 
 def _add_outputs(group: argparse._ActionsContainer) -> None:
+    """Add the options for the outputs of one model or several."""
     add = group.add_argument
     add(
         "-o",
@@ -114,6 +116,7 @@ def _add_outputs(group: argparse._ActionsContainer) -> None:
 
 
 def _add_option(group: argparse._ActionsContainer, name: str) -> None:
+    """Add an option of the conversion from its declaration and its description."""
     option = ConversionOptions.__dataclass_fields__[name]
     kind: dict[str, Any] = {"metavar": "NAME"}
     if OPTION_TYPES[name] is bool:
@@ -181,6 +184,7 @@ def _split_names(text: str) -> list[str]:
 
 
 def _add_verification(group: argparse._ActionsContainer) -> None:
+    """Add the options that verify a conversion."""
     add = group.add_argument
     add(
         "--verify",
@@ -201,6 +205,7 @@ def _add_verification(group: argparse._ActionsContainer) -> None:
 
 
 def _add_files(group: argparse._ActionsContainer) -> None:
+    """Add the options for the ONNX file."""
     add = group.add_argument
     add(
         "--external-data",
@@ -229,6 +234,7 @@ def _add_parts(group: argparse._ActionsContainer) -> None:
 
 
 def _parse_size(text: str) -> int:
+    """Read a number of bytes."""
     match = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
     if match is None:
         message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"

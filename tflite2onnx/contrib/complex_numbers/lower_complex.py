@@ -111,6 +111,7 @@ class _PairRewriter(Rewriter):
 
     @property
     def output(self) -> Tensor:
+        """The first output."""
         return self.pairs.get(self.source.outputs[0], self.source.outputs[0])
 
     def expect_one_type(self, *operands: int) -> None:
@@ -121,6 +122,7 @@ class _PairRewriter(Rewriter):
             raise OperatorError(f"its operands must have one complex type, got {', '.join(types)}")
 
     def add_changed(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of `Op`
+        """Add the operator itself with changes."""
         self.ops.append(replace(self.source, **changes))
 
     def keep_operator(self) -> None:
@@ -151,9 +153,11 @@ class _PairRewriter(Rewriter):
         return self.op("EXPAND_DIMS", tensor, last, like=tensor, name="column", shape=shape)
 
     def add_part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
+        """Add REAL or IMAG of a tensor of pairs."""
         return self.op(code, pair, output=_make_part(pair, name or code))
 
     def add_parts(self, pair: Tensor, prefix: str = "") -> tuple[Tensor, Tensor]:
+        """Add REAL and IMAG of a tensor of pairs."""
         real, imaginary = (self.add_part(code, pair, prefix + code) for code in ("REAL", "IMAG"))
         return real, imaginary
 
@@ -164,6 +168,7 @@ class _PairRewriter(Rewriter):
 
 
 def _make_part(pair: Tensor, name: str) -> Tensor:
+    """Return a new real tensor with one element for each pair."""
     signature = pair.shape_signature[:-1]
     return Tensor(f"{pair.name}/{name}", pair.shape[:-1], pair.dtype, shape_signature=signature)
 

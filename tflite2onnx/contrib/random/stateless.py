@@ -125,6 +125,7 @@ class _StatelessDraw(AnySizes, Foldable):
         return groups
 
     def _make_numbers(self, g: _Nodes, words: _Words, *bounds: Any) -> Any:  # noqa: ANN401
+        """Return the numbers of blocks."""
         raise NotImplementedError
 
 

@@ -190,6 +190,7 @@ def _convolve(
 
 
 def _take_last(rw: Rewriter, x: Tensor, part: int, size: int) -> Tensor:
+    """Add a slice of `size` elements of the last axis."""
     name = f"part_{part}"
     begin = make_int32(f"{x.name}/{name}/begin", [0] * (x.rank - 1) + [part * size])
     sizes = make_int32(f"{x.name}/{name}/size", [-1] * (x.rank - 1) + [size])

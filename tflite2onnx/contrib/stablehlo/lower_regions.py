@@ -277,5 +277,6 @@ def _order_rows(rw: Rewriter, rows: Tensor, name: str, *, ascending: bool) -> Te
 
 
 def _gather(rw: Rewriter, x: Tensor, indices: Tensor, name: str) -> Tensor:
+    """Add a GATHER of elements of each row."""
     place = x.rank - 1
     return rw.op("GATHER", x, indices, like=x, name=name, axis=place, batch_dims=place)

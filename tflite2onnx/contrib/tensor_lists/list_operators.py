@@ -127,6 +127,7 @@ class ListRewriter(Rewriter):
         return self.op("PAD", items, added, like=items, name="widened")
 
     def _add(self, code: str, a: Tensor, b: Tensor) -> Tensor:
+        """Add an ADD or SUB of two numbers."""
         return self.op(code, a, b, like=self.number, fused_activation_function="NONE")
 
     def drop_axes(self, number: Tensor) -> Tensor:

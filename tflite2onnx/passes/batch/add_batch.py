@@ -197,6 +197,7 @@ class Batching:
                 raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
+        """Add an operator of the network, for a batch."""
         operator = self._operator_of(op)
         if op.graphs:
             self._add_control(op)
@@ -221,6 +222,7 @@ class Batching:
                 self._counted.add(y)
 
     def _add_reshape(self, op: Op) -> None:
+        """Add RESHAPE, SQUEEZE or EXPAND_DIMS."""
         x, y = require_input(op), op.outputs[0]
         before = self._builder.count_before(x)
         if any(map(self._depends_on_count, op.inputs)):
@@ -241,6 +243,7 @@ class Batching:
     # Operators that compute
 
     def _add_computation(self, op: Op) -> None:
+        """Add an operator that computes with samples."""
         operator = self._operator_of(op)
         shapes = list_shape_inputs(operator)
         if any(self._depends_on_count(t) and i not in shapes for i, t in enumerate(op.inputs)):

@@ -109,5 +109,6 @@ def _make_condition() -> Tensor:
 def _add(
     ops: list[Op], code: str, inputs: Sequence[Tensor], y: Tensor, **options: object
 ) -> tuple[Tensor]:
+    """Add an operator; return its output."""
     ops.append(make_op(code, inputs, y, **options))
     return (y,)

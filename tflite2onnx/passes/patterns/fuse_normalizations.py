@@ -139,6 +139,7 @@ def fuse_normalizations(found: Match) -> Op | None:
 
 
 def _replace_by(code: str, last: Op, *inputs: Tensor | None, made: NormalizationOptions) -> Op:
+    """Return an operator with the output and the activation of another."""
     activation = last.activation
     return as_builtin(last, code, *inputs, made=made, fused_activation_function=activation)
 

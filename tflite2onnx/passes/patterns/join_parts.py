@@ -36,6 +36,7 @@ _INVERSES = {
 
 
 def _list_data(op: Op) -> tuple[Tensor, ...]:
+    """Return the inputs that are split or joined."""
     return (find_data(op),) if op.is_builtin(*Split.codes) else op.present
 
 

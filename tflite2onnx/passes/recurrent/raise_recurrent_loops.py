@@ -172,6 +172,7 @@ class _Loop:
         return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
 
     def find_formula(self, variable: _LoopVariable) -> Formula:
+        """Return the formula of a variable's next value."""
         return self.formulas.find_formula(variable.next)
 
     def carries(self, variable: _LoopVariable, change: Change) -> bool:

@@ -125,6 +125,7 @@ class _Process:
         raise ValueError(text) if is_value_error else RuntimeError(text)
 
     def close(self) -> None:
+        """End the process."""
         self._running.kill()
         self._running.communicate()
 

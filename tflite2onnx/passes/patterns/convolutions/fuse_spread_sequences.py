@@ -33,6 +33,7 @@ from tflite2onnx.tensor import Tensor
 
 
 def _spread(found: Match) -> list[Op]:
+    """Return SPACE_TO_BATCH_ND in place of a TRANSPOSE."""
     x, y, long = found.x, found.output, found.tensors["long"]
     pads = found.list_integers("pads#") or [0] * 6
     if found.list_integers("order#") != [1, 0, 2] or not _are_fixed(x, long, y):

@@ -74,6 +74,7 @@ class _CacheAttention(MadeOperator):
 
     @cached_property
     def made(self) -> CacheOptions:
+        """The options."""
         return self.op.read_made(CacheOptions)
 
 

@@ -80,6 +80,7 @@ class _Replacer:
         self._beyond = {n: CachePositions(graph, n + 1, first=n) for n in lengths}
 
     def replace_all(self) -> dict[Op, list[Op]]:
+        """Return what replaces operators."""
         replaced = {each.product: self._replace(each) for each in self._found}
         bounded = [n for n, each in self._positions.items() if each.position is not None]
         for op in self._graph.ops:
@@ -88,6 +89,7 @@ class _Replacer:
         return replaced
 
     def _replace(self, found: CacheAttention) -> list[Op]:
+        """Return the operators that replace attention."""
         y, keys, values = found.product.outputs[0], found.keys, found.values
         heads, tokens, depth = keys.shape
         rw = Rewriter(found.product)

@@ -73,6 +73,7 @@ def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[
 
 
 def _name_half(name: str) -> Shared:
+    """Return the pattern of a slice of x."""
     return Shared(Named(name, any_of(SLICES, "x", ...)))
 
 

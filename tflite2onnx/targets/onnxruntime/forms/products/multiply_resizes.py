@@ -70,6 +70,7 @@ def multiply_resizes(found: Match) -> list[Op] | str:
 
 
 def _multiply(rw: Rewriter, a: Tensor, b: Tensor, shape: Shape) -> Tensor:
+    """Return the product of the last two axes."""
     y = rw.source.outputs[0]
     return rw.op("BATCH_MATMUL", a, b, like=y, shape=shape, adj_x=False, adj_y=False)
 
