@@ -449,6 +449,23 @@ def convolve_pixels(m: Build, x: Tensor, shape: Sequence[int], filters: int, siz
     return y
 
 
+@pytest.mark.parametrize("out", [24, 1031])
+@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
+def test_rows_after_relu_have_no_zero_points(activation: str, out: int) -> None:
+    """Rows without negative numbers have the zero point 0, which takes half of the nodes."""
+    m, generator = Build(), np.random.default_rng(3)
+    x = m.input([3, 521])
+    for features, layer in ((521, activation), (out, "NONE")):
+        weights = generator.integers(-127, 127, (out, features), np.int8, endpoint=True)
+        w = m.constant(weights, scale=generator.uniform(0.001, 0.01, out))
+        (x,) = m.op("FULLY_CONNECTED", [x, w], [[3, out]], fused_activation_function=layer)
+    m.output(x)
+    result = check(m.bytes(), inputs=[data(3, 521)], default_kernels=True)
+    assert types(result).count("ReduceMin") == 1 + (activation == "NONE")
+    canonical = check(m.bytes(), inputs=[data(3, 521)], forms="canonical", default_kernels=True)
+    assert types(canonical).count("ReduceMin") == 2
+
+
 @pytest.mark.parametrize("block", [2, 4])
 def test_depth_to_space_moves_rows_of_channels(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DEPTH_TO_SPACE moves rows of channels, which integers leave last."""

@@ -42,7 +42,7 @@ def _quantize_data(graph: Graph) -> Graph:
     has_weights = any(
         op.outputs[0].dtype is DType.FLOAT32 and any(map(is_quantized, op.present[:2]))
         for op in graph.walk_ops()
-        if op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+        if op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
     )
     return apply_passes(_QUANTIZED, graph) if has_weights else graph
 
@@ -69,7 +69,8 @@ _QUANTIZED: tuple[GraphPass, ...] = (
     # Windows of integer convolutions are copied into matrices.
     _apply("float32: CONV_2D", "dynamic_range.join_windows"),
     _apply_if_present(
-        "float32: CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV", "dynamic_range.quantize_data"
+        "float32: CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED TRANSPOSE_CONV",
+        "dynamic_range.quantize_data",
     ),
 )
 
