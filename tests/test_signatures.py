@@ -108,8 +108,7 @@ def test_warning_lists_signatures_that_are_not_converted(caplog: pytest.LogCaptu
     convert(build_signatures())
     message = (
         "the model has the signatures minus, same, size; only minus is converted: choose one with"
-        ' signature="NAME" (--signature NAME on the command line, or all with --signature all -o'
-        " FOLDER)"
+        " `signature`"
     )
     assert caplog.record_tuples == [("tflite2onnx.signatures", logging.WARNING, message)]
     caplog.clear()
@@ -120,6 +119,17 @@ def test_warning_lists_signatures_that_are_not_converted(caplog: pytest.LogCaptu
     m.signature("two", *ends)
     convert(m.bytes())
     assert caplog.records == []
+
+
+def test_warning_names_eight_signatures_only(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning is one line, whatever the number of signatures."""
+    m = Build()
+    unary(m, "NEG")
+    for i in range(30):
+        m.signature(f"decode_{i}", *unary(m.subgraph(f"decode_{i}"), "ABS"))
+    convert(m.bytes())
+    assert "decode_7 and 22 more; no signature is converted" in caplog.text
+    assert all(len(record.getMessage()) < 300 for record in caplog.records)
 
 
 def test_main_graph_without_signature_is_converted(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,8 @@ from tflite2onnx.utils.unique_names import Names
 
 T = TypeVar("T")
 
+_NAMED = 8  # signatures that a warning names
+
 _logger = logging.getLogger(__name__)
 
 CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # the cache of the keys or of the values of a layer
@@ -147,10 +149,12 @@ def warn_unconverted(model: Model, key: str | None) -> None:
     _, entry = find_signature(model, key)
     if key is None and any(s.subgraph != 0 for s in model.signatures):
         subject = f"only {entry.key} is" if entry else "no signature is"
+        keys = [signature.key for signature in model.signatures]
+        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         _logger.warning(
-            'the model has the signatures %s; %s converted: choose one with signature="NAME"'
-            " (--signature NAME on the command line, or all with --signature all -o FOLDER)",
-            ", ".join(signature.key for signature in model.signatures),
+            "the model has the signatures %s%s; %s converted: choose one with `signature`",
+            ", ".join(keys[:_NAMED]),
+            more,
             subject,
         )
 

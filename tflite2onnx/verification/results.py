@@ -16,10 +16,8 @@ from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 from tflite2onnx.verification.tolerance import Difference
 
 _KERNELS = (
-    "With its optimizations disabled ONNX Runtime computes the right numbers: the cause is its"
-    " kernels on this processor, not the conversion. Convert with --weights auto or --weights"
-    " uint8, which are right on every processor (int8 is for processors with VNNI or ARM's dot"
-    " product), or run the model with SessionOptions.graph_optimization_level = ORT_DISABLE_ALL"
+    "With its optimizations disabled ONNX Runtime computes the right numbers: its kernels are the"
+    " cause, not the conversion. Use --weights auto or --weights uint8: right on every processor"
 )
 
 
