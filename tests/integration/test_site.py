@@ -59,3 +59,40 @@ def test_each_page_is_searched(site: Path) -> None:
 
 def read_page(site: Path, name: str) -> str:
     return (site / name / "index.html").read_text()
+
+
+# What a first-time reader wants, the links to click from the first page, and words of the answer.
+JOBS = [
+    ("see a first conversion", ["tutorial"], "tflite2onnx inspect"),
+    ("run an int8 classifier in OpenVINO", ["int8 classifier", "OpenVINO"], "--target openvino"),
+    ("get boxes from a YOLO network", ["YOLO with boxes"], "--postprocess"),
+    ("keep the layout NHWC", ["my layout"], "--io-layout tflite"),
+    ("verify on my pictures", ["my data"], "--image"),
+    ("know whether an operator is converted", ["all operators"], "DEPTHWISE_CONV_2D"),
+    ("convert in spite of a custom operator", ["custom operator"], "--allow-custom"),
+    ("know what CLOSE means", ["Verification", "Verdicts"], "UNPROVEN"),
+    (
+        "run several samples at once",
+        ["Questions", "How do I run several samples at once?"],
+        "batch",
+    ),
+    ("compare with other converters", ["Comparison"], "tf2onnx"),
+]
+
+
+@pytest.mark.parametrize(("job", "clicks", "words"), JOBS)
+def test_ten_jobs_are_found_in_two_clicks(
+    site: Path, job: str, clicks: list[str], words: str
+) -> None:
+    """Each link is on the page that the click before it opens; the last leads to the answer."""
+    assert len(clicks) <= 2, job
+    page, part = site / "index.html", ""
+    for label in clicks:
+        text = page.read_text()
+        links = re.findall(r'<a\s[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', text, re.DOTALL)
+        called = {" ".join(unescape(re.sub("<[^>]*>", "", n)).split()): link for link, n in links}
+        place, _, part = called[label].partition("#")
+        page = page.parent / place / "index.html" if place else page
+    answer = page.read_text().partition("<article")[2]
+    answer = answer.partition(f'id="{part}"')[2].partition("<h2")[0] if part else answer
+    assert words in unescape(re.sub("<[^>]*>", "", answer)), job

@@ -21,6 +21,8 @@ from tests.pictures.support import (
 from tests.support.metadata import pack_metadata
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.pictures.mediapipe import DETECTORS, Detector
+from tflite2onnx.reader.metadata import describe_face_detector
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     pass
@@ -101,6 +103,12 @@ def test_anchors_come_from_options_in_the_metadata() -> None:
     logits[0, [3, 38]] = [[1], [2]]
     got = run_outputs(result, [raw, logits], draw_picture(64, 64))
     np.testing.assert_allclose(got["boxes"], [[44, 44, 52, 52], [20, 4, 28, 12]], atol=1e-4)
+
+
+def test_strides_of_anchors_may_be_one() -> None:
+    """A stride is at least 1, that is an anchor for each pixel."""
+    model = read_model(build_described_detector({**ANCHORS, "strides": [1, 32]}, BOXES))
+    assert describe_face_detector(model)["strides"] == [1, 32]
 
 
 @pytest.mark.parametrize(
