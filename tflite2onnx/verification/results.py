@@ -16,8 +16,9 @@ from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 from tflite2onnx.verification.tolerance import Difference
 
 _KERNELS = (
-    "With its optimizations disabled ONNX Runtime computes the right numbers: its kernels are the"
-    " cause, not the conversion. Use --weights auto or --weights uint8: right on every processor"
+    "With its optimizations disabled ONNX Runtime computes the right numbers: the cause is its"
+    " kernels on this processor, not the conversion. --weights auto or --weights uint8 are right on"
+    " every processor"
 )
 
 
