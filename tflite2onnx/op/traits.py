@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from tflite2onnx.graph import Op
@@ -77,6 +77,28 @@ class AnySizes(DynamicShape):
     """An operator whose nodes are valid for any sizes of all axes."""
 
     dynamic_axes = "..."
+
+
+class ComputesMatrices(DynamicShape):
+    """An operator that computes with each matrix of the last axes alone."""
+
+    @property
+    def batch_axes(self) -> int:
+        """The number of axes before those of a matrix."""
+        return self.input(0).rank - self.matrix_axes
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        x = self.op.operand(operand)
+        return range(self.batch_axes, x.rank) if self._counts_matrices(operand) else None
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return axis if axis < self.batch_axes and self._counts_matrices(other) else None
+
+    def _counts_matrices(self, operand: int) -> bool:
+        """Return whether the first axes of an operand are those that count matrices."""
+        x, count = list_operands(self.op)[operand], self.batch_axes
+        is_matrix = operand < 0 or x.rank > count
+        return is_matrix and x.shape[:count] == self.input(0).shape[:count]
 
 
 class Movement(AnySizes):

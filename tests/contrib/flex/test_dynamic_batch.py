@@ -62,3 +62,43 @@ def test_each_sample_equals_its_own_result(case: Any) -> None:
         for end, one, all_of_them in zip(result.outputs, alone, whole, strict=True):
             want = np.take(all_of_them, [i], end.order.index(0))
             np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-6)
+
+
+MATRICES: list[tuple[str, list[tuple[int, ...]], list[Any], list[tuple[int, ...]]]] = [
+    ("FlexMatrixInverse", [(5, 5)], [], [(5, 5)]),
+    ("FlexMatrixTriangularSolve", [(5, 5), (5, 2)], [], [(5, 2)]),
+    ("FlexMatrixDeterminant", [(5, 5)], [], [()]),
+    ("FlexLogMatrixDeterminant", [(5, 5)], [], [(), ()]),
+    ("FlexMatrixDiagPartV3", [(3, 5)], [np.array([-1, 1], I32), np.float32(0)], [(3, 3)]),
+    ("FlexMatrixDiagPartV3", [(3, 5)], [np.array([1], I32), np.float32(0)], [(3,)]),
+    ("FlexMatrixSetDiag", [(3, 5), (3,)], [], [(3, 5)]),
+    ("FlexMatrixDiag", [(5,)], [], [(5, 5)]),
+    ("FlexMatrixBandPart", [(3, 5)], [np.array(1, I32), np.array(0, I32)], [(3, 5)]),
+    ("MATRIX_DIAG", [(5,)], [], [(5, 5)]),
+    ("MATRIX_SET_DIAG", [(3, 5), (3,)], [], [(3, 5)]),
+]
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+@pytest.mark.parametrize("case", MATRICES, ids=lambda case: case[0])
+def test_batch_of_matrices_equals_single_runs(case: Any, size: int | str) -> None:
+    name, shapes, constants, made = case
+    m = Build()
+    inputs = [m.input((1, *shape), name=f"x{i}") for i, shape in enumerate(shapes)]
+    operands = [*inputs, *map(m.constant, constants)]
+    outputs = [m.tensor((1, *shape)) for shape in made]
+    if name.startswith("Flex"):
+        options = flex_options(name.removeprefix("Flex"), lower=True)
+        m.output(*m.custom(name, operands, outputs, options))
+    else:
+        m.output(*m.op(name, operands, outputs))
+    single, batch = convert(m.bytes()), convert(m.bytes(), batch=size)
+    given = {
+        f"x{i}": random_numbers("float32", 3, *shape, seed=i, low=1, high=4)
+        for i, shape in enumerate(shapes)
+    }
+    whole = run_onnx(batch.model, given)
+    for i in range(3):
+        alone = run_onnx(single.model, {key: x[i : i + 1] for key, x in given.items()})
+        for want, have in zip(alone, whole, strict=True):
+            np.testing.assert_allclose(have[i : i + 1], want, rtol=1e-5, atol=1e-6)

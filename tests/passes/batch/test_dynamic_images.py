@@ -109,6 +109,22 @@ def test_batch_of_vectors_that_fill_images(size: int | str) -> None:
         np.testing.assert_array_equal(have, want)
 
 
+@pytest.mark.parametrize("size", [3, "n"])
+def test_batch_of_images_that_fill_the_shape_of_two(size: int | str) -> None:
+    """BROADCAST_ARGS of two lists with the batch, as `tf.linspace` writes it."""
+    m = Build()
+    x, y = m.input([None, 1, 3], name="x"), m.input([None, 5, 3], name="y")
+    made = [m.tensor([3], dtype="int32") for _ in range(3)]
+    lists = [
+        m.op("SHAPE", [each], [list_], out_type="INT32")[0]
+        for each, list_ in zip((x, y), made, strict=False)
+    ]
+    (shape,) = m.op("BROADCAST_ARGS", lists, made[2:])
+    m.output(*m.op("BROADCAST_TO", [x, shape], [m.tensor([None, 5, 3])]))
+    result = convert(m.bytes(), batch=size)
+    compare_sizes(m.bytes(), result, [[draw(3, 1, 3), draw(3, 5, 3)]])
+
+
 def test_vectors_do_not_fill_the_axis_of_the_samples() -> None:
     """The computed shape has the samples in its second axis, and the vectors in their first."""
     m = Build()

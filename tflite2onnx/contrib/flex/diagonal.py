@@ -20,7 +20,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import ComputesMatrices
 from tflite2onnx.tensor import Array, Shape
 
 _MATRIX = 2  # axes
@@ -98,7 +98,7 @@ class _Diagonals(Operator):
         return g.where(index_map >= 0, selected, elsewhere, y.dtype)
 
 
-class FlexMatrixDiag(_Diagonals, DynamicShape):
+class FlexMatrixDiag(_Diagonals, ComputesMatrices):
     """FlexMatrixDiag: matrices with the given diagonals, and one number elsewhere."""
 
     codes = ("FlexMatrixDiag", "FlexMatrixDiagV2", "FlexMatrixDiagV3")
@@ -121,28 +121,27 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
         return tuple(b if a == -1 else a for a, b in zip(given_sizes, length, strict=True))
 
     @property
-    def _batch(self) -> int:
-        """The number of axes before the diagonals."""
+    def batch_axes(self) -> int:
         return self.input(0).rank - min(self._count, _MATRIX)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(*self.input(0).shape[: self._batch], *self._sides)]
+        return [(*self.input(0).shape[: self.batch_axes], *self._sides)]
 
     def check(self) -> None:
         super().check()
         x = self.input(0)
         packed = self._find_packed_shape(*self._sides)
-        expect(x, (*x.shape[: self._batch], *packed), x.dtype)
+        expect(x, (*x.shape[: self.batch_axes], *packed), x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self._batch
+        return axis < self.batch_axes
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         elsewhere = more[-1].reshape(()) if more else g.scalar(0, x.dtype)
         return self._place_diagonals(g, x, self._make_map(*self._sides), elsewhere, y)
 
 
-class FlexMatrixSetDiag(_Diagonals, DynamicShape):
+class FlexMatrixSetDiag(_Diagonals, ComputesMatrices):
     """FlexMatrixSetDiag: matrices with replaced diagonals."""
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
@@ -161,7 +160,7 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
         return self._place_diagonals(g, packed, self._make_map(*x.shape[-2:]), x, y)
 
 
-class FlexMatrixDiagPart(_Diagonals, DynamicShape):
+class FlexMatrixDiagPart(_Diagonals, ComputesMatrices):
     """FlexMatrixDiagPart: the diagonals of matrices, padded with a number to equal length."""
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
@@ -214,7 +213,7 @@ class FlexDiag(Operator):
         return g.reshape(g.where(on_diagonal, row, zero, x.dtype), y.shape)
 
 
-class FlexMatrixBandPart(DynamicShape):
+class FlexMatrixBandPart(ComputesMatrices):
     """FlexMatrixBandPart: matrices that are 0 outside of a band around the main diagonal."""
 
     codes = ("FlexMatrixBandPart",)

@@ -15,7 +15,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect_output_count
 from tflite2onnx.op.linear.matmul import infer_product
-from tflite2onnx.op.traits import AnySizes, DynamicShape
+from tflite2onnx.op.traits import AnySizes, ComputesMatrices
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, require_equal
 
@@ -25,7 +25,7 @@ _F64 = DType.FLOAT64
 _TYPES = "float32|float64|float16|int16|int32|int64"
 
 
-class _Algebra(DynamicShape):
+class _Algebra(ComputesMatrices):
     """Base class of the operators whose first input is square matrices."""
 
     operands = "T:float32|float64 [... n n] -> T"

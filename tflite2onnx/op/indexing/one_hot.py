@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     require_equal_shapes,
 )
-from tflite2onnx.op.traits import AnySizes, Foldable, Movement
+from tflite2onnx.op.traits import AnySizes, ComputesMatrices, Foldable, Movement
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_known
@@ -86,7 +86,7 @@ class OneHot(Movement, Foldable):
         return [np.where(hot, on.reshape(()), off.reshape(()))]
 
 
-class MatrixDiag(AnySizes):
+class MatrixDiag(AnySizes, ComputesMatrices):
     """MATRIX_DIAG: vectors as the diagonals of matrices that are 0 elsewhere.
 
     MATRIX_SET_DIAG replaces the diagonals of matrices, which are an input.
@@ -96,6 +96,10 @@ class MatrixDiag(AnySizes):
     # The kernels read any other type as elements of 32 bits.
     operands = "T:float32|int8|int16|int32|int64|uint8, T? -> T"
     quantization = Integers(in_file_types=True)
+
+    @property
+    def batch_axes(self) -> int:
+        return self.input(0).rank - (2 if self.op.code == "MATRIX_SET_DIAG" else 1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape

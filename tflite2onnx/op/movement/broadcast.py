@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from tflite2onnx.errors import as_operator_error
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, ints, read_shape
@@ -15,6 +14,7 @@ from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, Movement, ReshapesInputs
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, Shape
+from tflite2onnx.utils.dimension import broadcast_dims, has_dimensions
 
 
 class BroadcastTo(Movement, Foldable, ReshapesInputs):
@@ -78,6 +78,7 @@ class BroadcastArgs(Foldable):
     """BROADCAST_ARGS: the shape that two shapes broadcast to."""
 
     codes = ("BROADCAST_ARGS",)
+    evaluates_dimensions = True
     operands = "T:index [sizes], T [others] -> T"
     quantization = Moves()
 
@@ -91,9 +92,8 @@ class BroadcastArgs(Foldable):
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        with as_operator_error():
-            shape = np.broadcast_shapes(*(tuple(array.tolist()) for array in inputs))
-        return [np.asarray(shape, self.output.dtype.numpy)]
+        sizes = broadcast_dims(*(array.tolist() for array in inputs))
+        return [np.array(sizes, object if has_dimensions(sizes) else self.output.dtype.numpy)]
 
 
 def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
