@@ -41,7 +41,8 @@ class ModelView(NamedTuple):
 
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
     None for a size that is dynamic. `constants` are the names of values that are stored in the
-    model. `arrays` has the elements of zero points and scales, which rules read.
+    model. `arrays` has the elements of zero points and scales, and those of the places of Slice and
+    Split, which rules read.
     """
 
     opset: int
@@ -289,7 +290,7 @@ class OneQuantization(RuntimeRule):
 
 @dataclass(frozen=True, kw_only=True)
 class LowestZeroPoints(RuntimeRule):
-    """The results of some operators must be quantized with the lowest integer as zero point."""
+    """Some results of 8 bits must be quantized with the lowest integer as zero point."""
 
     operators: Collection[str]
 
@@ -303,7 +304,7 @@ class LowestZeroPoints(RuntimeRule):
             if node.operator != "QuantizeLinear" or node.inputs[0] not in results or zero is None:
                 continue
             lowest = np.iinfo(zero.dtype).min
-            if (zero != lowest).any():
+            if zero.dtype.itemsize == 1 and (zero != lowest).any():
                 message = f"zero point must be {lowest}, got {zero.flat[0]}"
                 yield Breach(node.name, node.operator, message)
 
@@ -324,6 +325,61 @@ class NoChain(RuntimeRule):
         for node in nodes:
             message = f"it must not follow {', '.join(self.operators[:-1])}"
             yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeBlocks(RuntimeRule):
+    """Parts of images between some operators must start at a multiple of a number of pixels."""
+
+    size: int
+    operators: Collection[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every Slice, Split and Concat with a part that starts within a block."""
+        before: dict[str, str] = {}
+        for node in model.nodes:
+            moved = before.get(node.inputs[0], "") if node.operator in QDQ else node.operator
+            before |= dict.fromkeys(node.outputs, moved)
+        after: dict[str, set[str]] = {}
+        for node in reversed(model.nodes):
+            found = {each for value in node.outputs for each in after.get(value, ())}
+            for value in node.inputs:
+                after.setdefault(value, set()).update(
+                    found if node.operator in QDQ else {node.operator}
+                )
+        for node in model.nodes:
+            readers = {each for value in node.outputs for each in after.get(value, ())}
+            is_between = readers & {*self.operators} and any(
+                before.get(value) in self.operators for value in node.inputs
+            )
+            starts = _list_starts(model, node) if is_between else []
+            wrong = [start for start in starts if start % self.size]
+            if wrong:
+                message = f"start of rows must be a multiple of {self.size}, got {wrong[0]}"
+                yield Breach(node.name, node.operator, message)
+
+
+def _list_starts(model: ModelView, node: NodeView) -> list[int]:
+    """Return where the parts of a Slice, Split or Concat along height or width start."""
+    arrays = [model.arrays.get(name, np.zeros(0, int)) for name in node.inputs[1:]]
+    numbers = [[int(i) for i in array.reshape(-1)] for array in arrays]
+    axis = node.integers.get("axis", 0)
+    rank = len(model.shapes.get(node.inputs[0], ()) if node.inputs else ())
+    if node.operator == "Slice" and len(numbers) > 2:
+        return [
+            start
+            for start, axis in zip(numbers[0], numbers[2], strict=False)  # computed starts: none
+            if axis % max(rank, 1) > 1
+        ]
+    if axis % max(rank, 1) < 2:
+        return []
+    if node.operator == "Split" and numbers:
+        return [sum(numbers[0][:i]) for i in range(len(numbers[0]))]
+    if node.operator == "Concat":
+        sizes = [model.shapes.get(name, ()) for name in node.inputs]
+        known = [(shape[axis] or 0) if len(shape) == rank else 0 for shape in sizes]
+        return [sum(known[:i]) for i in range(len(known))]
+    return []
 
 
 def _are_equal(model: ModelView, a: str, b: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.runtimes.environments import QNN
-from tests.runtimes.remote import RemoteSession
+from tests.runtimes.remote import Refused, RemoteSession
 from tests.support import Build, run_onnx, run_tflite
 from tflite2onnx import Result, convert
 from tflite2onnx.options import IoLayout
@@ -136,6 +136,50 @@ def test_rows_that_start_within_a_block_are_gathered(
     code: str, start: int, gathers: int, axis: int
 ) -> None:
     assert count_nodes(compare(build_rows(code, start, axis=axis)))["Gather"] == gathers
+
+
+def convert_plainly(model: bytes) -> Result:
+    """Convert a model with the options of QNN, without its nodes."""
+    return convert(
+        model,
+        target="portable",
+        opset=21,
+        weights="int8",
+        quantization="qdq-uniform",
+        activations="uint8",
+        io_type="uint8",
+    )
+
+
+@pytest.mark.parametrize(("code", "start", "gathers"), ROWS)
+def test_the_check_names_rows_that_start_within_a_block(
+    code: str, start: int, gathers: int
+) -> None:
+    model = build_rows(code, start)
+    broken = check_model(convert_plainly(model).model, "qnn")
+    assert any("must be a multiple of 8, got" in str(rule) for rule in broken) == bool(gathers)
+    assert not check_model(convert(model, target="qnn").model, "qnn")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize(("code", "start", "gathers"), ROWS)
+def test_the_simulator_decides_as_the_check(code: str, start: int, gathers: int) -> None:
+    model = build_rows(code, start)
+    result = convert_plainly(model)
+    x = np.random.default_rng(0).integers(0, 256, (1, SIZE, SIZE, CHANNELS), np.uint8)
+    feeds = {result.inputs[0].name: np.ascontiguousarray(x.transpose(0, 3, 1, 2))}
+    names = [end.name for end in result.outputs]
+    try:
+        with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
+            have = htp.run(names, feeds)
+    except Refused:
+        assert gathers
+        return
+    want = run_tflite(model, [(x.astype(int) - 128).astype(np.int8)])
+    pairs = zip(want, have, strict=True)
+    far = [np.abs(a.transpose(0, 3, 1, 2).astype(int) + 128 - b).max() for a, b in pairs]
+    assert (max(far) > 20) == bool(gathers)
 
 
 @pytest.mark.parametrize("io_layout", ["auto", "tflite"])

@@ -52,6 +52,7 @@ KEPT = {
     "Neg of uint8": make_quantized("Neg", "uint8", 3),
     "Softmax of int8": make_quantized("Softmax", "int8", -128, 1 / 256, axis=3),
     "Softmax of uint8": make_quantized("Softmax", "uint8", 0, 1 / 256, axis=3),
+    "Softmax of int16": make_quantized("Softmax", "int16", 0, 1 / 32768, axis=3),
     "one scale": read_twice(0.05),
     "limits": make_convolution(node("Relu", ["d"], ["r"]), node("Min", ["r", "high"], ["e"])),
 }

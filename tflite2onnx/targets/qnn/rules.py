@@ -10,6 +10,7 @@ from tflite2onnx.targets.rules import (
     PerChannelWeights,
     QuantizedTypes,
     StaticShapes,
+    WholeBlocks,
     list_names,
 )
 
@@ -76,6 +77,13 @@ RULES = (
     NoChain(
         operators=("Conv", "QuantizeLinear", "DequantizeLinear", "Clip"),
         advice=f"{_UNIFORM}: the runtime may lose the Clip",
+        source=_MEASURED,
+    ),
+    # The results are wrong, or the process ends.
+    WholeBlocks(
+        size=8,
+        operators=("Conv", "MaxPool"),
+        advice="the runtime reads outside of a block of pixels: gather these rows",
         source=_MEASURED,
     ),
 )
