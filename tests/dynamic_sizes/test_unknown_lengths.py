@@ -316,3 +316,20 @@ def test_operators_after_an_image_of_unknown_size_equal_litert(name: str) -> Non
     m.output(*IMAGES[name](m, y))
     cases = [[draw(24, 3), ints(1, 4, 6, 3)], [draw(15, 3), ints(1, 3, 5, 3)]]
     compare_sizes(m.bytes(), convert(m.bytes()), cases)
+
+
+def test_one_unknown_size_may_be_on_two_axes() -> None:
+    """Products of all rows, as `tf.tensordot` writes them: Reshape infers one size."""
+    m = Build()
+    x = m.input([None, 3])
+    rows = m.tensor([None, 3])
+    m.op("CONCATENATION", [x, x], [rows], axis=0)
+    products = m.tensor([None, None])
+    m.op("BATCH_MATMUL", [rows, rows], [products], adj_x=False, adj_y=True)
+    (sizes,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="INT32")
+    bounds = [m.constant(ints(n)) for n in (0, 1, 1)]
+    (count,) = m.op("STRIDED_SLICE", [sizes, *bounds], [[1]], dtype="int32")
+    two = m.constant(ints(2))
+    (shape,) = m.op("CONCATENATION", [two, count, two, count], [[4]], dtype="int32", axis=0)
+    m.output(*m.op("RESHAPE", [products, shape], [m.tensor([2, None, 2, None])]))
+    compare_sizes(m.bytes(), convert(m.bytes()), [[draw(2, 3)], [draw(5, 3)]])

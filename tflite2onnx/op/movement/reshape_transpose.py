@@ -204,7 +204,8 @@ class Reshape(Movement, Foldable):
             return g.move("Squeeze", x.dtype, x)
         if x.sizes == y.sizes:
             return x.value
-        unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
+        known = {*x.tensor.symbols.values()}
+        unknown = [name for name in y.tensor.symbols.values() if name not in known]
         if not self.has_data_dependent_shape or len(unknown) < 2:  # Reshape can infer one size
             return g.reshape(x, y.sizes)
         return reshape_to(g, x.value, self._compute_shape(g, y, x, rest[0]))
