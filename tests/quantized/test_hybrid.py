@@ -18,6 +18,7 @@ from tests.quantized.test_products import SHAPES
 from tests.support import Build, check
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import verify
 
 if TYPE_CHECKING:
     from tests.support import Converted
@@ -184,3 +185,31 @@ def test_narrow_weights_are_packed_if_opset_allows(
     data = hybrid(layer, dtype, per_channel=False)
     result = check(data, inputs=extremes(layer), opset=opset)
     assert initializers(result) == {getattr(TensorProto, stored)}
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+def test_litert_reads_a_scale_for_each_filter_in_verification(multiplier: int) -> None:
+    """LiteRT's kernels for depthwise filters of one scale read the memory after it."""
+    m, filters = Build(), 8 * multiplier
+    w = m.constant(weights("int8", 1, 3, 3, filters), scale=0.01, zero_point=0)
+    operands = [m.input([1, 6, 6, 8]), w, m.constant(np.zeros(filters, np.float32))]
+    options: dict[str, Any] = {
+        "stride_w": 1,
+        "stride_h": 1,
+        "dilation_w_factor": 1,
+        "dilation_h_factor": 1,
+    }
+    shape = [1, 6, 6, filters]
+    m.output(
+        *m.op(
+            "DEPTHWISE_CONV_2D",
+            operands,
+            [shape],
+            padding="SAME",
+            depth_multiplier=multiplier,
+            **options,
+        )
+    )
+    report = verify(m.bytes(), per_operator=True)
+    assert (report.ok, report.operators[0].difference.ok) == (True, True)
+    assert report.misread == ("DEPTHWISE_CONV_2D (operator 0)",)

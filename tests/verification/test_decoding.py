@@ -67,7 +67,7 @@ def test_litert_multiplies_the_real_numbers_of_constants_that_it_misreads() -> N
     assert operator.startswith("BATCH_MATMUL (operator ")
     lines, status = describe_decodings("model", {"": found})
     assert status == 0
-    assert lines[1].startswith(f"LiteRT's kernel takes the stored integers of {operator}")
+    assert lines[1].startswith(f"LiteRT's kernel misreads the constants of {operator}")
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 7, 8])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from tflite2onnx.graph import Op
@@ -15,14 +15,15 @@ from tflite2onnx.utils.dimension import Dim
 
 
 class MisreadInputs(Operator):
-    """An operator of which LiteRT's kernel takes the stored integers of constants for real numbers.
+    """An operator of which LiteRT's kernel misreads constants.
 
-    Verification compares it with LiteRT's result for the real numbers.
+    Verification compares it with LiteRT's result for constants that the kernel reads as they are
+    meant.
     """
 
     @property
-    def misread_inputs(self) -> Sequence[int]:
-        """The constants that the kernel misreads."""
+    def readable_inputs(self) -> Mapping[int, Tensor]:
+        """The constants that the kernel misreads, in a form that it reads as they are meant."""
         raise NotImplementedError
 
 

@@ -34,8 +34,8 @@ from tflite2onnx.verification.entry_point import (
     cut_entry_point,
     embed_external_weights,
     move_signature_first,
+    replace_misread_constants,
     resize_entry_point,
-    store_misread_as_floats,
 )
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
@@ -221,7 +221,7 @@ class _ModelPair:
     ) -> None:
         self._source, self._whole = model, move_signature_first(model, opened.signature)
         self._model = cut_entry_point(self._whole, opened.part)
-        self._model, self._misread = store_misread_as_floats(self._model)
+        self._model, self._misread = replace_misread_constants(self._model)
         # LiteRT may be unable to allocate tensors of the sizes in the file.
         source = read_model(self._model)
         declared_shapes = [tensor.shape for tensor in source.graphs[0].inputs]

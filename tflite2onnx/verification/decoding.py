@@ -38,7 +38,7 @@ from tflite2onnx.passes.patterns.repair_attention import has_wrong_attention
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Array
-from tflite2onnx.verification.entry_point import embed_external_weights, store_misread_as_floats
+from tflite2onnx.verification.entry_point import embed_external_weights, replace_misread_constants
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -304,7 +304,7 @@ class LiteRTSteps:
         self, models: Mapping[str, AnySource], pair: Sequence[Sequence[BundleSignature]]
     ) -> None:
         used = dict.fromkeys(part.model for step in pair for part in step)
-        real = {n: store_misread_as_floats(embed_external_weights(models[n])) for n in used}
+        real = {n: replace_misread_constants(embed_external_weights(models[n])) for n in used}
         files = {name: file for name, (file, _) in real.items()}
         self._misread = dict.fromkeys(each for _, operators in real.values() for each in operators)
         self._fastest = self._plain = _open_litert(files, pair, FASTEST_KERNELS)

@@ -15,13 +15,12 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.traits import MisreadInputs
 from tflite2onnx.passes.cut_graph import cut_graph
-from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.model import check_identifier, read_model
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
 from tflite2onnx.reader.stored_bytes import StoredBytes
 from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Array, Shape
+from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.verification.runtimes import ModelFile, import_runtime
 
 _NUMBER = 4  # bytes of an index or an offset
@@ -62,46 +61,46 @@ def embed_external_weights(model: AnySource) -> ModelFile:
     return _pack(whole)
 
 
-def store_misread_as_floats(model: ModelFile) -> tuple[ModelFile, tuple[str, ...]]:
-    """Return a model that stores real numbers for `MisreadInputs`, and these operators.
+def replace_misread_constants(model: ModelFile) -> tuple[ModelFile, tuple[str, ...]]:
+    """Return a model with constants that `MisreadInputs` read as meant, and these operators.
 
     LiteRT then computes what the operators mean. The indices of all tensors and operators stay.
     """
     graphs = read_model(model).graphs
-    found = [(i, op, numbers) for i, g in enumerate(graphs) for op, numbers in _decode_misread(g)]
+    found = [(i, op, inputs) for i, g in enumerate(graphs) for op, inputs in _find_misread(g)]
     if not found:
         return model, ()
     schema = import_runtime("ai_edge_litert.schema_py_generated")
     whole = schema.ModelT.InitFromPackedBuf(bytes(_read_bytes(model)))
-    for i, op, numbers in found:
+    for i, op, inputs in found:
         graph = whole.subgraphs[i]
         operator = graph.operators[op.index]
         operator.inputs = operator.inputs.copy()
-        for index, array in numbers.items():
+        for index, constant in inputs.items():
             tensor, buffer = schema.TensorT(), schema.BufferT()
-            tensor.name, tensor.shape = op.operand(index).name, np.array(array.shape, np.int32)
-            tensor.type, tensor.buffer = schema.TensorType.FLOAT32, len(whole.buffers)
-            buffer.data = array.ravel().view(np.uint8)
+            tensor.name, tensor.shape = constant.name, np.array(constant.shape, np.int32)
+            tensor.type = getattr(schema.TensorType, constant.dtype.name)
+            tensor.buffer = len(whole.buffers)
+            buffer.data = np.ascontiguousarray(constant.values).reshape(-1).view(np.uint8)
+            if constant.quantization:
+                tensor.quantization = scales = schema.QuantizationParametersT()
+                scales.scale = constant.quantization.scale
+                scales.zeroPoint = constant.quantization.zero_point
+                scales.quantizedDimension = constant.quantization.axis
             operator.inputs[index] = len(graph.tensors)
             graph.tensors.append(tensor)
             whole.buffers.append(buffer)
     return _pack(whole), tuple(f"{op.code} (operator {op.index})" for _, op, _ in found)
 
 
-def _decode_misread(graph: Graph) -> Iterator[tuple[Op, dict[int, Array]]]:
-    """Yield the operators of a graph that have misread inputs, with the numbers of these inputs."""
+def _find_misread(graph: Graph) -> Iterator[tuple[Op, Mapping[int, Tensor]]]:
+    """Yield the operators of a graph that misread constants, with constants that they can read."""
     for op in graph.ops:
         operator = find_operator(op)
-        if not isinstance(operator, MisreadInputs) or not is_valid(operator):
-            continue
-        operands = {i: op.operand(i) for i in operator.misread_inputs}
-        numbers = {
-            i: decode_constant(tensor.values, tensor.quantization)
-            for i, tensor in operands.items()
-            if tensor.quantization
-        }
-        if numbers:
-            yield op, numbers
+        if isinstance(operator, MisreadInputs) and is_valid(operator):
+            inputs = operator.readable_inputs
+            if inputs:
+                yield op, inputs
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:

@@ -52,8 +52,8 @@ class Verdict(Enum):
 def describe_misread(operators: Sequence[str]) -> list[str]:
     """Return a sentence for each operator whose constants LiteRT's kernels misread."""
     return [
-        f"LiteRT's kernel takes the stored integers of {operator} for real numbers: LiteRT ran"
-        " with the real numbers of its constants"
+        f"LiteRT's kernel misreads the constants of {operator}: LiteRT ran with constants that it"
+        " reads as they are meant"
         for operator in operators
     ]
 
@@ -91,8 +91,8 @@ class Report:
     random numbers. `latency` is the time of an inference; the command line measures it.
     `other_sizes` are the comparisons at sizes of dynamic axes that differ from those of the file;
     None if the model has no dynamic axes or its inputs are given. `kernels` are the kernels of
-    LiteRT that ran. `misread` are the operators whose quantized constants LiteRT's kernels take for
-    real numbers: LiteRT ran with the real numbers.
+    LiteRT that ran. `misread` are the operators whose constants LiteRT's kernels misread: it ran
+    with constants that they read as meant.
     """
 
     outputs: tuple[Difference, ...]

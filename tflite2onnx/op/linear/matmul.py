@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -36,8 +37,8 @@ from tflite2onnx.op.traits import (
 )
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
-from tflite2onnx.quantization.storage import BOUNDS, is_quantized
-from tflite2onnx.tensor import DType, Shape, name_axis
+from tflite2onnx.quantization.storage import BOUNDS, decode_constant, is_quantized
+from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.dimension import (
     Dim,
     broadcast_dims,
@@ -374,8 +375,18 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
         return is_real and all(t.has_data and is_quantized(t) for t in inputs)
 
     @property
-    def misread_inputs(self) -> Sequence[int]:
-        return (0, 1) if self._has_weights_alone else ()
+    def readable_inputs(self) -> Mapping[int, Tensor]:
+        pairs = [(i, self.input(i)) for i in (0, 1) if self._has_weights_alone]
+        return {
+            i: replace(
+                t,
+                data=decode_constant(t.values, t.quantization),
+                dtype=DType.FLOAT32,
+                quantization=None,
+            )
+            for i, t in pairs
+            if t.quantization
+        }
 
     @property
     def _product(self) -> Product:

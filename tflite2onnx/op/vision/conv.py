@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
+
+import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, make_channels_first, make_identity
@@ -33,9 +36,10 @@ from tflite2onnx.op.common.windows import (
     read_int32_fields,
 )
 from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.traits import MisreadInputs
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import find_bias_storage
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import DType, Quantization, Tensor
 from tflite2onnx.utils.dimension import (
     depends_on_inputs,
     has_dimensions,
@@ -220,15 +224,27 @@ class Conv2D(Convolution):
         return self._is_delegated or scales is None or len(set(scales.scale)) > 1
 
 
-class DepthwiseConv2D(Conv2D):
+class DepthwiseConv2D(Conv2D, MisreadInputs):
     """DEPTHWISE_CONV_2D: a 2-D convolution with one group for each channel.
 
     Filter c * multiplier + m reads channel c, as in ONNX. The multiplier is computed from the
     shapes, because the option depth_multiplier is wrong in old files.
+
+    The kernels for float data read a scale for each integer filter, also if there is one scale:
+    they read the memory after it.
     """
 
     codes = ("DEPTHWISE_CONV_2D",)
     tflite = "NHWC, IHWO, O -> NHWC"
+
+    @property
+    def readable_inputs(self) -> Mapping[int, Tensor]:
+        w, filters = self.input(1), self.sizes(1)["O"]
+        scales = w.quantization
+        if self.input(0).dtype is not DType.FLOAT32 or not scales or scales.scale.size == filters:
+            return {}
+        scale, zero = (np.repeat(each, filters) for each in (scales.scale, scales.zero_point))
+        return {1: replace(w, quantization=Quantization(scale, zero, w.rank - 1))}
 
     def count_channels(self) -> int:
         filters, multiplier = self.sizes(1)["O"], self.options.get("depth_multiplier", 1)
