@@ -69,8 +69,8 @@ cause.
 Each model in a bundle is verified against its file in the folder of the converted bundle, and so is
 each signature of a model if a folder is given. A language model with the signatures prefill... and
 decode also chooses 20 tokens after a prompt in both runtimes, each with its own caches. The tokens
-must be equal wherever LiteRT's two best logits are farther apart than its own kernels are. The
-folder of --target genai runs in onnxruntime-genai, after prompts of 7, 40 and 400 tokens.
+must be equal wherever LiteRT's two best logits are farther apart than its own kernels are. A
+folder for a runtime of language models runs in this runtime, after prompts of 7, 40 and 400 tokens.
 
 exit status:
   0    all outputs, and all operators that ran alone, are within the limits
