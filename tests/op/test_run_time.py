@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from tests.support import Build, Tensor, check
-from tflite2onnx import ConversionError, convert
+from tflite2onnx import ConversionError
 
 DATA = np.random.default_rng(5).standard_normal((2, 5, 7, 3)).astype(np.float32)
 
@@ -213,17 +213,6 @@ def test_convolution_and_mean_of_dynamic_sizes_equal_litert() -> None:
     m.output(*m.op("MEAN", [y, m.constant([1, 2])], [m.tensor([None, 4])]))
     for sizes in ([2, 5, 7, 3], [1, 14, 5, 3]):
         check(m.bytes(), inputs=[DATA.reshape(-1), np.asarray(sizes, np.int32)])
-
-
-def test_refuses_a_dynamic_size_where_a_constant_is_needed() -> None:
-    """A model that needs a dynamic size as a constant is refused."""
-    m = Build()
-    x, shape = m.input([210]), m.input([4], dtype="int32")
-    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None] * 4)])
-    code = "LOCAL_RESPONSE_NORMALIZATION"
-    m.output(*m.op(code, [y], [m.tensor([None] * 4)], radius=1, bias=1.0))
-    with pytest.raises(ConversionError, match=f"{code} .* needs the size of axis 3"):
-        convert(m.bytes())
 
 
 def test_completely_declared_shape_is_the_output_shape() -> None:

@@ -68,7 +68,7 @@ def make_folder(folder: Path) -> None:
         (view / "proc").mkdir(parents=True, exist_ok=True)
         (view / "proc" / "cpuinfo").write_text(_CPUINFO.format(part=part, features=features))
         for name in ("usr", "lib"):
-            (view / name).symlink_to(root / name)
+            (view / name).symlink_to(Path("..", root.name, name))  # the folder may move
 
 
 def make_command(folder: Path, processor: str) -> list[str]:

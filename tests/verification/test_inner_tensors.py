@@ -186,23 +186,23 @@ def build_hybrid_product(code: str, activation: str) -> bytes:
     """Return "limited", computed by an operator with an activation, and its product with int8."""
     m = Build()
     generator = np.random.default_rng(7)
-    x = m.input((1, 4, 4, 192), name="x")
-    filters = {"CONV_2D": (192, 3, 3, 192), "DEPTHWISE_CONV_2D": (1, 3, 3, 192)}
+    x = m.input((1, 4, 4, 320), name="x")
+    filters = {"CONV_2D": (320, 3, 3, 320), "DEPTHWISE_CONV_2D": (1, 3, 3, 320)}
     operands = [m.input(x.shape, name="other")]
     options: dict[str, Any] = {}
     if code in filters:
         weights = generator.integers(-127, 128, filters[code]).astype(np.int8)
-        bias = m.constant(generator.standard_normal(192).astype(np.float32))
-        axis = filters[code].index(192)
-        scales = [0.001] * 192  # LiteRT reads one scale for each channel
+        bias = m.constant(generator.standard_normal(320).astype(np.float32))
+        axis = filters[code].index(320)
+        scales = [0.001] * 320  # LiteRT reads one scale for each channel
         operands = [m.constant(weights, scale=scales, axis=axis), bias]
         options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     if code == "DEPTHWISE_CONV_2D":
         options["depth_multiplier"] = 1
     limited = m.tensor(x.shape, name="limited")
     m.op(code, [x, *operands], [limited], fused_activation_function=activation, **options)
-    w = m.constant(generator.integers(-127, 128, (192, 1, 1, 192)).astype(np.int8), scale=0.001)
-    b = m.constant(generator.standard_normal(192).astype(np.float32))
+    w = m.constant(generator.integers(-127, 128, (320, 1, 1, 320)).astype(np.int8), scale=0.001)
+    b = m.constant(generator.standard_normal(320).astype(np.float32))
     m.output(
         *m.op("CONV_2D", [limited, w, b], [m.tensor(x.shape, name="y")], stride_h=1, stride_w=1)
     )

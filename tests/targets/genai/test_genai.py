@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -357,13 +358,19 @@ def test_unsuitable_containers_are_refused(data: bytes, reason: str) -> None:
     assert not Path("out").exists()
 
 
-def test_genai_target_needs_a_folder_without_verification(capsys: Captured) -> None:
-    """The target needs a folder, and its decoder cannot be verified."""
+def test_genai_target_needs_a_folder_and_its_package_to_verify_it(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target needs a folder; without the package a verification says how to install it."""
+    monkeypatch.setitem(sys.modules, "onnxruntime_genai", None)
     Path("model.tflite").write_bytes(build_decoder())
     assert main(["model.tflite", "--target", "genai"]) == 1
     assert "--target genai must be given with a model and -o FOLDER" in capsys.readouterr().err
     assert main(["model.tflite", "-o", "out", "--target", "genai", "--verify"]) == 1
-    assert "--target genai must be given without --verify: the decoder" in capsys.readouterr().err
+    assert (
+        "verifying needs onnxruntime-genai: pip install onnxruntime-genai"
+        in capsys.readouterr().err
+    )
     assert main(["model.tflite", "model.tflite", "-o", "out", "--target", "genai", "-q"]) == 0
     assert Path("out/model/model.onnx").exists()
 

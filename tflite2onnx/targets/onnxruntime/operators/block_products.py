@@ -49,12 +49,12 @@ def has_blocks(g: Builder, weights: Tensor) -> bool:
     scales = weights.quantization
     return (
         scales is not None
-        and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
         and weights.data is not None
         and weights.dtype is DType.INT4
         and weights.rank == _MATRIX
         and scales.block_size in _BLOCKS
         and not scales.zero_point.any()
+        and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
     )
 
 
