@@ -213,11 +213,11 @@ def test_inner_tensors_have_their_own_layouts() -> None:
         ({5: ("NHWC", "NCHW")}, "`layouts`: the model has no tensor 5"),
         (
             {"x": ("NHC", "NCH")},
-            "layout of x: NHC must have a letter for each of the tensor's 4 axes",
+            "layout of x: NHC and NCH must have a letter for each of the tensor's 4 axes",
         ),
         (
             {"hidden": ("NC", "CN")},
-            "layout of hidden: NC must have a letter for each of the tensor's 4",
+            "layout of hidden: NC and CN must have a letter for each of the tensor's 4",
         ),
         ({"x": ("NHWC", "NCHX")}, "layout of x: NHWC and NCHX must have the same letters"),
         ({"x": ("NHWC", "NCH")}, "NHWC and NCH must have the same letters, each once"),
