@@ -34,7 +34,7 @@ _TESTS = (
     "tests/test_options.py",
     "tests/test_quantize.py",
 )
-_TOOLS = ("pytest", "hypothesis", "ml_dtypes")  # the folder of the tests
+_TOOLS = ("pytest", "pytest-timeout", "hypothesis", "ml_dtypes")  # the folder of the tests
 _LATEST_OF_OLDEST = (3, 12)  # the newest Python for which the oldest numpy has wheels
 
 
