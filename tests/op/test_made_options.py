@@ -36,7 +36,7 @@ def list_read(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(ast.Attribute(attr="options"), name):
-                if name not in ("get", "items", "keys", "values"):
+                if name not in ("get", "items", "keys", "replace", "values"):
                     yield name
             case ast.Call(
                 ast.Attribute(ast.Attribute(attr="options"), "get"), [ast.Constant(str(name)), *_]
