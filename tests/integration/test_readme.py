@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
 import pytest
 
+from tests.support import documents
+
 ROOT = Path(__file__).parents[2]
-_BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CHECKS = "scripts/check"  # the command of developers, which runs this test
 
 
 def list_blocks() -> list[tuple[str, str]]:
     """Return the language and the text of each block; the last one runs the tests."""
-    *blocks, (language, checks) = _BLOCK.findall((ROOT / "README.md").read_text())
+    *blocks, (language, checks) = documents.list_blocks((ROOT / "README.md").read_text())
     assert language == "sh"
     assert _CHECKS in checks
     return blocks
@@ -55,18 +54,7 @@ def expect_shown_output(output: str) -> None:
 def test_blocks_run_in_order_in_an_empty_folder(tmp_path: Path) -> None:
     """In the environment of this test run, in which the package and its extras are installed."""
     shutil.copytree(ROOT / "assets", tmp_path / "assets")
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, text in {
-        "pip": "exit 0",
-        "python": f'exec "{sys.executable}" "$@"',
-        "tflite2onnx": f'exec "{sys.executable}" -m tflite2onnx "$@"',
-    }.items():
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
-        (programs / name).chmod(0o755)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    expect_shown_output(run_blocks(tmp_path, environment))
+    expect_shown_output(run_blocks(tmp_path, documents.make_environment(tmp_path / "programs")))
 
 
 @pytest.mark.nightly

@@ -15,12 +15,12 @@ import sentencepiece
 
 from tests.runtimes.environments import GENAI, ROOT
 from tests.support.decoder import build_decoder, build_language_model
+from tests.support.documents import list_blocks, make_environment
 from tests.targets.genai.test_genai import run_litert
 from tests.targets.genai.test_tokenizer import build_task, train
 from tflite2onnx.cli import main
 
 _SECTION = re.compile(r"^### A chat, from a container$(.*?)^## ", re.DOTALL | re.MULTILINE)
-_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MOST = 6  # tokens of the prompt and of the answer
 
 
@@ -59,22 +59,13 @@ def test_blocks_of_the_chat_run_in_order(tmp_path: Path, environment: dict[str, 
     """The section of the document runs as written, and gives LiteRT's tokens."""
     section = _SECTION.search((ROOT / "docs" / "language-models.md").read_text())
     assert section is not None
-    (_, commands), (_, program) = _BLOCK.findall(section[1])
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, text in {
-        "pip": "exit 0",
-        "python": f'exec "{sys.executable}" "$@"',
-        "tflite2onnx": f'exec "{sys.executable}" -m tflite2onnx "$@"',
-    }.items():
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
-        (programs / name).chmod(0o755)
+    (_, commands), (_, program) = list_blocks(section[1])
     (tmp_path / "program.py").write_text(program)
     (tmp_path / "commands.sh").write_text(f"{commands}echo\npython program.py\n")
     done = subprocess.run(
         ["/bin/bash", "-e", "commands.sh"],
         cwd=tmp_path,
-        env={**environment, "PATH": f"{programs}{os.pathsep}{environment['PATH']}"},
+        env={**make_environment(tmp_path / "programs"), "PYTHONPATH": environment["PYTHONPATH"]},
         input="abc\nabcdefgh\nlk\n",
         capture_output=True,
         text=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -77,6 +77,15 @@ def read_twice(scale: float, kind: str = "uint8") -> onnx.ModelProto:
     low = np.iinfo(kind).min
     zeros: dict[str, Any] = {"z": np.array(low + 128, kind), "zero": np.array(low, kind)}
     return make_model(nodes, kind, s=f32(0.05), t=f32(scale), u=f32(1 / 256), **zeros)
+
+
+def find_model(
+    name: str,
+    kept: Mapping[str, onnx.ModelProto],
+    broken: Mapping[str, tuple[onnx.ModelProto, str]],
+) -> onnx.ModelProto:
+    """Return a model that keeps the rules, or one that breaks a rule: "NAME, broken"."""
+    return kept[name] if name in kept else broken[name.removesuffix(", broken")][0]
 
 
 def measure_distance(model: onnx.ModelProto, runtime: Runtime) -> float:

@@ -12,6 +12,7 @@ from onnx import NodeProto
 from tests.runtimes.environments import QNN
 from tests.targets.one_operator import (
     f32,
+    find_model,
     make_bare,
     make_model,
     make_quantized,
@@ -102,5 +103,5 @@ def test_models_that_break_a_rule(name: str) -> None:
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
 @pytest.mark.parametrize("name", [*KEPT, *(f"{name}, broken" for name in BROKEN)])
 def test_the_simulator_decides_as_the_rules(name: str) -> None:
-    model = KEPT[name] if name in KEPT else BROKEN[name.removesuffix(", broken")][0]
+    model = find_model(name, KEPT, BROKEN)
     assert (measure_distance(model, QNN) > STEPS) == (name not in KEPT)

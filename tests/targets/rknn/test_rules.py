@@ -7,6 +7,7 @@ import pytest
 
 from tests.runtimes.environments import RKNN
 from tests.targets.one_operator import (
+    find_model,
     make_bare,
     make_model,
     make_quantized,
@@ -49,17 +50,17 @@ BROKEN = {
 }
 
 
-def find_model(name: str) -> onnx.ModelProto:
+def make_readable(name: str) -> onnx.ModelProto:
     """Return the model of a name, of the highest opset that RKNN reads."""
     model = onnx.ModelProto()
-    model.CopyFrom(KEPT[name] if name in KEPT else BROKEN[name.removesuffix(", broken")][0])
+    model.CopyFrom(find_model(name, KEPT, BROKEN))
     model.opset_import[0].version = 21 if "int16" in name else 19
     return model
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_models_that_keep_the_rules(name: str) -> None:
-    assert not check_model(find_model(name), "rknn")
+    assert not check_model(make_readable(name), "rknn")
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -72,4 +73,4 @@ def test_models_that_break_a_rule(name: str) -> None:
 @pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
 @pytest.mark.parametrize("name", [*KEPT, *(f"{name}, broken" for name in BROKEN)])
 def test_the_simulator_decides_as_the_rules(name: str) -> None:
-    assert (measure_distance(find_model(name), RKNN) > 1) == (name not in KEPT)
+    assert (measure_distance(make_readable(name), RKNN) > 1) == (name not in KEPT)
