@@ -25,8 +25,8 @@ _MESSAGES = {
     r"the following arguments are required: (.*)": "{} must be given",
     r".*: invalid int value: (.*)": "{option} must be a whole number, got {}",
     r".*: invalid float value: (.*)": "{option} must be a number, got {}",
-    r".*: invalid _read_tokens value: (.*)": "{option} must be numbers, as in 1,2,3, got {}",
     r".*: invalid choice: (.*?) \(.*": "{option} must be {choices}, got {}{close}",
+    r"argument \S+: (must be .*)": "{option} {}",
     r".*: expected .*": "{option} must be given with a value",
     r".*: ignored explicit argument (.*)": "{option} must be given without a value, got {}",
     r".*: not allowed with argument (?:.*/)?(.*)": "{option} must be given without {}",
@@ -41,10 +41,8 @@ class Parser(argparse.ArgumentParser):
         about = re.match(r"argument (?:\S+/)?(\S+):", message)
         option = about[1] if about else ""
         known = (text for action in self._actions for text in action.option_strings)
-        choices: list[str] = []
-        for action in self._actions:
-            if option in action.option_strings and action.choices:
-                choices = [*action.choices]
+        named = (a.choices for a in self._actions if option in a.option_strings and a.choices)
+        choices = [*next(named, ())]
         for pattern, words in _MESSAGES.items():
             match = re.fullmatch(pattern, message, re.DOTALL)
             if match:

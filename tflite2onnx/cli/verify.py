@@ -129,7 +129,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _read_tokens(text: str) -> list[int]:
-    return [int(token) for token in text.split(",")]
+    try:
+        return [int(token) for token in text.split(",")]
+    except ValueError:
+        message = f"must be numbers, as in 1,2,3, got {text}"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def run_command(options: argparse.Namespace) -> int:
