@@ -54,10 +54,8 @@ class Chat:
         return {"ok": self.ok, **asdict(self)}
 
     def __str__(self) -> str:
-        count, equal = (
-            sum(of(decoding) for decoding in self.decodings)
-            for of in (lambda d: len(d.tokens), lambda d: d.equal)
-        )
+        count = sum(len(decoding.tokens) for decoding in self.decodings)
+        equal = sum(decoding.equal for decoding in self.decodings)
         lengths = ", ".join(str(len(decoding.prompt)) for decoding in self.decodings)
         wrong = len(self.wrong)
         difference = max(decoding.difference for decoding in self.decodings)

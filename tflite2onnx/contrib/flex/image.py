@@ -343,15 +343,17 @@ class _Track(NamedTuple):
         stride, zero = g.ints([self.stride]), g.ints([0])
         rest = self.stride - 1 if self.same else self.stride - self.reach
         count = g.Div(g.Add(size, g.ints([rest])), stride)
-        last = g.Mul(g.Sub(count, g.ints([1])), stride)
-        gap = g.Sub(g.Add(last, g.ints([self.reach])), size) if self.same else zero
-        gap = g.add_with_casts("Max", DType.INT64, gap, zero) if self.same else zero
-        before = g.Div(gap, g.ints([2])) if self.same else zero
-        first, end, step = (g.scalar(n, DType.INT64) for n in (0, 0, self.stride))
+        first, step = (g.scalar(n, DType.INT64) for n in (0, self.stride))
         end = g.reshape(g.Mul(count, stride), [])
         starts = g.Unsqueeze(g.Range(first, end, step), g.ints([1]))
-        after = g.Sub(gap, before) if self.same else zero
-        return g.Add(starts, self._list_offsets().reshape(1, -1)), before, after
+        places = g.Add(starts, self._list_offsets().reshape(1, -1))
+        if not self.same:
+            return places, zero, zero
+        last = g.Mul(g.Sub(count, g.ints([1])), stride)
+        gap = g.Sub(g.Add(last, g.ints([self.reach])), size)
+        gap = g.add_with_casts("Max", DType.INT64, gap, zero)
+        before = g.Div(gap, g.ints([2]))
+        return places, before, g.Sub(gap, before)
 
     def _list_offsets(self) -> Array:
         return np.arange(self.kernel) * self.rate

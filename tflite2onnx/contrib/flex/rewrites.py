@@ -255,8 +255,9 @@ def rewrite_fake_quantization(op: Op) -> Sequence[Op]:
     """
     x, *bounds = op.present
     options = {"min": -6.0, "max": 6.0, "num_bits": 8, "narrow_range": False, **op.options}
-    if not 2 <= options["num_bits"] <= _MOST_BITS:
-        raise OperatorError("its num_bits must be between 2 and 16")
+    bits = options["num_bits"]
+    if not 2 <= bits <= _MOST_BITS:
+        raise OperatorError(f"its num_bits must be from 2 to {_MOST_BITS}, got {bits}")
     if not all(bound.has_data for bound in bounds):
         return _spell_fake_quantization(op, options, *bounds)
     low, high = (
@@ -264,7 +265,7 @@ def rewrite_fake_quantization(op: Op) -> Sequence[Op]:
         for bound in ([t.values for t in bounds] or (options["min"], options["max"]))
     )
     if not (low <= high).all():
-        raise OperatorError("its bounds must be in order")
+        raise OperatorError(f"its lower bound must be at most its upper one, got {low} and {high}")
     if low.size > 1 or options["narrow_range"]:
         return _spell_fake_quantization(op, options, low, high)
     options |= {"min": float(low.item()), "max": float(high.item())}

@@ -376,7 +376,8 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
 
     @property
     def readable_inputs(self) -> Mapping[int, Tensor]:
-        pairs = [(i, self.input(i)) for i in (0, 1) if self._has_weights_alone]
+        if not self._has_weights_alone:
+            return {}
         return {
             i: replace(
                 t,
@@ -384,7 +385,7 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
                 dtype=DType.FLOAT32,
                 quantization=None,
             )
-            for i, t in pairs
+            for i, t in enumerate((self.input(0), self.input(1)))
             if t.quantization
         }
 

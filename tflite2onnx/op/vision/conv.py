@@ -248,7 +248,8 @@ class DepthwiseConv2D(Conv2D, MisreadInputs):
 
     def count_channels(self) -> int:
         filters, multiplier = self.sizes(1)["O"], self.options.get("depth_multiplier", 1)
-        return filters // multiplier if multiplier > 0 == filters % multiplier else filters
+        fits = multiplier > 0 and filters % multiplier == 0
+        return filters // multiplier if fits else filters
 
     def check(self) -> None:
         if (first := self.sizes(1)["I"]) != 1:
