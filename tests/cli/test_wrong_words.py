@@ -256,7 +256,7 @@ def test_target_does_not_contradict_float_quantization(words: str) -> None:
     assert main(["plain.tflite", "-q", "--quantization", "float", *words.split()]) == 0
 
 
-# Forty commands of a person who errs: each row is what is typed, and what is said.
+# Wrong commands: each row is what is typed, and what the message says.
 WRONG = [
     ("missing.tflite", "cannot read missing.tflite: No such file or directory"),
     ("http://x.org/m.tflite", "No such file or directory; download it first"),

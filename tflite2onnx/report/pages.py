@@ -107,7 +107,7 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-# The facts of a file that the command verify lacks.
+# Facts of an ONNX file, which the command verify does not collect.
 _SIZES = ("nodes", "transposes", "bytes")
 
 

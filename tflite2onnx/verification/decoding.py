@@ -50,6 +50,13 @@ from tflite2onnx.verification.runtimes import (
     run_onnx,
 )
 
+STEPS = 20
+_MOST_PROMPT = 7  # the largest number of tokens of a prompt
+# The runtimes add numbers in different sequences, while LiteRT's own kernels may agree exactly.
+_LEAST_NOISE = 1e-5
+_ROWS = 1  # the axis of tokens in the outputs of an embedder
+_HIDDEN = -1e9  # the score of a token that is hidden from another token
+
 
 class RunnableSignature(Protocol):
     """A signature in a runtime: the shapes and types of its inputs, and a run by TFLite's names."""
@@ -110,8 +117,6 @@ class OnnxSignature:
 
 # Signatures in the sequence of their runs.
 Step: TypeAlias = Sequence[tuple[BundleSignature, RunnableSignature]]
-_ROWS = 1  # The axis of tokens in the outputs of an embedder.
-_HIDDEN = -1e9  # The score of a token that is hidden from another token.
 
 
 def run_step(
@@ -169,12 +174,6 @@ def _make_feeds(
         else:
             raise VerifyError(f"the input {own} of a language model is not known")
     return feeds
-
-
-STEPS = 20
-_MOST_PROMPT = 7  # the largest number of tokens of a prompt
-# The runtimes add numbers in different sequences, while LiteRT's own kernels may agree exactly.
-_LEAST_NOISE = 1e-5
 
 
 @dataclass(frozen=True)

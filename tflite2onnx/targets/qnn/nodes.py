@@ -25,6 +25,7 @@ from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
+from tflite2onnx.targets.rules import QDQ
 from tflite2onnx.tensor import DType, Shape
 
 _BLOCK = 8  # pixels
@@ -33,7 +34,6 @@ _CHANNELS = 1  # their axis
 # The type without a sign, and its number in place of 0.
 _UNSIGNED = {DType.INT8: (DType.UINT8, 1 << 7), DType.INT16: (DType.UINT16, 1 << 15)}
 _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
-_QDQ = ("QuantizeLinear", "DequantizeLinear")
 
 
 def rewrite_nodes(
@@ -118,7 +118,7 @@ def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
         real = made.get(node.present[0]) if node.op_type in _ACTIVATIONS else None
         source = real if real and real.op_type == "DequantizeLinear" else None
-        while source is not None and source.op_type in (*_QDQ, "Transpose"):
+        while source is not None and source.op_type in (*QDQ, "Transpose"):
             source = made.get(source.present[0])
         operands = real.inputs[1:] if real else ()
         is_fused = source is not None and source.op_type == "Conv"
@@ -163,7 +163,7 @@ def _move_zero_points(
     made = {node.outputs[0] for node in nodes if node.op_type == "QuantizeLinear"}
     made = {value for value in made if _find_type(g, value) is DType.INT16}
     made -= {*results}
-    made -= {x for node in nodes if node.op_type not in _QDQ for x in node.present}
+    made -= {x for node in nodes if node.op_type not in QDQ for x in node.present}
     new = {value: Value() for value in made}
     computed = {value for node in nodes for value in node.outputs}
     read = {x for node in nodes for x in node.present if x not in computed and x.data is None}
@@ -171,7 +171,7 @@ def _move_zero_points(
     moved = []
     for node in nodes:
         (x, *operands), result = node.inputs or (None,), node.outputs[0]
-        if node.op_type in _QDQ and (x in new or result in new):
+        if node.op_type in QDQ and (x in new or result in new):
             zero = _add_zero_point(g, node, DType.INT16)
             inputs = (x and new.get(x, x), operands[0], zero)
             moved.append(node._replace(inputs=inputs, outputs=(new.get(result, result),)))

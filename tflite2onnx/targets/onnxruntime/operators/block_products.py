@@ -54,6 +54,7 @@ def has_blocks(g: Builder, weights: Tensor) -> bool:
         and weights.rank == _MATRIX
         and scales.block_size in _BLOCKS
         and not scales.zero_point.any()
+        # The last condition: it raises the opset of a model that does not have it.
         and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
     )
 
