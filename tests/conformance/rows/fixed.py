@@ -37,7 +37,6 @@ FIXED: dict[str, dict[str, str]] = {
     "GATHER_ND": {"1.1": _RANK},
     "HASHTABLE_SIZE": {"computed": "no operand has an axis"},
     "HASHTABLE_LOOKUP": {"0.0": _SHAPE},
-    "LOCAL_RESPONSE_NORMALIZATION": {"0.3": "not converted: LRN has the window as an attribute"},
     "LSH_PROJECTION": {"0.0": _NODES, "1.0": _NODES},
     "MATRIX_SET_DIAG": dict.fromkeys(
         ("0.1", "1.2"), "the diagonal has the smaller of two sizes, which LiteRT does not check"
