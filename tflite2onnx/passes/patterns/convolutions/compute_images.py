@@ -9,7 +9,7 @@ the batch if the convolution is dilated:
 
 This pass makes the second form of the first one. `fuse_convolutions` then makes one convolution of
 three operators, and the last RESHAPE cancels the first one of the next layer. A WaveNet and, with
-rows, a network of licence plates take half the time (docs/performance.md).
+rows, a network of licence plates take half the time.
 
 1. An operator moves before a RESHAPE to sequences or rows if all its operands are these, of images
    of one shape, or constants of one axis at most. It is elementwise; or, of sequences,
