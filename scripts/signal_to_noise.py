@@ -2,7 +2,7 @@
 
     python scripts/signal_to_noise.py MODEL.tflite ...
 
-The lines of the table are for docs/quantization.md. The signal is what LiteRT computes with its
+The lines of the table are for docs/integer-kernels.md. The signal is what LiteRT computes with its
 default kernels (XNNPACK) from random inputs. The noise is the difference of the signal from what
 three others compute: the ONNX model in ONNX Runtime; LiteRT's own kernels without XNNPACK; and
 LiteRT's default kernels again, from float inputs that differ by up to a millionth of themselves.

@@ -1,6 +1,6 @@
 """The rules of the storage plan: tables, of which the first rule that applies is used.
 
-docs/quantization.md has the same tables, and the measurements behind the reasons.
+docs/quantization.md has the same tables, and docs/integer-kernels.md the measured reasons.
 """
 
 from __future__ import annotations
@@ -440,7 +440,7 @@ def _wraps(storage: Storage, weights: Tensor, units: int, *, depthwise: bool) ->
     Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums except the sum of
     two products of -128 by -128. These are the kernels of depthwise convolutions, and,
     on processors without dot product, of symmetric convolutions, which need a zero point of 0. On
-    x86-64 depthwise kernels accumulate in 32 bits. docs/quantization.md names the sources.
+    x86-64 depthwise kernels accumulate in 32 bits. docs/integer-kernels.md names the sources.
     """
     if storage.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
         return False
