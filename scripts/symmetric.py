@@ -1,6 +1,6 @@
 """Compare symmetric integers with the file's, in decibels: scripts/symmetric.py MODEL.tflite ...
 
-The lines of the table are for docs/integer-kernels.md. Each model is converted twice, and its outputs
+The lines are for docs/integer-kernels.md. Each model is converted twice, and its outputs
 are compared with LiteRT's on the random inputs that `verify` chooses. The lowest signal-to-noise
 ratio of the outputs counts. Each model runs in a process of its own, because LiteRT may crash.
 """

@@ -164,8 +164,8 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # (family 25, Zen 3, without AVX-512), whose convolutions take 1.6 times the time of the table; the
 # fitted factors are divided by this. The median error is 5 %. Images of more than 1 MB of windows
 # take up to 1.3 times the expected time, because the windows do not fit into the caches. With
-# AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %); `extremes`
-# has the microseconds of AVX2.
+# AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %);
+# `extremes` has the microseconds of AVX2.
 FACTORS: Mapping[int, Mapping[str, Factors]] = {
     16: {
         "pointwise": Factors(2.834, 7.165, 45.49, 1.983, 12.22, 17.54),
