@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -174,13 +175,15 @@ def _warn_without_effect(option: str, reason: str) -> None:
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
-    """Warn of each rule of the target that the model breaks in spite of the target's options."""
+    """Warn of what will happen, because the model breaks rules in spite of the target's options."""
     from tflite2onnx.targets.checker import check_model  # noqa: PLC0415 - few conversions need it
 
     broken = check_model(result.skeleton.proto, target, result.skeleton.weights)
-    if broken:
+    numbers = Counter(each.consequence for each in broken)
+    first = {each.consequence: each for each in reversed(broken)}
+    for consequence, number in numbers.items():
         message = "%s of the target %s: %s (tflite2onnx check lists all)"
-        _logger.warning(message, count(len(broken), "broken rule"), target, broken[0])
+        _logger.warning(message, count(number, "broken rule"), target, first[consequence])
 
 
 @prepare_process()

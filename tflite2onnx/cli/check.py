@@ -13,7 +13,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 
 SUMMARY = "List the nodes of any ONNX model that break a rule of a runtime."
 EPILOG = """\
-each line is a node, its operator, the rule that it breaks, and what to do;
+each line is a node, its operator, the rule that it breaks, what happens, and what to do;
 docs/runtimes.md says where the rules come from
 
 exit status:

@@ -23,17 +23,20 @@ class BrokenRule(NamedTuple):
 
     `place` is the name of a node, of an input or of an output; `operator` is the operator of the
     node, "input", "output" or "opset". `rule` is the requirement and the value that was found,
-    `advice` is what a user can do, and `source` is the document or file that states the rule.
+    `consequence` is what happens, `advice` is what a user can do, "" if there is nothing, and
+    `source` is the document or file that states the rule.
     """
 
     place: str
     operator: str
     rule: str
+    consequence: str
     advice: str
     source: str
 
     def __str__(self) -> str:
-        return f"{self.operator} {self.place}: {self.rule}; {self.advice}"
+        words = (self.rule, self.consequence, self.advice)
+        return f"{self.operator} {self.place}: {'; '.join(filter(None, words))}"
 
 
 def check_file(file: str | os.PathLike[str] | bytes, target: str) -> list[BrokenRule]:
@@ -71,7 +74,7 @@ def check_model(
     """
     view = _view_model(model, weights)
     return [
-        BrokenRule(*breach, rule.advice, rule.source)
+        BrokenRule(*breach, rule.consequence, rule.advice, rule.source)
         for rule in find_rules(target)
         for breach in rule.find_breaches(view)
     ]

@@ -1,8 +1,8 @@
 """The kinds of rules that a runtime may have for ONNX models.
 
-A table of a target is a tuple of rules. A rule has its source, and advice for a user whose model
-breaks it. A rule reads a `ModelView`, which lists the nodes of all graphs with the types, shapes
-and constants of their values. A type or shape that is unknown breaks no rule.
+A table of a target is a tuple of rules. A rule has its source, what happens to a model that breaks
+it, and maybe advice. A rule reads a `ModelView`, which lists the nodes of all graphs with the
+types, shapes and constants of their values. A type or shape that is unknown breaks no rule.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from tflite2onnx.utils.suggestions import join_alternatives
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 STANDARD = ("", "ai.onnx")
+
+# What happens to a model that breaks a rule:
+NOT_LOADED = "the runtime does not load the model"
+ON_THE_CPU = "ONNX Runtime runs the node on its CPU provider"
+WRONG = "the numbers are wrong"
 
 
 def list_names(text: str) -> tuple[str, ...]:
@@ -65,10 +70,14 @@ class Breach(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeRule(ABC):
-    """A rule: advice for a user whose model breaks it, and its source."""
+    """A rule: what happens to a model that breaks it, what a user can do, and its source.
 
-    advice: str
-    source: str
+    The source is this project's measurements unless it is given.
+    """
+
+    consequence: str
+    advice: str = ""
+    source: str = "docs/runtimes.md"
 
     @abstractmethod
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
@@ -215,7 +224,10 @@ class NoTypes(RuntimeRule):
 
 @dataclass(frozen=True, kw_only=True)
 class NoDefaultInputs(RuntimeRule):
-    """An input must not have an initial value: the runtime reads it as a constant."""
+    """An input must not have an initial value."""
+
+    consequence: str = "the runtime reads the input as a constant"
+    advice: str = "convert with --states required"
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every input that is an initializer too."""

@@ -1,6 +1,7 @@
 """ONNX Runtime's CoreML provider, as an ML program."""
 
 from tflite2onnx.targets.rules import (
+    ON_THE_CPU,
     ConstantInputs,
     Operators,
     StaticShapes,
@@ -12,7 +13,6 @@ _OPERATORS = (
     "coreml_supported_mlprogram_ops.md"
 )
 _DOCUMENT = "https://onnxruntime.ai/docs/execution-providers/CoreML-ExecutionProvider.html"
-_CPU = "ONNX Runtime runs the node on its CPU provider"
 
 RULES = (
     Operators(
@@ -25,16 +25,18 @@ RULES = (
             " Sigmoid Sin Slice Softmax Softplus Split Sqrt Squeeze Sub Tanh Tile Transpose"
             " Unsqueeze"
         ),
-        advice=f"{_CPU}; convert with --quantization float if the model is quantized",
+        consequence=ON_THE_CPU,
+        advice="convert with --quantization float if the model is quantized",
         source=_OPERATORS,
     ),
     ConstantInputs(
         inputs={"Gemm": (1,), "ConvTranspose": (1, 2), "Conv": (2,), "Slice": (1, 2, 3, 4)},
-        advice=_CPU,
+        consequence=ON_THE_CPU,
         source=_OPERATORS,
     ),
     StaticShapes(
-        advice="convert with --static; dynamic sizes may be slow, or run on the CPU provider",
+        consequence="nodes with dynamic sizes may be slow, or run on ONNX Runtime's CPU provider",
+        advice="convert with --static",
         source=_DOCUMENT,
     ),
 )

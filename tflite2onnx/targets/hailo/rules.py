@@ -11,6 +11,7 @@ _STEPS = (
     "https://developer.ridgerun.com/wiki/index.php?title="
     "Hailo/Hailo-8/AI_Software_and_Tools/Hailo_Dataflow_Compiler"
 )
+_QUANTIZES = "the compiler, which quantizes floats itself, does not load the model"
 
 RULES = (
     Operators(
@@ -18,12 +19,14 @@ RULES = (
             "QuantizeLinear DequantizeLinear DynamicQuantizeLinear ConvInteger MatMulInteger"
             " QLinearConv QLinearMatMul"
         ),
-        advice="convert with --quantization float: the compiler quantizes the model itself",
+        consequence=_QUANTIZES,
+        advice="convert with --quantization float",
         source=_STEPS,
     ),
     NoTypes(
         types=("int8", "uint8", "int16", "uint16"),
-        advice="convert with --quantization float: the compiler quantizes the model itself",
+        consequence=_QUANTIZES,
+        advice="convert with --quantization float",
         source=_STEPS,
     ),
 )

@@ -1,6 +1,7 @@
 """ONNX Runtime's NNAPI provider, on Android."""
 
 from tflite2onnx.targets.rules import (
+    ON_THE_CPU,
     ConstantInputs,
     Operators,
     PerChannelWeights,
@@ -13,7 +14,6 @@ _OPERATORS = (
     "nnapi_supported_ops.md"
 )
 _NEURAL_NETWORKS = "https://developer.android.com/ndk/reference/group/neural-networks"
-_CPU = "ONNX Runtime runs the node on its CPU provider"
 
 RULES = (
     Operators(
@@ -24,7 +24,7 @@ RULES = (
             " Reshape Resize Sigmoid Sin Slice Softmax Sqrt Squeeze Sub Tanh Transpose"
             " Unsqueeze"
         ),
-        advice=_CPU,
+        consequence=ON_THE_CPU,
         source=_OPERATORS,
     ),
     ConstantInputs(
@@ -35,14 +35,14 @@ RULES = (
             "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
             "QLinearMatMul": (1, 2, 4, 5, 6, 7),
         },
-        advice=_CPU,
+        consequence=ON_THE_CPU,
         source=_OPERATORS,
     ),
     QuantizedTypes(
         data=("uint8", "int8"),
         weights=("uint8", "int8"),
-        advice=_CPU,
+        consequence=ON_THE_CPU,
         source=_NEURAL_NETWORKS,
     ),
-    PerChannelWeights(axes=(0,), advice=_CPU, source=_NEURAL_NETWORKS),
+    PerChannelWeights(axes=(0,), consequence=ON_THE_CPU, source=_NEURAL_NETWORKS),
 )

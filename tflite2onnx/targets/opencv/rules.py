@@ -1,20 +1,24 @@
 """OpenCV 5's dnn module."""
 
-from tflite2onnx.targets.rules import DequantizedInputs, NoDefaultInputs, Operators
-
-_MEASURED = "docs/runtimes.md"
+from tflite2onnx.targets.rules import (
+    NOT_LOADED,
+    WRONG,
+    DequantizedInputs,
+    NoDefaultInputs,
+    Operators,
+)
 
 RULES = (
-    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+    NoDefaultInputs(),
     Operators(
         refused=frozenset(("DynamicQuantizeLinear", "MatMulInteger", "Scan")),
+        consequence=NOT_LOADED,
         advice="convert with --dynamic-range float, or cut the model before it",
-        source=_MEASURED,
     ),
     DequantizedInputs(
         inputs={"Conv": (1,)},
         types=("uint8",),
+        consequence=f"{WRONG} on processors with AVX-VNNI",
         advice="convert with --weights uint8",
-        source=_MEASURED,
     ),
 )

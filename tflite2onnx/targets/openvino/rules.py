@@ -1,6 +1,8 @@
 """OpenVINO 2026's CPU plugin."""
 
 from tflite2onnx.targets.rules import (
+    NOT_LOADED,
+    WRONG,
     DequantizedInputs,
     NoDefaultInputs,
     NoTypes,
@@ -9,7 +11,6 @@ from tflite2onnx.targets.rules import (
     list_names,
 )
 
-_MEASURED = "docs/runtimes.md"
 _TYPES = "src/plugins/intel_cpu/src/dnnl_extension_utils.cpp of OpenVINO"
 _CONVOLUTIONS = (
     "src/plugins/intel_cpu/src/transformations/transformation_pipeline.cpp and"
@@ -17,21 +18,26 @@ _CONVOLUTIONS = (
 )
 
 RULES = (
-    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+    NoDefaultInputs(),
     TypesOfEndpoints(
         inputs=list_names(
             "float32 float16 bfloat16 float64 int8 uint8 int32 int64 uint32 uint64 bool"
         ),
+        consequence=NOT_LOADED,
         advice="convert with --quantization float",
         source=_TYPES,
     ),
     NoTypes(
-        types=("string",), advice="cut the model after its operators on strings", source=_TYPES
+        types=("string",),
+        consequence=NOT_LOADED,
+        advice="cut the model after its operators on strings",
+        source=_TYPES,
     ),
-    # OpenVINO computes this product in floats. It refuses the product if the floats are bfloat16.
+    # OpenVINO computes this product in floats.
     DequantizedInputs(
         inputs={"Conv": (0,)},
         types=("uint8", "int16", "uint16"),
+        consequence="processors with bfloat16 do not load the model",
         advice="convert with --activations uint8, or compile with INFERENCE_PRECISION_HINT f32",
         source=_CONVOLUTIONS,
     ),
@@ -39,16 +45,16 @@ RULES = (
         inputs={"Conv": (1,), "Gemm": (1,), "MatMul": (1,)},
         types=("int8",),
         constant=True,
+        consequence=WRONG,
         advice="convert with --weights float, or for processors with VNNI with --weights int8",
-        source=_MEASURED,
     ),
     # Products of int8 saturate without VNNI. Products of uint8 were wrong on a processor with VNNI.
     DequantizedInputs(
         inputs={"Gemm": (1,), "MatMul": (1,)},
         types=("int16", "uint16"),
         constant=False,
+        consequence=WRONG,
         advice="compile with LP_TRANSFORMS_MODE NO, or convert with --quantization float",
-        source=_MEASURED,
     ),
-    Operators(refused=("BitCast",), advice="cut the model before it", source=_MEASURED),
+    Operators(refused=("BitCast",), consequence=NOT_LOADED, advice="cut the model before it"),
 )

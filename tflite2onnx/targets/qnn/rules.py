@@ -1,6 +1,8 @@
 """ONNX Runtime's QNN provider, on the HTP processor of Qualcomm."""
 
 from tflite2onnx.targets.rules import (
+    ON_THE_CPU,
+    WRONG,
     DequantizedInputs,
     LowestZeroPoints,
     NoChain,
@@ -16,9 +18,7 @@ from tflite2onnx.targets.rules import (
 
 _DOCUMENT = "https://onnxruntime.ai/docs/execution-providers/QNN-ExecutionProvider.html"
 _SOURCE = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
-_MEASURED = "docs/runtimes.md"
 _UNIFORM = "convert with --quantization qdq-uniform"
-_CPU = "ONNX Runtime runs the node on its CPU provider; cut the model to run the rest on QNN"
 
 RULES = (
     Operators(
@@ -34,56 +34,57 @@ RULES = (
             " ScatterElements ScatterND Sigmoid Sign Sin Slice Softmax SpaceToDepth Split Sqrt"
             " Squeeze Sub Sum Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Where"
         ),
-        advice=_CPU,
+        consequence=ON_THE_CPU,
         source=_SOURCE,
     ),
-    StaticShapes(advice="convert with --static, or fix sizes by --shape", source=_DOCUMENT),
+    StaticShapes(
+        consequence=ON_THE_CPU,
+        advice="convert with --static, or fix sizes by --shape",
+        source=_DOCUMENT,
+    ),
     QuantizedTypes(
         data=("uint8", "int8", "uint16", "int16"),
         weights=("uint8", "int8", "uint16", "int16"),
+        consequence=ON_THE_CPU,
         advice="convert with --quantization float",
-        source=_MEASURED,
     ),
-    PerChannelWeights(advice=_CPU, source=_DOCUMENT),
-    # The validator refuses most of these nodes. Then a MaxPool or a Conv ends the session.
+    PerChannelWeights(consequence=ON_THE_CPU, source=_DOCUMENT),
     NoTypes(
         types=("uint8", "int8", "uint16", "int16"),
         unless=("QuantizeLinear", "DequantizeLinear", "Cast", "Constant"),
+        consequence=f"{ON_THE_CPU}, and a MaxPool or a Conv after it ends the session",
         advice=_UNIFORM,
-        source=_MEASURED,
     ),
     DequantizedInputs(
         inputs={"HardSigmoid": (0,), "LeakyRelu": (0,), "Neg": (0,)},
         types=("uint8", "uint16"),
+        consequence=ON_THE_CPU,
         advice="convert with --activations uint8",
-        source=_MEASURED,
     ),
     DequantizedInputs(
         inputs={"AveragePool": (0,)},
         types=("uint8", "int8", "uint16"),
-        advice=_CPU,
-        source=_MEASURED,
+        consequence=ON_THE_CPU,
     ),
     # The provider adds a tensor once: "Tensor already added, skip it".
     OneQuantization(
-        advice=f"{_UNIFORM}; the runtime uses one of the scales",
+        consequence=WRONG,
+        advice=_UNIFORM,
         source="onnxruntime/core/providers/qnn/builder/opbuilder/base_op_builder.cc",
     ),
     LowestZeroPoints(
         operators=("Softmax",),
-        advice="the results are wrong by the zero point: quantize them with another one",
-        source=_MEASURED,
+        consequence=f"{WRONG} by the zero point",
     ),
     NoChain(
         operators=("Conv", "QuantizeLinear", "DequantizeLinear", "Clip"),
-        advice=f"{_UNIFORM}: the runtime may lose the Clip",
-        source=_MEASURED,
+        consequence="the runtime may lose the Clip",
+        advice=_UNIFORM,
     ),
-    # The results are wrong, or the process ends.
     WholeBlocks(
         size=8,
         operators=("Conv", "MaxPool"),
-        advice="the runtime reads outside of a block of pixels: gather these rows",
-        source=_MEASURED,
+        consequence=f"{WRONG}, or the process ends",
+        advice="gather these rows",
     ),
 )

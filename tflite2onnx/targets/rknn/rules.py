@@ -1,6 +1,8 @@
 """Rockchip's RKNN-Toolkit2: the operators of 2.1, and what the simulator of 2.5 computes."""
 
 from tflite2onnx.targets.rules import (
+    NOT_LOADED,
+    WRONG,
     DequantizedInputs,
     NoChain,
     NoTypes,
@@ -15,12 +17,11 @@ _LIST = (
     "https://github.com/airockchip/rknn-toolkit2/blob/master/doc/RKNNToolKit2_OP_Support-v2.1.0.md"
 )
 
-_MEASURED = "docs/runtimes.md"
 _UNIFORM = "convert with --quantization qdq-uniform"
-_FLOAT = "the results are wrong: convert with --quantization float"
+_FLOAT = "convert with --quantization float"
 
 RULES = (
-    OpsetRange(most=19, advice="convert with --opset 19", source=_LIST),
+    OpsetRange(most=19, consequence=NOT_LOADED, advice="convert with --opset 19", source=_LIST),
     Operators(
         known=list_names(
             "Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast Clip Concat Constant"
@@ -34,31 +35,31 @@ RULES = (
             " Shape Sigmoid Sin Size Slice Softmax Softplus SpaceToDepth Split Sqrt Squeeze Sub"
             " Tanh Tile Transpose Unsqueeze Where"
         ),
+        consequence=NOT_LOADED,
         advice="cut the model with --inputs or --outputs, and run this part on the CPU",
         source=_LIST,
     ),
     QuantizedTypes(
         data=("uint8", "int8"),
         weights=("uint8", "int8"),
-        advice="RKNN does not load it: convert with --quantization float",
-        source=_MEASURED,
+        consequence=NOT_LOADED,
+        advice=_FLOAT,
     ),
-    # The simulator ends with a fault.
     NoTypes(
         types=("uint8", "int8"),
         unless=("QuantizeLinear", "DequantizeLinear", "Cast", "Constant"),
+        consequence="the process ends",
         advice=_UNIFORM,
-        source=_MEASURED,
     ),
     DequantizedInputs(
-        inputs={"HardSwish": (0,)}, types=("uint8",), advice=_FLOAT, source=_MEASURED
+        inputs={"HardSwish": (0,)}, types=("uint8",), consequence=WRONG, advice=_FLOAT
     ),
-    DequantizedInputs(inputs={"Sigmoid": (0,)}, types=("int8",), advice=_FLOAT, source=_MEASURED),
+    DequantizedInputs(inputs={"Sigmoid": (0,)}, types=("int8",), consequence=WRONG, advice=_FLOAT),
     *(
         NoChain(
-            operators=("DequantizeLinear", name, "QuantizeLinear"), advice=_FLOAT, source=_MEASURED
+            operators=("DequantizeLinear", name, "QuantizeLinear"), consequence=WRONG, advice=_FLOAT
         )
         for name in ("Tanh", "HardSigmoid")
     ),
-    OneQuantization(advice=f"{_UNIFORM}; the runtime uses one of the scales", source=_MEASURED),
+    OneQuantization(consequence=WRONG, advice=_UNIFORM),
 )

@@ -5,6 +5,7 @@ file begins at -128 steps after this pass.
 """
 
 from tflite2onnx.targets.rules import (
+    NOT_LOADED,
     NoTypes,
     Operators,
     OpsetRange,
@@ -29,7 +30,9 @@ _SYMMETRIC = "convert with --quantization symmetric --io-type float, or --quanti
 
 RULES = (
     # TensorRT 10.0 reads opsets up to 20, and version 11 opsets up to 25.
-    OpsetRange(least=9, most=25, advice="convert with --opset 19", source=_OPSETS),
+    OpsetRange(
+        least=9, most=25, consequence=NOT_LOADED, advice="convert with --opset 19", source=_OPSETS
+    ),
     Operators(
         refused=list_names(
             "Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im"
@@ -40,14 +43,22 @@ RULES = (
             " SequenceLength SequenceMap SplitToSequence StringConcat StringNormalizer StringSplit"
             " TfIdfVectorizer"
         ),
+        consequence=NOT_LOADED,
         advice="convert with --forms canonical --quantization float, or cut the model before it",
         source=_OPERATORS,
     ),
-    ZeroPointsOfZero(advice=_SYMMETRIC, source=_OPERATORS),
-    QuantizedTypes(data=("int8",), weights=("int8", "int4"), advice=_SYMMETRIC, source=_SCHEMES),
-    PerChannelWeights(advice=_FLOAT, source=_GUIDE),
+    ZeroPointsOfZero(consequence=NOT_LOADED, advice=_SYMMETRIC, source=_OPERATORS),
+    QuantizedTypes(
+        data=("int8",),
+        weights=("int8", "int4"),
+        consequence=NOT_LOADED,
+        advice=_SYMMETRIC,
+        source=_SCHEMES,
+    ),
+    PerChannelWeights(consequence=NOT_LOADED, advice=_FLOAT, source=_GUIDE),
     NoTypes(
         types=("int16", "uint16", "uint32", "uint64"),
+        consequence=NOT_LOADED,
         advice=_FLOAT,
         source=_OPERATORS,
     ),
@@ -59,12 +70,14 @@ RULES = (
             " QuantizeLinear Relu Reshape Scatter ScatterElements ScatterND Shape Sign Size Slice"
             " Squeeze Transpose Unsqueeze"
         ),
+        consequence=NOT_LOADED,
         advice=_FLOAT,
         source=_OPERATORS,
     ),
     NoTypes(
         types=("uint8",),
         unless=("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"),
+        consequence=NOT_LOADED,
         advice=_FLOAT,
         source=_OPERATORS,
     ),

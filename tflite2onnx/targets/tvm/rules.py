@@ -1,14 +1,12 @@
 """TVM 0.27's importer of ONNX models."""
 
-from tflite2onnx.targets.rules import NoDefaultInputs, Operators
-
-_MEASURED = "docs/runtimes.md"
+from tflite2onnx.targets.rules import NOT_LOADED, NoDefaultInputs, Operators
 
 RULES = (
-    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+    NoDefaultInputs(),
     Operators(
         refused=frozenset(("LSTM", "Scan")),
+        consequence=NOT_LOADED,
         advice="cut the model before it",
-        source=_MEASURED,
     ),
 )

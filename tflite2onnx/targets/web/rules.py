@@ -1,10 +1,8 @@
 """ONNX Runtime Web in WebAssembly, which has the operators of ONNX Runtime's CPU provider."""
 
-from tflite2onnx.targets.rules import NoDefaultInputs, OpsetRange
-
-_MEASURED = "docs/runtimes.md"
+from tflite2onnx.targets.rules import NOT_LOADED, NoDefaultInputs, OpsetRange
 
 RULES = (
-    OpsetRange(most=26, advice="convert with --opset 26", source=_MEASURED),
-    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+    OpsetRange(most=26, consequence=NOT_LOADED, advice="convert with --opset 26"),
+    NoDefaultInputs(),
 )

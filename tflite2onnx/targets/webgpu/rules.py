@@ -1,15 +1,13 @@
 """ONNX Runtime with its WebGPU provider, whose other nodes run on the CPU."""
 
-from tflite2onnx.targets.rules import NoDefaultInputs, NoTypes, OpsetRange
-
-_MEASURED = "docs/runtimes.md"
+from tflite2onnx.targets.rules import NOT_LOADED, NoDefaultInputs, NoTypes, OpsetRange
 
 RULES = (
-    OpsetRange(most=26, advice="convert with --opset 26", source=_MEASURED),
-    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+    OpsetRange(most=26, consequence=NOT_LOADED, advice="convert with --opset 26"),
+    NoDefaultInputs(),
     NoTypes(
         types=("int16", "uint16"),
-        advice="browsers refuse the model: convert with --io-type float",
-        source=_MEASURED,
+        consequence="browsers do not load the model",
+        advice="convert with --io-type float",
     ),
 )
