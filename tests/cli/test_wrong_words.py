@@ -305,7 +305,7 @@ WRONG = [
 def test_what_a_wrong_command_says(
     words: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """One line in the words of the caller, exit status 1, and no file is left."""
+    """One line in the words of the caller, exit status 1, no file, and with --json the same."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     Path("folder").mkdir()
     os.mkfifo("pipe")
@@ -313,16 +313,23 @@ def test_what_a_wrong_command_says(
     Path("text.tflite").write_text("this is a text, and no model")
     Path("half.tflite").write_bytes(build_named()[:250])
     before = sorted(Path().rglob("*"))
-    status: object = None
-    try:
-        status = main(words.split())
-    except SystemExit as usage:
-        status = usage.code
-    out, err = capsys.readouterr()
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert said in err
-    assert err.startswith("tflite2onnx")
-    assert sorted(Path().rglob("*")) == before
+    for option in ([], ["--json"]):
+        try:
+            status: object = main([*words.split(), *option])
+        except SystemExit as usage:
+            status = usage.code
+        out, err = capsys.readouterr()
+        assert status == 1
+        assert sorted(Path().rglob("*")) == before
+        if option:
+            told = json.loads(out or err[err.index("{") :])  # stdout has the model, if it is -
+            (failure,) = told.get("models", [told])
+            assert said in failure["error"] or said in err
+            assert failure["error"] in err
+        else:
+            assert (out, err.count("\n")) == ("", 1)
+            assert said in err
+            assert err.startswith("tflite2onnx")
 
 
 # Layouts

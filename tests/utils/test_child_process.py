@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,9 +18,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("words", [["verify"], ["--verify"]], ids=str)
-def test_a_crash_of_litert_is_an_error(tmp_path: Path, words: list[str]) -> None:
-    """A crash of LiteRT, which no handler could catch, becomes an error."""
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["verify"], None),
+        (["--verify"], None),
+        (["verify", "--json"], {"model", "error"}),
+        (["--verify", "--json"], {"converted", "failed", "models"}),
+    ],
+    ids=str,
+)
+def test_a_crash_of_litert_is_an_error(
+    tmp_path: Path, words: list[str], parts: set[str] | None
+) -> None:
+    """A crash of LiteRT, which no handler could catch, becomes an error, of a model's form."""
     litert = tmp_path / "ai_edge_litert" / "interpreter.py"
     litert.parent.mkdir()
     (litert.parent / "__init__.py").touch()
@@ -33,9 +45,12 @@ def test_a_crash_of_litert_is_an_error(tmp_path: Path, words: list[str]) -> None
         capture_output=True,
         check=False,
     )
-    assert (ran.returncode, ran.stdout) == (1, b"")
-    want = b"tflite2onnx: cannot verify: LiteRT or ONNX Runtime crashed (SIGSEGV)\n"
-    assert ran.stderr.endswith(want)
+    assert ran.returncode == 1
+    assert (json.loads(ran.stdout).keys() if ran.stdout else None) == parts
+    crashed = b"LiteRT or ONNX Runtime crashed"
+    assert ran.stderr.startswith(b"tflite2onnx: model.tflite: ")
+    assert crashed in ran.stderr
+    assert (crashed in ran.stdout) == (parts is not None)
     assert not list(tmp_path.glob("*.onnx"))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tflite2onnx.cli.arguments.verification import spell_options
-from tflite2onnx.cli.parsers import COMMANDS, make_parser
+from tflite2onnx.cli.parsers import COMMANDS, UsageError, make_parser
 from tflite2onnx.errors import ConversionError, OutputError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
 from tflite2onnx.utils.console import (
@@ -75,27 +75,16 @@ def _exit_status(status: int) -> int:
     """Return the exit status of a process, 1 if a signal ended the process."""
     if status >= 0:
         return status
-    name = signal.Signals(-status).name
-    message = f"cannot verify: LiteRT or ONNX Runtime crashed ({name})"
-    print_lines(sys.stderr, [f"tflite2onnx: {message}"])
-    if "--json" in sys.argv:
-        print_json({"error": message})
+    ended_by = signal.Signals(-status).name
+    name, options = _read_arguments(sys.argv[1:])
+    _print_failure(name, options, f"cannot verify: LiteRT or ONNX Runtime crashed ({ended_by})")
     return _FAILED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; wrong usage raises SystemExit(1)."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["help"]:
-        words = _make_help_arguments(words[1:])
-    for word in words[:1]:
-        _check_command(word)
-    name = words.pop(0) if words and words[0] in COMMANDS else "convert"
+    name, options = _read_arguments(list(sys.argv[1:] if argv is None else argv))
     command = import_module(f"tflite2onnx.cli.{name}")
-    parser = make_parser(name)
-    # Options may be between files. Python 3.11 parses either these or "--", not both.
-    parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
-    options = parse(words)
     about = getattr(options, "model", name)
     try:
         _check_stdout(name, options)
@@ -129,14 +118,40 @@ def _check_stdout(name: str, options: argparse.Namespace) -> None:
         raise OutputError("cannot print: stdout is closed")
 
 
+def _read_arguments(words: list[str]) -> tuple[str, argparse.Namespace]:
+    """Return the command and its options; print what is wrong, and raise UsageError."""
+    name, options = "convert", argparse.Namespace()
+    try:
+        if words[:1] == ["help"]:
+            words = _make_help_arguments(words[1:])
+        for word in words[:1]:
+            _check_command(word)
+        if words and words[0] in COMMANDS:
+            name, *words = words
+        parser = make_parser(name)
+        # Options may be between files. Python 3.11 parses either these or "--", not both.
+        parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
+        parse(words, options)
+    except UsageError as error:
+        print_lines(sys.stderr, [f"{error.program}: {error.message}"])
+        options.json = "--json" in words
+        _print_failure_as_json(name, options, error.message)
+        raise
+    return name, options
+
+
 def _print_failure(name: str, options: argparse.Namespace, message: str) -> None:
     """Print the error of a command on stderr, and with --json as JSON, too."""
-    about = getattr(options, "model", name)
-    print_error(about, message)
+    print_error(getattr(options, "model", name), message)
+    _print_failure_as_json(name, options, message)
+
+
+def _print_failure_as_json(name: str, options: argparse.Namespace, message: str) -> None:
     if getattr(options, "json", False):
         from tflite2onnx.cli.standard_streams import find_json_stream  # noqa: PLC0415 - slow
 
-        failure = {"model": about, "error": message}
+        model = getattr(options, "model", None)  # unknown after wrong words before it
+        failure = {"error": message} if model is None else {"model": model, "error": message}
         summary = {"converted": 0, "failed": 1, "models": [failure]}
         with suppress(OSError):  # stdout is full, or a pipe without a reader
             stream = find_json_stream(options)
@@ -147,20 +162,16 @@ def _print_failure(name: str, options: argparse.Namespace, message: str) -> None
 def _make_help_arguments(words: Sequence[str]) -> list[str]:
     """Return the command line that prints the help of a command, by default of the program."""
     if words and words[0] not in COMMANDS:
-        print_lines(
-            sys.stderr, [f"tflite2onnx: there is no command {words[0]}; see tflite2onnx --help"]
-        )
-        raise SystemExit(_FAILED)
+        raise UsageError(f"there is no command {words[0]}; see tflite2onnx --help")
     return [*words[:1], "--help"]
 
 
 def _check_command(word: str) -> None:
-    """Exit if the first word is neither a command nor a file, but is spelled like a command."""
+    """Raise UsageError if the first word is no command or file, but is spelled like a command."""
     other = word in COMMANDS or word.startswith("-") or "." in word or Path(word).exists()
     hint = "" if other else suggest_names(word, COMMANDS)
     if hint:
-        print_lines(sys.stderr, [f"tflite2onnx: there is no command {word}{hint}"])
-        raise SystemExit(_FAILED)
+        raise UsageError(f"there is no command {word}{hint}")
 
 
 @contextmanager

@@ -33,11 +33,22 @@ _MESSAGES = {
 }
 
 
+class UsageError(SystemExit):
+    """Wrong words on the command line.
+
+    It ends a program with status 1, since argparse's 2 means that a verification failed.
+    """
+
+    def __init__(self, message: str, program: str = "tflite2onnx") -> None:
+        super().__init__(_FAILED)
+        self.message, self.program = message, program
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser that exits with status 1, because argparse's 2 means that a verification failed."""
+    """A parser of a command's arguments, with messages in the words of the caller."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with one line, which names the option or the value closest to a wrong one."""
+        """Raise UsageError, which names the option or the value closest to a wrong one."""
         about = re.match(r"argument (?:\S+/)?(\S+):", message)
         option = about[1] if about else ""
         known = (text for action in self._actions for text in action.option_strings)
@@ -54,7 +65,7 @@ class Parser(argparse.ArgumentParser):
                     close=suggest_names(value.partition("=")[0], choices or known),
                 )
                 break
-        self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
+        raise UsageError(f"{message}; see {self.prog} --help", self.prog)
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
