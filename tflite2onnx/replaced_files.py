@@ -39,7 +39,7 @@ _PRODUCER, _GRAPH = 2, 7
 _NODE, _INITIALIZER, _OUTPUT = 1, 5, 2
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _EXTERNAL_DATA = 1, 2, 8, 9, 13
 _MADE_NAME = re.compile(r"_\d+")  # of a value without a name of its own, in any model
-_TITLE, _LARGEST_HEAD = re.compile("<title>.*?</title>", re.DOTALL), 1 << 16
+_SOURCE, _LARGEST_HEAD = re.compile('<meta name="source" content=".*?">'), 1 << 12
 _GARBAGE = (ModelFileError, ValueError, TypeError, IndexError, StopIteration)
 
 Weight = tuple[onnx.TensorProto, Array]
@@ -239,8 +239,10 @@ def warn_of_replaced_bytes(path: Path, content: bytes | memoryview) -> None:
         _logger.warning("%s is replaced: it has another content", path)
 
 
-def warn_of_replaced_page(path: Path, html: str) -> None:
+def warn_of_replaced_page(path: Path, html: str, subject: str) -> None:
     """Warn if a file is no page about a conversion, or about that of another model.
+
+    A page has a digest of its models: their names may be those of other models.
 
     Raises:
         OSError: the file has the weights of ONNX files, or a manifest lists it.
@@ -248,10 +250,10 @@ def warn_of_replaced_page(path: Path, html: str) -> None:
     if path.is_file():
         check_single_file(path)
         with path.open("rb") as file:
-            old = _TITLE.search(file.read(_LARGEST_HEAD).decode("utf-8", "replace"))
-        new = _TITLE.search(html)
+            old = _SOURCE.search(file.read(_LARGEST_HEAD).decode("utf-8", "replace"))
+        new = _SOURCE.search(html)
         if old is None or new is None or old[0] != new[0]:
-            _logger.warning("%s is replaced: it is no page about this model", path)
+            _logger.warning("%s is replaced: it is no page about %s", path, subject)
 
 
 def _read_model(path: Path) -> tuple[str, set[str], dict[Key, bytes]]:

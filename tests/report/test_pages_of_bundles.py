@@ -69,6 +69,19 @@ def test_wrong_arguments_write_nothing(
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.parametrize("words", ["models -o out", "i.task out", "verify i.task"])
+def test_a_page_is_not_the_list_of_the_pages(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model named index would lose its page, which the list would replace."""
+    Path("models").mkdir()
+    Path("models/index.tflite").write_bytes(chain("ABS"))
+    Path("i.task").write_bytes(archive({"index.tflite": chain("ABS"), "b.tflite": chain("ABS")}))
+    assert main([*words.split(), "--report", "pages"]) == 1
+    assert "got pages/index.html for a model and for the list of the" in capsys.readouterr().err
+    assert not Path("pages").exists()
+
+
 def test_error_names_the_page_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     """The error names the page."""
     Path("pages").mkdir()

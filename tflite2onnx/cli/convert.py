@@ -161,12 +161,11 @@ def _place_pages(options: argparse.Namespace, jobs: Sequence[Job], output: str) 
         return list(jobs)
     from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
-    pages.check_pages(options.report)
-    places = (Path(options.report, Path(job.output).relative_to(output)) for job in jobs)
-    return [
-        replace(job, report=str(place if job.is_bundle else place.with_suffix(".html")))
-        for job, place in zip(jobs, places, strict=True)
-    ]
+    places = [Path(options.report, Path(job.output).relative_to(output)) for job in jobs]
+    bundles = [job.is_bundle for job in jobs]
+    places = [x if one else x.with_suffix(".html") for one, x in zip(bundles, places, strict=True)]
+    pages.check_pages(options.report, [pages.place_index(options.report), *places])
+    return [replace(job, report=str(place)) for job, place in zip(jobs, places, strict=True)]
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
@@ -380,7 +379,9 @@ def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
     if options.report is not None:
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
-        pages.check_pages(options.report, parts)
+        index = [] if job.one_of_several else [pages.place_index(options.report)]
+        places = [pages.place_page(options.report, part) for part in parts]
+        pages.check_pages(options.report, [*index, *places])
     runs_folder = options.verify and has_part(options.target, "sessions")
     verifies = (options.verify or options.report is not None) and not runs_folder
     settings = _select_conversion_options(options)

@@ -38,7 +38,7 @@ from tflite2onnx.cli.verdict import (
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, ModelFileError, OptionError
 from tflite2onnx.report import write_report
-from tflite2onnx.report.pages import check_pages, place_page, write_index, write_page
+from tflite2onnx.report.pages import check_pages, place_index, place_page, write_index, write_page
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
@@ -184,7 +184,9 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         return _verify_folder(options, bundle, target)
     statuses, findings = set(), []
     parts = _find_parts(bundle, options)
-    check_pages(options.report, parts)
+    if options.report is not None:
+        pages = [place_page(options.report, part) for part in parts]
+        check_pages(options.report, [place_index(options.report), *pages])
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])
         if not (options.quiet or options.json):

@@ -53,7 +53,7 @@ def write_report_on_success(
     """Write the report around other work; if the work fails, no report remains."""
     html = write_page(collect_facts(model, converted, report, file))
     with resolve_target(path) as target:
-        warn_of_replaced_page(target, html)
+        warn_of_replaced_page(target, html, "this model")
         with replace_atomically(target) as page:
             page.write(html.encode())
             yield

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tflite2onnx.bundle import BundlePart
 from tflite2onnx.errors import OptionError, OutputError
+from tflite2onnx.replaced_files import warn_of_replaced_page
 from tflite2onnx.report import write_report
 from tflite2onnx.report.html import LinkedText, StyledText, as_data, as_paragraph, as_table, as_text
 from tflite2onnx.report.page import STYLES, write_document
@@ -22,24 +24,30 @@ from tflite2onnx.version import VERSION
 _SUFFIXES = (".html", ".htm")
 
 
-def check_pages(report: str | None, parts: Sequence[BundlePart] = ()) -> None:
+def check_pages(report: str, pages: Sequence[Path]) -> None:
     """Raise OptionError if --report is not the name of a folder, or two pages have one name."""
-    if report is None:
-        return
     if report.lower().endswith(_SUFFIXES) or Path(report).is_file():
         raise OptionError(
             "--report must be a folder for several models or a bundle, each of which has a page,"
             f" got {report}"
         )
-    pages = [place_page(report, part) for part in parts]
     for page in pages:
         if pages.count(page) > 1:
-            raise OptionError(f"--report must have one page for each model, got two for {page}")
+            other = "the list of the pages" if page == place_index(report) else "another model"
+            raise OptionError(
+                f"each model must have a page of its own, got {page} for a model and for {other};"
+                " rename the model"
+            )
 
 
 def place_page(report: str, part: BundlePart) -> Path:
     """Return the page of a part: in the same folder below `report` as its ONNX file below OUT."""
     return Path(report, part.file).with_suffix(".html")
+
+
+def place_index(report: str) -> Path:
+    """Return the page that lists the pages of all models."""
+    return Path(report, "index.html")
 
 
 def write_page(
@@ -101,9 +109,14 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
             f"<footer>tflite2onnx {as_text(VERSION)}</footer>",
         )
     )
-    path = Path(folder, "index.html")
-    with resolve_target(path) as target, replace_atomically(target) as file:
-        file.write(write_document("Models in ONNX", body).encode())
+    path, names = place_index(folder), "\n".join(sorted(facts["name"] for facts in models))
+    html = write_document(
+        "Models in ONNX", body, sha256(names.encode(errors="surrogateescape")).hexdigest()
+    )
+    with resolve_target(path) as target:
+        warn_of_replaced_page(target, html, "these models")
+        with replace_atomically(target) as file:
+            file.write(html.encode())
     return path
 
 
