@@ -1,7 +1,5 @@
 """The letters of the axes of all tensors, such as "NHWC", which follow from the operators."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 

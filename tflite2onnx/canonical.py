@@ -4,8 +4,6 @@
 make them canonical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from tflite2onnx.errors import FixedSizeError, UnsupportedOperators

@@ -1,7 +1,5 @@
 """`convert`, the function that users call: check the arguments, convert, write the file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ is imported when a model needs it, so that an offer costs a conversion almost no
 a user registers or offers by entry points come first (`op/registry.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

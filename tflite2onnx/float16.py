@@ -5,8 +5,6 @@ lacks the operator for float16, or if the operator belongs to quantized data. `_
 chooses the type of each node, `_HalfRewriter` rewrites the graph.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType

@@ -10,8 +10,6 @@ Tensors are numbered in order of appearance. Quantized elements have a scale and
 type, `float32[64,3]`. The lines of sub-graphs are indented below the operator that runs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from tflite2onnx.graph import Graph, Op

@@ -1,7 +1,5 @@
 """The contents of a TFLite model, and whether its operators can be converted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType

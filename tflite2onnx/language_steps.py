@@ -5,8 +5,6 @@ NPUs leave masks, the cosines and sines of positions, and updates of caches to t
 further model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ random graphs of such frames this happens in up to 0.5 % of the graphs.
 This module depends neither on operators nor on ONNX.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

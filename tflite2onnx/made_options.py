@@ -4,8 +4,6 @@ They are to the operators that this package makes what TFLite's schema is to the
 file. A record that only a target uses stands beside the target's operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self, dataclass_transform

@@ -3,8 +3,6 @@
 The plan is made when it is first needed, and again for each graph that a form returns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property

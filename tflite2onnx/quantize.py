@@ -1,7 +1,5 @@
 """The storage plan: how each tensor is stored, and how each operator reads and writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

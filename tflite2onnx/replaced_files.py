@@ -6,8 +6,6 @@ files themselves. A manifest lists the files that belong together, with a digest
 The names and weights in an ONNX file say whether it was converted from another model.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """Signatures: the entry points of a model; each names the inputs and outputs of a sub-graph."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run models with state in ONNX Runtime: each run gets the state of the run before."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The storage plan in words: each quantized tensor in TFLite and in ONNX, and the reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 

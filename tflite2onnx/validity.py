@@ -6,8 +6,6 @@ Shapes are not checked, except for the sizes that Reshape infers. A node that on
 is not a bug: the caller chooses that opset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn

@@ -31,8 +31,6 @@ or one weight. A nested graph with such weights has its own If, with the same co
 ONNX Runtime fuses the nodes of one graph only.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Graphs as protobuf messages: their parts, their bytes, and the types that ONNX infers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import onnx

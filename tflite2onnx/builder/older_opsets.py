@@ -6,8 +6,6 @@ raised for a node without a form in the older opset. The check of all nodes (`va
 operators and element types that an opset lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any

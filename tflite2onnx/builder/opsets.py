@@ -3,8 +3,6 @@
 ONNX's schemas contain the same facts, but reading them takes a tenth of the time of a conversion.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.tensor import DType
 
 MIN_OPSET = 9

@@ -5,8 +5,6 @@ If there is no such kernel, as for convolutions of float data with integer weigh
 DequantizeLinear of the weights would run each time; Cast and Mul are folded at load.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.builder.nodes import Nodes, Operand, Value, require_onnx_type

@@ -4,8 +4,6 @@ ONNX's own domain has no other products of integers with scales. A Gemm is a QLi
 of one pixel, because QLinearMatMul has no bias.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 

@@ -24,8 +24,6 @@ nodes. A layer whose batch is dynamic reads the size of the batch from its seque
 of this size. These are eight nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 

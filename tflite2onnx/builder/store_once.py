@@ -10,8 +10,6 @@ Runtimes compute nodes that read constants only when they load the model: ONNX R
 (ConstantFolding) before it fuses DequantizeLinear with an operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Names of the values of an ONNX model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

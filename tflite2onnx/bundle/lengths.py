@@ -6,8 +6,6 @@ a SLICE that ends where its input ends. In the joined graph both are -1. So the 
 graph of each signature at the signature's length, and other lengths are computed in the same way.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The command line: run a command, and print an error on stderr in one paragraph."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import gc

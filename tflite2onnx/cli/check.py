@@ -1,7 +1,5 @@
 """`tflite2onnx check MODEL.onnx --target NAME`: list the nodes that a runtime does not support."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

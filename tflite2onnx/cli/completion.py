@@ -1,7 +1,5 @@
 """`tflite2onnx completion SHELL`: a script that completes command lines."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

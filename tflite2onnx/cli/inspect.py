@@ -1,7 +1,5 @@
 """`tflite2onnx inspect MODEL`: show a model or bundle, and the operators that can be converted."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Verify a model and measure its latency, for the commands that print both."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Several conversions in one run, independent of each other, and a summary."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

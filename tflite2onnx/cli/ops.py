@@ -1,7 +1,5 @@
 """`tflite2onnx ops`: the operators that can be converted."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """The parsers of all commands: the arguments of each command, and the common arguments."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from importlib import import_module

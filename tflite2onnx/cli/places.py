@@ -1,7 +1,5 @@
 """The models that a command line names, and the output of each model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

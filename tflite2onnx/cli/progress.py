@@ -1,7 +1,5 @@
 """Progress on the terminal: a bar of tqdm, or numbers if it is not installed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Standard streams: models on stdin and stdout, and stderr without the INFO lines of LiteRT."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """The findings of a verification as lines, and its exit status, the same for all commands."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`tflite2onnx verify MODEL.tflite [OUT.onnx]`: compare LiteRT and ONNX Runtime by tensor."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence

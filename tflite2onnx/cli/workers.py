@@ -1,7 +1,5 @@
 """Work in processes, several at a time; a crash of one process does not affect the others."""
 
-from __future__ import annotations
-
 import gc
 import signal
 from collections import deque

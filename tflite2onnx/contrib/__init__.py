@@ -4,8 +4,6 @@ The core does not import this package. It reaches the core as a package of a use
 names the modules of its operators and passes, and a module is imported when a model needs it.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.contrib.builtin_modules import MODULE_OF
 from tflite2onnx.contrib.flex.names import OTHER_NAMES, PREFIX
 from tflite2onnx.extensions import OfferedPass, offer_operators, offer_passes

@@ -1,7 +1,5 @@
 """The operators by TFLite's code: built-in, registered, and offered by packages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType

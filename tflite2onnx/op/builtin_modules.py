@@ -3,8 +3,6 @@
 A test compares this table with the classes. A star marks an operator that no file has.
 """
 
-from __future__ import annotations
-
 import re
 
 _TABLE = """

@@ -1,7 +1,5 @@
 """Facts about operators: their classes state them (`facts`), and passes ask for them."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

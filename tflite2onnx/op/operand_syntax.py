@@ -23,8 +23,6 @@ An operand without brackets has any axes. Without "->" there may be any outputs.
 are axes of inputs, too, a class needs no `infer_outputs`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -6,8 +6,6 @@ points are looked up once, when the first model is converted. A class is importe
 contains its operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points

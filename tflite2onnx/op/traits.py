@@ -1,7 +1,5 @@
 """Traits: hooks that only some operators have. Callers test for a trait with `isinstance`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Operators without a class: the reasons, and custom operators that stay in the graph."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ look for operators that few models have: `apply_if_present` imports and runs the
 scripts/make_gates.py writes the codes of these operators for passes that are rules.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce

@@ -5,8 +5,6 @@ A state that the part reads is kept: the operators that write the same variable,
 that these need, belong to the part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache

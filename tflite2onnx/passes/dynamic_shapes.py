@@ -11,8 +11,6 @@ fixed.
 Operators state the axes for which they can be converted: `DynamicShape.supports_dynamic_axis`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

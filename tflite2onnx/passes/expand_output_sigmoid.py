@@ -17,8 +17,6 @@ docs/performance.md has the numbers. If the fastest forms are requested, `spell_
 ADD and DIV by Softplus and POW.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import moves_elements

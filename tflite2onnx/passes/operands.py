@@ -1,7 +1,5 @@
 """Properties of operands that patterns test."""
 
-from __future__ import annotations
-
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import find_facts
 from tflite2onnx.op.facts import Fact

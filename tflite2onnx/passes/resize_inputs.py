@@ -1,7 +1,5 @@
 """Give the inputs of a graph the sizes that the user chooses, as LiteRT's `resize_tensor_input`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Functions with which a pass makes operators and tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ walk finds how each size depends on the dynamic sizes. Integer tensors that are 
 (SHAPE, STRIDED_SLICE, PACK) have dimensions as elements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

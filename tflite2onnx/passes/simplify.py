@@ -11,8 +11,6 @@
 6. `eliminate_dead_operators`: operators whose outputs nothing reads are removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

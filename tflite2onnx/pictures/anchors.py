@@ -4,8 +4,6 @@ The source is mediapipe/calculators/tflite/ssd_anchors_calculator.cc and its opt
 ssd_anchors_calculator.proto.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import groupby

@@ -4,8 +4,6 @@ Both are nodes over the values of the network's inputs and outputs. In one graph
 computed by nodes; as separate graphs they are outputs and inputs with the same names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Boxes with scores: suppression of boxes that overlap better boxes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Families of networks: the decoding of outputs, which shapes and metadata determine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A point of the network's input is given as a fraction of its size. In pixels of 
 `fraction * extent - offset`. Pixel i covers the numbers from i to i + 1.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ shapes of the outputs and the size of the input identify a detector. `source` is
 below mediapipe/ in https://github.com/google-ai-edge/mediapipe.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The converted network in a model that takes pictures, for a comparison with the TFLite file."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The result of a conversion with pictures: one model, and its parts as separate models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """From the outputs of a network to boxes, scores, classes, labels and key points."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ smaller sizes. TFLite's task library (libyuv's bilinear filter) and MediaPipe's 
 GPUs) interpolate in this way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

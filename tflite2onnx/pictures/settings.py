@@ -1,7 +1,5 @@
 """The user's settings for pictures: "mean=127.5,std=127.5,channels=bgr", or a mapping."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

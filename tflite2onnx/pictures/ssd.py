@@ -7,8 +7,6 @@ MediaPipe's object detection
 (mediapipe/graphs/object_detection/object_detection_desktop_live.pbtxt).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ best class. Boxes end at the edges of the picture. https://docs.ultralytics.com/
 https://docs.ultralytics.com/modes/predict
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Mapping

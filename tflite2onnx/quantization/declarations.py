@@ -1,7 +1,5 @@
 """Declarations of operators about stored integers, and their meaning for operands."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias

@@ -3,8 +3,6 @@
 docs/quantization.md has the same tables, and docs/integer-kernels.md the measured reasons.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum

@@ -1,7 +1,5 @@
 """How numbers are stored: element type, scale and zero point; arithmetic on stored integers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

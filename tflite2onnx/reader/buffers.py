@@ -3,8 +3,6 @@
 Types under eight bits are unpacked to one element per byte. Strings become an array of `bytes`.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator

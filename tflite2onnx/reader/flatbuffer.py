@@ -10,8 +10,6 @@ models in assets/models in 55 ms. The package tflite takes 175 ms, and another 8
 field by field as a test.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial

@@ -1,7 +1,5 @@
 """FlexBuffers, the schema-less format of the options of custom operators and composites."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import Any

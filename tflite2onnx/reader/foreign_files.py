@@ -1,7 +1,5 @@
 """Files that are no TFLite model: an error names the kind of file, and what to do."""
 
-from __future__ import annotations
-
 _ENOUGH = 4096  # The number of bytes at the start of a file from which its kind is recognised.
 # The tags of fields that may follow the version in an ONNX model, in the sequence of the file.
 _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"

@@ -4,8 +4,6 @@ The metadata are a separate flatbuffer in the buffer TFLITE_METADATA, read by `m
 The files (labels, vocabularies) are in a zip archive that is appended to the model.
 """
 
-from __future__ import annotations
-
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence

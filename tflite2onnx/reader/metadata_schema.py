@@ -5,8 +5,6 @@ https://github.com/tensorflow/tflite-support, version 1.5, and face_detector_met
 mediapipe/tasks/metadata of https://github.com/google-ai-edge/mediapipe.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.reader.schema_text import parse_tables
 
 IDENTIFIER = b"M001"

@@ -9,8 +9,6 @@ before this field has the number of the table.
 An enumeration is a list of its names, which have the numbers 0, 1, 2...
 """
 
-from __future__ import annotations
-
 from tflite2onnx.reader.schema_text import parse_tables
 
 TABLES = parse_tables("""

@@ -1,7 +1,5 @@
 """The short form of schemas: `schema.py`, `metadata_schema.py` and `litertlm_schema.py`."""
 
-from __future__ import annotations
-
 
 def parse_tables(text: str) -> dict[str, list[str]]:
     """Return the fields of each table in a text."""

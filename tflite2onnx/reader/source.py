@@ -1,7 +1,5 @@
 """The bytes of a model, memory-mapped if they are in a file, and its external weights."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Hashable

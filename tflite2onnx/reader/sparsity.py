@@ -7,8 +7,6 @@ level lists the coordinates with values: `segments` delimits the range of `indic
 The values are the leaves, from left to right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """The bytes of buffers: in the flatbuffer, after the flatbuffer, or in another file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Report of one conversion: `write_report` renders the results of `verify` as a page."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

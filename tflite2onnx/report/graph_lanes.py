@@ -6,8 +6,6 @@ number of lanes is the largest number of values that are still to be read at a t
 rows is the number of nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count

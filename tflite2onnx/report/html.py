@@ -1,7 +1,5 @@
 """HTML elements of a page: tables, legends and bars. Only this module escapes text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from html import escape

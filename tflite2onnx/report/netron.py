@@ -5,8 +5,6 @@ starts it. Netron serves one model at a port: the port follows from the name of 
 the link opens this model only.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from importlib.util import find_spec

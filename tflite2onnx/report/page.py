@@ -1,7 +1,5 @@
 """The page: one self-contained file on a conversion and its numerical differences."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import astuple

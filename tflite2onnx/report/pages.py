@@ -1,7 +1,5 @@
 """Pages of the models of a bundle: `--report FOLDER` writes a page for each ONNX file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """SVG figures of a page: tensors along the depth of a network, and its graph as a strip."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 

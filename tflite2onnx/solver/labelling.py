@@ -21,8 +21,6 @@ proposal nor a window of `_MOST_NODES` nodes around a cost can improve the resul
 optimum if the window has all nodes and the search never drops a partial labelling.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

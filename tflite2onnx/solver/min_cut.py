@@ -13,8 +13,6 @@ that can reach the target are final, so the smallest source side is known withou
 preflow into a flow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 # residual[v][u] is the residual capacity of the arc u -> v: v can push this amount back to u.

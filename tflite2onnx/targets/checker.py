@@ -1,7 +1,5 @@
 """Apply the rules of a target to an ONNX model, and list every place that breaks a rule."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How the target wants a planned graph: its forms, its operators, and its rewriting of nodes."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Collection, Mapping
 

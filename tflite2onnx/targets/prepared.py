@@ -1,7 +1,5 @@
 """A bundle in the form that the runtime of a target loads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 

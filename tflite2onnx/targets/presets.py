@@ -1,7 +1,5 @@
 """Options that several targets have in common."""
 
-from __future__ import annotations
-
 # onnx.reference supports DequantizeLinear from opset 19 on. ONNX Runtime 1.17 supports opsets up to
 # 20.
 PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}

@@ -5,8 +5,6 @@ it, and maybe advice. A rule reads a `ModelView`, which lists the nodes of all g
 types, shapes and constants of their values. A type or shape that is unknown breaks no rule.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ many files can share the same packed bytes. An archive that declares far more by
 rejected before any file is read, and no more bytes of a file are read than declared.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

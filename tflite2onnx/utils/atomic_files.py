@@ -1,7 +1,5 @@
 """Atomic writes: all files are written completely or none is, and no input is overwritten."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -3,8 +3,6 @@
 Signals are forwarded to the child.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Console output: columns, plurals, errors; control characters are escaped."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

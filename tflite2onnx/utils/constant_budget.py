@@ -5,8 +5,6 @@ constant has at most MOST_ELEMENTS, which is checked before it is made; all cons
 have a `ConstantBudget`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from tflite2onnx.errors import OperatorError

@@ -1,7 +1,5 @@
 """Options that contradict each other: a table is a tuple of contradictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

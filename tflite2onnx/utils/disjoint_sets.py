@@ -1,7 +1,5 @@
 """Sets without a common element that are joined: a union-find structure."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """Interrupts during the import of modules, which takes longer than most conversions."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Without VNNI, AMX or ARM's dot product, a product of uint8 by int8 may saturate in 16 bits.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Suggestions in error messages for names that are not found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

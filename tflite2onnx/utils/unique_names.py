@@ -1,7 +1,5 @@
 """Unique names of tensors, inputs, outputs and values."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """A language model in the runtime of a target: the tokens after several prompts, and the speed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

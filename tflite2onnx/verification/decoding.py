@@ -5,8 +5,6 @@ with the largest logits, so that a different choice does not change all later to
 model runs its signatures one after another, with TFLite's names and layouts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Other sizes of the dynamic axes of a model, at which both runtimes are compared again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Changes to a TFLite model for a runtime: other entry points, and weights inside of the file."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

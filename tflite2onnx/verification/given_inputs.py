@@ -1,7 +1,5 @@
 """The user's own inputs: arrays, and files or folders of arrays and pictures, as samples."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial

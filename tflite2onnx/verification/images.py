@@ -3,8 +3,6 @@
 Pillow decodes the pictures; it is imported only if there is a picture.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from importlib import import_module

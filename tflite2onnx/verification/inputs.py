@@ -1,7 +1,5 @@
 """The inputs of both models: random numbers or the user's arrays, converted for the ONNX model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The time of an inference in LiteRT and in ONNX Runtime, and the nodes that take the time."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The result of a verification as data, with one verdict on each tensor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Run both models on the same samples and compare their results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Both packages are imported when they are needed, because a conversion does not need them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ Nodes that decode a constant are in every piece that reads the constant, because
 nodes in the same graph.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The arguments of the command that converts."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import re

@@ -4,8 +4,6 @@ A layout is NAME=NCHW, NAME=NHWC:NCHW, or a JSON file. A shape is NAME=1,16000, 
 dynamic sizes NAME=batch,height,width,3. Other options are pairs such as NAME=FILE.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence

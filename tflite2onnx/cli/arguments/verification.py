@@ -1,7 +1,5 @@
 """The options that choose the inputs and the limits of a verification, for two commands."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence

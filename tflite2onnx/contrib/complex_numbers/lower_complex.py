@@ -17,8 +17,6 @@ Other operators on complex tensors are errors. The pass runs between two inferen
 reads ranks, but no sizes of computed tensors, which may be dynamic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """TensorFlow's operators on the colors of images, whose last axis is (red, green, blue)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from tflite2onnx.op.base import Builder, Value, View

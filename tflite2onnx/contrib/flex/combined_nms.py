@@ -1,7 +1,5 @@
 """TensorFlow's multi-class non-maximum suppression, the last operator of detectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

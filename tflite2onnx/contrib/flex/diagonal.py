@@ -3,8 +3,6 @@
 A map gives, for each position of a matrix, the index of its element in the packed diagonals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from math import prod

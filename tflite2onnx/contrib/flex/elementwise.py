@@ -4,8 +4,6 @@ The results are as exact as ONNX's nodes. Each operator computes in the type in 
 computes, in particular in double precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeAlias
 

@@ -1,7 +1,5 @@
 """TensorFlow's operators that resample images: crops, cubic interpolation, patches."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Names of custom operators of TensorFlow."""
 
-from __future__ import annotations
-
 PREFIX = "Flex"
 # Other names of operators that have the same operands and options.
 OTHER_NAMES = {

@@ -3,8 +3,6 @@
 Operators have few kinds of attributes: numbers, strings, dtypes, and lists of these.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

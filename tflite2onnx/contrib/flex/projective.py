@@ -1,7 +1,5 @@
 """TensorFlow's projective transform of images, which random rotations and zooms of Keras use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod

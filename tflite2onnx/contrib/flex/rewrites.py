@@ -1,7 +1,5 @@
 """Functions that rewrite TensorFlow operators as TFLite operators (see `contrib.flex.rules`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

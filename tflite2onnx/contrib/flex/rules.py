@@ -1,7 +1,5 @@
 """The table of TensorFlow operators that have an equivalent in TFLite."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

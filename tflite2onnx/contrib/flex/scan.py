@@ -1,7 +1,5 @@
 """TensorFlow's cumulative products and sums of exponentials, and equally spaced numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 

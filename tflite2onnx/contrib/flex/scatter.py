@@ -1,7 +1,5 @@
 """TensorFlow's operators that scatter elements by indices: updates, segments, counts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar

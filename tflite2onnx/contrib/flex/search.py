@@ -1,7 +1,5 @@
 """TensorFlow's operators that compare elements to find a position, a rank or equal elements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar

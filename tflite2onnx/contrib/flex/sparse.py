@@ -1,7 +1,5 @@
 """TensorFlow's operators on ragged and sparse tensors, whose parts are dense tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any

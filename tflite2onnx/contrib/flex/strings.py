@@ -1,7 +1,5 @@
 """TensorFlow's string operators that ONNX can represent; strings are UTF-8."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import ClassVar

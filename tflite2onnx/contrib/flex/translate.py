@@ -10,8 +10,6 @@ a dtype, a rank or a missing pattern.
 4. Operators with a registered class stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

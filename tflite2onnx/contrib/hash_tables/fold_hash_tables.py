@@ -11,8 +11,6 @@ CALL_ONCE runs), HASHTABLE_FIND and HASHTABLE_SIZE read it.
 Readers get (keys, values) as inputs in place of the handle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Operators on tables: HASHTABLE_LOOKUP, HASHTABLE_FIND, HASHTABLE_SIZE, and Table."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

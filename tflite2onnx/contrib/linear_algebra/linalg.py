@@ -5,8 +5,6 @@ precision, so the result is rounded only once; it differs from TensorFlow by Ten
 Singular matrices give infinities or NaN, where TensorFlow's kernels fail.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

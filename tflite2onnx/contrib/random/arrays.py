@@ -1,7 +1,5 @@
 """Compute in numpy what the nodes of a builder compute, to fold an operator by its own `emit`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """STABLEHLO_RNG_BIT_GENERATOR: pseudorandom bits, a function of a state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View

@@ -4,8 +4,6 @@ LiteRT and ONNX draw from the same distribution, but not the same numbers: LiteR
 generator from run to run, and ONNX does not define the generator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

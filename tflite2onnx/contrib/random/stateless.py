@@ -9,8 +9,6 @@ for each number. Of the blocks of a group of numbers 8 are tried: the probabilit
 suffice is below 1e-18.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod, tau
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """TensorFlow's Fourier transforms of any length; complex numbers are pairs (`lower_complex`)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple

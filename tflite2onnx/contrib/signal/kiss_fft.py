@@ -6,8 +6,6 @@ numbers. Their results are divided by p, multiplied by twiddle factors, and comb
 of the elements wrap around where the library stores them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

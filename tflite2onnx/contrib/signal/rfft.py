@@ -1,7 +1,5 @@
 """RFFT2D, its inverse, and parts of complex numbers, which are pairs (see `lower_complex`)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 

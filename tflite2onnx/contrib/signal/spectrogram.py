@@ -1,7 +1,5 @@
 """AudioSpectrogram and Mfcc, the first operators of speech models since 2018."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cached_property

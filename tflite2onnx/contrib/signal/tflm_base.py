@@ -5,8 +5,6 @@ Numbers that wrap around in the kernels wrap around here. TensorFlow's AudioMicr
 same steps from band energies to features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple

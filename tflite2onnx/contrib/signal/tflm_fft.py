@@ -1,7 +1,5 @@
 """The Fourier transforms of TFLite Micro's audio front end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The stateless operators of TFLite Micro's audio front end, in integers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

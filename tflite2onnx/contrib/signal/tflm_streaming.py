@@ -5,8 +5,6 @@ In TFLite Micro these operators contain buffers. Here each buffer is a state of 
 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod

@@ -1,7 +1,5 @@
 """Elementwise operators from StableHLO, ATAN2 and RIGHT_SHIFT."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

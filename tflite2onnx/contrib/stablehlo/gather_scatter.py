@@ -5,8 +5,6 @@ tensor. The indexed axes are transposed to the front of the tensor. ONNX's nodes
 elements of a window one by one, and whole rows of the other axes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod

@@ -4,8 +4,6 @@ A convolution has any order of axes. lhs_dilation puts zeros between the element
 that a convolution with stride 1 is a transposed convolution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

@@ -3,8 +3,6 @@
 The operators of a sub-graph compute scalars. They become operators on whole tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod

@@ -5,8 +5,6 @@ operator computes from the same operands. `LOWERINGS` has a function for each ot
 form that has no equivalent stays, with its reason as the option `reason`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: each window is reduced to one element."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple

@@ -5,8 +5,6 @@ run the sub-graph: it computes with the operator in the sub-graph. Without opera
 sub-graph, the result is the second element.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import Model, Op

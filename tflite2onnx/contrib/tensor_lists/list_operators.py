@@ -1,7 +1,5 @@
 """TensorFlow's operators on lists as TFLite operators on tensors (see `lower_tensor_lists`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias

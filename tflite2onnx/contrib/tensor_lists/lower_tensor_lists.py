@@ -13,8 +13,6 @@ The tensors between these operators have the dtype variant, and the file declare
    Otherwise the size is 0 until an item is set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -10,8 +10,6 @@ LiteRT's own kernels round a product twice. For SQUARED_DIFFERENCE, which XNNPAC
 searches for scales with which float32 gives the same integers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache

@@ -6,8 +6,6 @@ error of DFT is 3e-4 of the range, and the error of a product is 3e-7. `python
 scripts/benchmark_patterns.py Fourier` measures both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -10,8 +10,6 @@ point 0 (SymmetricQuantizeFloats).
 docs/quantization.md says which operators the delegate supports, and which form is faster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ thousands of steps; where the range of the output ends, the interpolation cuts t
 model computes the function itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The change of operators for one more axis in front of operands (`add_leading_axis`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Shapes that are computed at run time: sizes of dynamic axes, and data-dependent axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

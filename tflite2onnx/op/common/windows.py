@@ -1,7 +1,5 @@
 """Image operators (NHWC in TFLite, NCHW in ONNX), and windows that slide over images."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Control flow, in the forms that `inline_subgraphs` makes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View

@@ -1,7 +1,5 @@
 """Operators that passes replace: calls of sub-graphs, and operators on variables."""
 
-from __future__ import annotations
-
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.quantization.declarations import Moves
 

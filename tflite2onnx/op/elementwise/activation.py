@@ -1,7 +1,5 @@
 """Activation functions, as operators or fused into another operator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from math import erf, pi, sqrt

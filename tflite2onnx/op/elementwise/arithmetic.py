@@ -5,8 +5,6 @@ MUL and DIV replace an infinity by the largest float (kernels of the default del
 infinities). In LiteRT, MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """CAST, DEQUANTIZE and DENSIFY: the same elements in another representation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View

@@ -1,7 +1,5 @@
 """Comparisons of elements, and BUCKETIZE. Comparisons with NaN are false, except NOT_EQUAL."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import ClassVar

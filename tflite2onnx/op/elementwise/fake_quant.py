@@ -1,7 +1,5 @@
 """QUANTIZE and FAKE_QUANT: real numbers to stored integers, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar

@@ -6,8 +6,6 @@ up to 5 of 256 integers. The table is not slower, because runtimes have no integ
 for HardSwish.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """SELECT and SELECT_V2: each element is from one of two tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

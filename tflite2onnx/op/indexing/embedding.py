@@ -1,7 +1,5 @@
 """EMBEDDING_LOOKUP, EMBEDDING_LOOKUP_SPARSE, KmeansEmbeddingLookup: rows of a table, and sums."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod

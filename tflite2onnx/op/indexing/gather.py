@@ -1,7 +1,5 @@
 """GATHER and GATHER_ND: elements at indices."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Functions of 8-bit and 16-bit integers, as tables of their values."""
 
-from __future__ import annotations
-
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.quantization.declarations import Integers

@@ -1,7 +1,5 @@
 """ONE_HOT, MATRIX_DIAG and MATRIX_SET_DIAG: values at indices and on diagonals."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 

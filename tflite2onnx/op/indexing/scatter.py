@@ -1,7 +1,5 @@
 """SCATTER_ND, SPARSE_TO_DENSE and segment reductions: elements are written to indices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise

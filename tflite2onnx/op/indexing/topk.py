@@ -4,8 +4,6 @@ The first of equal elements is selected, in the kernels and in ONNX. If some ele
 kernels and ONNX have different results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar

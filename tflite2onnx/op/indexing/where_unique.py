@@ -1,7 +1,5 @@
 """WHERE, UNIQUE and SKIP_GRAM: operators with data-dependent output shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """odml.scaled_dot_product_attention, the attention of language models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, prod, sqrt
 

@@ -1,7 +1,5 @@
 """moe: the experts of a language model that a router has chosen for each token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """Operators that quantizers add to models: Hadamard rotations, and quantization errors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Key-value caches of language models, in tensors of the model or inside the operator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

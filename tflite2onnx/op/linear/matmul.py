@@ -1,7 +1,5 @@
 """Matrix products: FULLY_CONNECTED and BATCH_MATMUL."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Custom operators of GPU delegates that rotate data by positions, or add positions to data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """BITCAST: the bytes of a tensor, read as elements of another type; the sign bit of floats."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BROADCAST_TO, BROADCAST_ARGS and FILL: elements repeated to fill a shape."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CONCATENATION, PACK, UNPACK, SPLIT, SPLIT_V and TILE: tensors joined, split and repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce

@@ -1,7 +1,5 @@
 """DYNAMIC_UPDATE_SLICE: a slice of a tensor is replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod

@@ -1,7 +1,5 @@
 """PAD, PADV2, MIRROR_PAD, DILATE and STABLEHLO_PAD: elements around and between elements."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from math import prod

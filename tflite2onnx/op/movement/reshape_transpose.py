@@ -1,7 +1,5 @@
 """Operators on axes: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, SHAPE and RANK."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import takewhile

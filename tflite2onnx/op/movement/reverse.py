@@ -1,7 +1,5 @@
 """REVERSE_V2, REVERSE_SEQUENCE and Roll: the elements of an axis in another order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Blocks of pixels become batches (SPACE_TO_BATCH_ND) or channels (SPACE_TO_DEPTH), and back."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod

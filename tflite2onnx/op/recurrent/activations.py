@@ -3,8 +3,6 @@
 A recurrent layer that `passes/recurrent` recognises lists them in its `RecurrentOptions`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ An integer kernel stores every intermediate value as an integer with a scale. He
 float32 numbers, and `round_to_storage` rounds them to the numbers that the integers represent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeAlias

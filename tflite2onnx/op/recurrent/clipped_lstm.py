@@ -10,8 +10,6 @@ chunks. If a cell was too large, it computes all steps again, one by one. 100 ti
 AMD EPYC, family 26).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflite2onnx.builder.builder import Body, Builder, Operand, Value

@@ -3,8 +3,6 @@
 The formulas are in litert/experimental/custom_ops/gated_delta_net of LiteRT.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """GRU, which `raise_recurrent_loops` makes of a Keras layer, and LiteRT's custom operator."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

@@ -7,8 +7,6 @@ the gates, while `cell_clip` bounds the cell. Files of Keras layers have a `cell
 h) R = h (R P): see `Cell.without_projection`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 

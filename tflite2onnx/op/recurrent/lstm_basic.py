@@ -9,8 +9,6 @@ Integers: x and h are within -1 and 1 (uint8). The inputs of the gates have 12 f
 c has 11. The outputs of the functions are within -1 and 1, and have 15 fractional bits (int16).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

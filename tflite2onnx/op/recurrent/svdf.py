@@ -1,7 +1,5 @@
 """SVDF: a dense layer over the last times, factorized into features and times."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

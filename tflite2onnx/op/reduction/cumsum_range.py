@@ -1,7 +1,5 @@
 """RANGE and CUMSUM: sequences of numbers, and cumulative sums."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 

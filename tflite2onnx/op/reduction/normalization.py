@@ -3,8 +3,6 @@
 GPU delegates run the first three as custom operators, which no kernel of a processor computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from math import inf, prod
 

@@ -1,7 +1,5 @@
 """Reductions: sums, means, products, minima and maxima over some axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

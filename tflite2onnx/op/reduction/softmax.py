@@ -1,7 +1,5 @@
 """SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION: normalizations along the last axis."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import ClassVar

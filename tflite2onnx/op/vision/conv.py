@@ -1,7 +1,5 @@
 """Convolutions of images, and of volumes: images with a depth axis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

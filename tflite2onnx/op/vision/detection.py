@@ -13,8 +13,6 @@ in ONNX. (With several classes per box the kernel sorts with std::partial_sort, 
 classes is unspecified.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple

@@ -4,8 +4,6 @@ One operator transforms landmarks by a matrix. The other computes the matrix tha
 around landmarks. Each has two versions.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -1,7 +1,5 @@
 """NON_MAX_SUPPRESSION_V4 and V5: select the best boxes, without overlapping boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Pooling. Padded elements are excluded from the maximum and from the average."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar

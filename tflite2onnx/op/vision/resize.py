@@ -1,7 +1,5 @@
 """Resizing of images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial

@@ -5,8 +5,6 @@ down. The indices of LiteRT's operators are positions in the whole image, channe
 elements the first is the maximum, in the kernels and in ONNX.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 

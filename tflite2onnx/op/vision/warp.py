@@ -1,7 +1,5 @@
 """Sampling of images at computed positions: MediaPipe's and LiteRT's perception operators."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View

@@ -29,8 +29,6 @@ The result is right for any number of samples: constant sizes of 1 are replaced 
 first size of the first input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod

@@ -11,8 +11,6 @@ The scores of the next token follow from the last token of the prompt. Only thes
 computed, because the product with the table of all tokens takes a large part of the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Add operators to a graph for a batch, and move samples between axes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

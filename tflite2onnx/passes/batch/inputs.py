@@ -1,7 +1,5 @@
 """The inputs and the states of a network that computes a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

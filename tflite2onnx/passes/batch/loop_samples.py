@@ -5,8 +5,6 @@ WHERE or with a suppression of boxes, for example. The sizes of the outputs must
 samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

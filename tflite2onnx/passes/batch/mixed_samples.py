@@ -1,7 +1,5 @@
 """The error of a network whose samples depend on each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflite2onnx.errors import OperatorError

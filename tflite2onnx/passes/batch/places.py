@@ -5,8 +5,6 @@ times as long: `outer` elements of this axis come before the samples, and the ot
 them. If the axis has one element for one sample, it is the batch axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple

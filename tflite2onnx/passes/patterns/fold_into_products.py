@@ -19,8 +19,6 @@ operator is folded if
 Products of filters are rounded once more, which changes a result by 1e-7 of the range.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -7,8 +7,6 @@ Keras's CategoryEncoding and TextVectorization count numbers by Bincount with eq
 This pass runs between two inferences of shapes.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Graph, copy_op
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.patterns.matching import Match, OneOf

@@ -18,8 +18,6 @@ convolutions. Softplus and Mish stay spelled out, because Softplus is slower tha
 Swish stays too, because runtimes fuse Sigmoid and Mul themselves. docs/performance.md has times.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import pi, sqrt
 

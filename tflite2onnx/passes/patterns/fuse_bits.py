@@ -13,8 +13,6 @@ a node of opset 26. Comparisons do not.
 This pass runs before a batch is added, and before sizes become dynamic.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.made_options import SignOptions
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Pattern, Shared, any_of

@@ -21,8 +21,6 @@ DYNAMIC_UPDATE_SLICE clamps out-of-range indices. The original SLICEs would fail
 where the result would be longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -25,8 +25,6 @@ Softmax without the maximum stays, because it overflows where SOFTMAX does not. 
 as InstanceNormalization, because runtimes have no kernel of GroupNormalization.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from math import prod
 from operator import contains

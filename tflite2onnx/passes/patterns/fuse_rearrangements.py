@@ -27,8 +27,6 @@ replaces TILE or BROADCAST_TO of axes of size 1 between RESHAPE, if
    the same pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod

@@ -25,8 +25,6 @@ that depends on another one by these operators. A function of degree 1 with f(1)
 Networks with many PRELU, such as MobileFaceNet, take less time (docs/performance.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

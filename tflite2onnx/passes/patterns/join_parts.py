@@ -13,8 +13,6 @@ SPLIT stands for SPLIT_V too. Recurrent layers that are unrolled one after the o
 3. No tensor is quantized, or all are alike.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.graph import Op, copy_op

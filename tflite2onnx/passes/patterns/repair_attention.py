@@ -11,8 +11,6 @@ are those of the PyTorch model.
 2. Any other sub-graph is not changed.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import NO_OP, Graph, Model, Op

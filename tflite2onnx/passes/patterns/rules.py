@@ -1,7 +1,5 @@
 """Rules: a pattern, a condition, and what is built in place of the operators that match."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property

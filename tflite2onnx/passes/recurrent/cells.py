@@ -13,8 +13,6 @@ and R is P R. s is mostly the sigmoid, a and b tanh. They may be any `GateActiva
 If the states before a step are 0, converters fold all products of the states.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -10,8 +10,6 @@ their order, has the same states: its output number n is the state after n unmas
 The items after the unmasked ones are computed, and nothing reads their outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -20,8 +20,6 @@ has no GRU; the operator GRU, which no file has, reads (sequence, W, R, b, state
 one matrix for each gate, in ONNX's order of gates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -23,8 +23,6 @@ to 1.1 of the time, and less than before where its neighbours need no other axes
 (`patterns/rules.py`): the operators of any number of steps become one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

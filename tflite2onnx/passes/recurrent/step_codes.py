@@ -1,7 +1,5 @@
 """Whether a graph may have steps of recurrent layers, which few graphs have (`passes`)."""
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Graph
 
 PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")

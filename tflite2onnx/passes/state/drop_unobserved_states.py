@@ -6,8 +6,6 @@
 3. A state that another signature reads stays, although this signature's outputs do not need it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The values of variable tensors before the first run: 0, or constants that are computed once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace

@@ -9,8 +9,6 @@ more output: whether the run goes on. If the run has ended, `lift_variables` kee
 the variables that later operators write.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

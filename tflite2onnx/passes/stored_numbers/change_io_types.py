@@ -13,8 +13,6 @@ type is not changed. If one type is given for all endpoints, those that are neit
 quantized are not changed either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ opposite. A bias is added to the accumulators of its channel, so it is negated, 
 which no kernel reads, does not matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

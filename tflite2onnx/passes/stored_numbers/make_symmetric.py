@@ -19,8 +19,6 @@ Tensors of 16 bits stay int16, most of them with the zero point 0 of the file. W
 8 bits are not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -21,8 +21,6 @@ A tensor that any other operator reads or writes keeps its zero point, and so do
 of the network: their readers expect the zero point of the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ A network in which each pixel of a convolution has a scale of its own
 convolution, and it differs from LiteRT's network by the rounding of these data anyway.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op

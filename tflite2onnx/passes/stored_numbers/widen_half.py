@@ -5,8 +5,6 @@ the results to float16. CAST, the operator in float32 and CAST do the same. Expo
 operators for models of mixed precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard

@@ -5,8 +5,6 @@ hold bundles, too. Models in an archive are recognised by their content, because
 language model have names without a suffix.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -5,8 +5,6 @@ the header in 8 bytes. From byte 32 on the header is a flatbuffer (see `litertlm
 are read when they are used, because the file is memory-mapped. The file is not trusted.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Mapping

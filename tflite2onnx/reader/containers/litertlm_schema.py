@@ -8,8 +8,6 @@ https://github.com/google-ai-edge/mediapipe, and sentencepiece_model.proto of
 https://github.com/google/sentencepiece.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.reader.schema_text import parse_tables
 
 TABLES = parse_tables("""

@@ -3,8 +3,6 @@
 A message is a dictionary of the fields that it has. Fields that the schema lacks are skipped.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """The bundle of a language model becomes the folder that onnxruntime-genai loads."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from tflite2onnx.reader.containers.bundle import Bundle

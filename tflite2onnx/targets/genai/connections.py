@@ -4,8 +4,6 @@ The step becomes a graph of calls. The inputs of the graph are tokens, positions
 that no model computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

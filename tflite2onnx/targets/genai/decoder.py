@@ -6,8 +6,6 @@ graph computes the mask: a token attends to itself and to all earlier tokens. Th
 takes one token in each run, so a prompt is run token by token (`chunk_size`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence

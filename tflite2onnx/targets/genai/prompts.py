@@ -1,7 +1,5 @@
 """A decoder that takes one token becomes a decoder that takes all tokens of a prompt at once."""
 
-from __future__ import annotations
-
 import logging
 
 from tflite2onnx.canonical import (

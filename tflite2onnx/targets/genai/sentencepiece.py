@@ -4,8 +4,6 @@ A model is a message ModelProto (sentencepiece_model.proto of google/sentencepie
 with scores, and settings. A tokenizer of Hugging Face spells the settings out as steps.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ onnxruntime-genai reads a tokenizer of Hugging Face, `tokenizer.json`. The `toke
 `tokenizer_config.json` chooses the code that runs it. A SentencePiece model is converted.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ operators after a convolution keep the blocks (nchwc_transformer.cc); all others
 of the blocks, and the next convolution puts it back.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has

@@ -1,7 +1,5 @@
 """Nodes for operators that OpenVINO computes wrongly."""
 
-from __future__ import annotations
-
 from tflite2onnx.made_options import HardSigmoidOptions
 from tflite2onnx.op.base import Builder, Value, View
 from tflite2onnx.op.elementwise.activation import HardSigmoid

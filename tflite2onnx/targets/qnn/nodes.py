@@ -15,8 +15,6 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Round has none: each one would fetch its data from the GPU. A sum with a number 
 1 has no fraction, so that the sum itself is rounded, halves to even. GPUs round sums as CPUs do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes

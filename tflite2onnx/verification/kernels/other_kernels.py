@@ -5,8 +5,6 @@ kernel for int4 weights overwrites a weight beside a weight of -8, and kernels t
 differ from those that round once. An operator that equals another kernel of LiteRT is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -23,8 +23,6 @@ rows, a network of licence plates take half the time.
 This is no rule (`rules.py`): an operator moves if all operators before it have moved.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, copy_op

@@ -21,8 +21,6 @@ its padding, if:
 Runtimes do the second fusion for float models, but not for quantized models.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import chain
 

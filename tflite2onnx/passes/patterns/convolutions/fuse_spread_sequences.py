@@ -17,8 +17,6 @@ are replaced if
 A network of 16 convolutions, 12 of them dilated, has 37 nodes instead of 130.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ tensor (`list_channels_first`). The graph is planned only then, so this is the l
 form is a line below.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from tflite2onnx.graph import Graph

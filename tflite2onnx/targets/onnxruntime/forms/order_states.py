@@ -6,8 +6,6 @@ of three microWakeWord networks it runs 29, 47 and 79 nodes then, and 23, 36 and
 order. A state that is joined with an input of the model has the order of the input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tflite2onnx.graph import Graph

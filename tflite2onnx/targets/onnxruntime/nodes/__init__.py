@@ -1,7 +1,5 @@
 """Nodes as ONNX Runtime computes them fastest, where its kernels or optimizer need other ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from math import nan

@@ -24,8 +24,6 @@ channels if all nodes that make and read them are convolutions or compute channe
 Images of few channels stay unless a fiftieth of the expected time is saved, and 5 microseconds.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

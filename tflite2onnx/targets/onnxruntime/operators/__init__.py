@@ -1,7 +1,5 @@
 """Operators with the nodes that ONNX Runtime computes fastest, in place of the canonical ones."""
 
-from __future__ import annotations
-
 from tflite2onnx.extensions import list_paths
 from tflite2onnx.op import OperatorTable
 

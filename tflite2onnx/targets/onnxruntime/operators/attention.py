@@ -1,7 +1,5 @@
 """Attention and rotations of language models, which forms make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar

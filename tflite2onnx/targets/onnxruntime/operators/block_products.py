@@ -15,8 +15,6 @@ block are 127 in place of their value; the second row has the differences, and z
 of the second row all numbers but 0 are equal, so level 4 represents them, too.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

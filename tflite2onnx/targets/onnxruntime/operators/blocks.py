@@ -5,8 +5,6 @@ channels first. It stores the channels of quantized networks last. With channels
 pieces of rows: Transpose of 4 axes takes twice as long, and of 6 axes of NCHW ten times as long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar

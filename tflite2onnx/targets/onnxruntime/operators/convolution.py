@@ -3,8 +3,6 @@
 ONNX has no convolution of integers with float sums: windows are copied into the rows of a matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from math import gcd

@@ -1,7 +1,5 @@
 """FULLY_CONNECTED of floats as Gemm."""
 
-from __future__ import annotations
-
 from math import prod
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View

@@ -1,7 +1,5 @@
 """RESHAPE of images and of matrices, between forms of convolutions and of products."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Resizing of images with channels last, and of integers as images of one channel."""
 
-from __future__ import annotations
-
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.vision import resize
 from tflite2onnx.tensor import DType

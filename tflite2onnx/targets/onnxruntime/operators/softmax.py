@@ -6,8 +6,6 @@ channels first, take 31 ms in place of 1.3 (Intel family 6 model 167, one thread
 the planner places, if it cannot avoid it, takes less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflite2onnx.layout import Axes, Frame, axis_names

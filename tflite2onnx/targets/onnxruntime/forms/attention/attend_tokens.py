@@ -21,8 +21,6 @@ which models of less than 32 MB stay. Rows of 16 heads are computed at once, so 
 [tokens, heads, depth] are one matrix; the queries are 0 in the depths of other heads.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -20,8 +20,6 @@ Transpose (`FusedMatMul` with `transBatchA`). It recognises a Transpose of three
 operator leaves a batch of 1 out. From opset 23 on it is one node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, prod
 from typing import NamedTuple

@@ -12,8 +12,6 @@ contains, if
 4. all tensors are float32 and have fixed sizes.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import are_fixed_floats, joins_last_axis
 from tflite2onnx.passes.patterns.matching import (

@@ -4,8 +4,6 @@ Masks, angles and places in caches are computed of positions in as many ways as 
 All positions of a cache are tried, so what holds for the results is proven.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 

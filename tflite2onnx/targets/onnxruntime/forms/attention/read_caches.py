@@ -26,8 +26,6 @@ ONNX Runtime's GroupQueryAttention reads the tokens up to the position only, and
 place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf

@@ -10,8 +10,6 @@ operator before SELECT_V2, so that `read_caches` finds the mask of a token in it
 2. the mask has fixed sizes, and is repeated along the axis before the last, the axis of the rows.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from tflite2onnx.graph import NO_OP, Op

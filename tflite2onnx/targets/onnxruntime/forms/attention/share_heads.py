@@ -22,8 +22,6 @@ Transpose of three axes returns without a copy. So the RESHAPE before it keeps t
 `fuse_attention` recognises other attention; a step of one token has no TRANSPOSE of the queries.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from tflite2onnx.graph import Graph, Op

@@ -13,8 +13,6 @@ blocks of 16, and the two convolutions take 1.4 times as long as the one. Two ar
 3. the times that `cost` expects of the graph are shorter.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -23,8 +23,6 @@ A convolution is replaced if
 An infinite number gives NaN in other pixels of the block.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from tflite2onnx.graph import Op

@@ -14,8 +14,6 @@ docs/performance.md has what it saves.
    LiteRT rounds each part, or each pixel of it, in a scale of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -33,8 +33,6 @@ A convolution is replaced if
    pieces save.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod

@@ -31,8 +31,6 @@ the bottlenecks of MobileNet v3 take 0.86 to 0.97 of the time (one thread of an 
 has at most 2^19 elements.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

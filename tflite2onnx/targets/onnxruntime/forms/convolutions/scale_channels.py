@@ -16,8 +16,6 @@ An infinite number times a factor of 0 is NaN in both forms. Products are rounde
 one form and not in the other, which changes a result by 1e-7 of the range.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.graph import Op

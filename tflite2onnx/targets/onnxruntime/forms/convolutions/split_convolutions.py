@@ -11,8 +11,6 @@ is replaced if
 3. the convolutions are expected to be faster (`costs.py`) than the whole one and three moves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -23,8 +23,6 @@ expected to be faster (`costs.py`): from about 56 multiplications for each numbe
 processors with AVX-512 and with AVX2.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import NamedTuple
 

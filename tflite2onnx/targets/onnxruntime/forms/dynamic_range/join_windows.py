@@ -30,8 +30,6 @@ A convolution is replaced if
    Windows of one row need a stride of 1 from row to row.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple

@@ -15,8 +15,6 @@ well. So an activation RELU is removed if only products of 1 read its output. On
 by DynamicQuantizeLinear, whose zero point follows from the data.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from functools import cached_property

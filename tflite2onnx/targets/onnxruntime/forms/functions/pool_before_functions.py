@@ -16,8 +16,6 @@ They move if
 3. the pool has at most half as many elements as its input.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import Op

@@ -19,8 +19,6 @@ between convolutions a reorder, because Relu computes in their blocks: 1.02 of t
 convolutions of 64 x 64 pixels and 32 channels. An infinite channel of LRN gives NaN in all.
 """
 
-from __future__ import annotations
-
 from math import exp, prod
 
 import numpy as np

@@ -11,8 +11,6 @@ for 16. An operator is replaced if
    Unsqueeze and the Reshape need no node together. Parts are not constant either.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import Op

@@ -24,8 +24,6 @@ own. SLICE, STRIDED_SLICE and UNPACK are replaced if
 3. the tensors are float32 and have fixed sizes.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

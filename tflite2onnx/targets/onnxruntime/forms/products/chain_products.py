@@ -6,8 +6,6 @@ no node. A step of an LSTM that is spelled out has such a sum. If neither has a 
 constant to the sum is the bias of the first.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import Op

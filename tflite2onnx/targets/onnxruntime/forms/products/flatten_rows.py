@@ -14,8 +14,6 @@ so that all RESHAPE between layers are dropped (`join_reshapes`). An operator is
 3. all tensors are float32 and have fixed sizes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op

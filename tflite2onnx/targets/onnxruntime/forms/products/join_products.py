@@ -13,8 +13,6 @@ attention of YOLO 11n has 200 such products for 320x320 pixels.
    operand may lack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple

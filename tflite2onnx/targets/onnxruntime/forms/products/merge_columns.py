@@ -13,8 +13,6 @@ The file has such a TRANSPOSE before and after the product, so that two follow e
 remains. docs/performance.md has what it saves. The sizes must be known.
 """
 
-from __future__ import annotations
-
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import rule

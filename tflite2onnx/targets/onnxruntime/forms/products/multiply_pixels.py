@@ -19,8 +19,6 @@ takes 0.94 of the time.
 This is no rule (`rules.py`): what a convolution becomes depends on all other convolutions.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tflite2onnx.graph import ABSENT, Graph, Op

@@ -16,8 +16,6 @@ The products add the same two or four terms in another sequence, and zeros: the 
 1e-7 of the range. An infinite or NaN element makes its rows and columns NaN.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tflite2onnx.graph import Op

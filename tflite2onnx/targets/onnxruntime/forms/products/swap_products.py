@@ -17,8 +17,6 @@ keys last, and reads the features of the queries last, so that the planner moves
 4. no size is dynamic but the batch, the first axis of the product and of the output.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from tflite2onnx.graph import Graph, Op
