@@ -6,28 +6,14 @@ Annotations are values here, of which the choices of options are read.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import (
-    Any,
-    Literal,
-    ParamSpec,
-    Self,
-    TypeGuard,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from typing import Any, Literal, ParamSpec, Self, TypeGuard, TypeVar, get_args, get_origin
 
 import numpy as np
 import onnx
 
 from tflite2onnx.builder.opsets import MIN_OPSET
 from tflite2onnx.errors import OptionError
-from tflite2onnx.pictures.settings import (
-    POSTPROCESS_KEYS,
-    PREPROCESS_KEYS,
-    Settings,
-    read_settings,
-)
+from tflite2onnx.pictures.settings import POSTPROCESS_KEYS, PREPROCESS_KEYS, Settings, read_settings
 from tflite2onnx.targets.table import Target, find_options
 from tflite2onnx.utils.contradictions import ABSENT, GIVEN, Contradiction, check_contradictions
 from tflite2onnx.utils.suggestions import join_alternatives

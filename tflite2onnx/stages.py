@@ -32,11 +32,7 @@ from tflite2onnx.axis_letters import name_axes
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
-from tflite2onnx.canonical import (
-    OperatorCache,
-    keep_file_sizes,
-    make_canonical,
-)
+from tflite2onnx.canonical import OperatorCache, keep_file_sizes, make_canonical
 from tflite2onnx.emit import Emitted, emit
 from tflite2onnx.errors import (
     ConversionError,
@@ -347,9 +343,7 @@ def _resize_inputs(graph: Graph, options: ConversionOptions) -> tuple[Graph, dic
         shapes = list_sample_sizes(graph, shapes, options.batch)
     graph, words = resize_inputs(graph, shapes)
     if options.io_type is not None:
-        from tflite2onnx.passes.stored_numbers.change_io_types import (  # noqa: PLC0415 - rare
-            change_io_types,
-        )
+        from tflite2onnx.passes.stored_numbers.change_io_types import change_io_types  # noqa: PLC0415 - rare
 
         graph = change_io_types(graph, options.io_type)
     return graph, words

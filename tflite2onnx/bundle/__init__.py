@@ -12,13 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tflite2onnx.errors import (
-    BundleError,
-    ConversionError,
-    OptionError,
-    OutputError,
-    PictureError,
-)
+from tflite2onnx.errors import BundleError, ConversionError, OptionError, OutputError, PictureError
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.containers.bundle import Bundle, find_name, is_bundle, read_bundle
 from tflite2onnx.reader.model import list_entry_points, read_entry_point, read_model
@@ -223,11 +217,7 @@ def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
 
 
 def list_parts(
-    bundle: Bundle,
-    signature: str | None = None,
-    target: str | None = None,
-    *,
-    joins: bool = False,
+    bundle: Bundle, signature: str | None = None, target: str | None = None, *, joins: bool = False
 ) -> list[BundlePart]:
     """Return the parts of a bundle: each signature of a model, or its main graph.
 

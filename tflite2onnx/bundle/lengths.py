@@ -192,8 +192,7 @@ def _find_entry(x: Op, y: Op, index: int) -> int:
         fits = False
     if not fits:
         raise OperatorError(
-            f"{x.operand(index).name} must be equal in all signatures, but for one length",
-            x.place,
+            f"{x.operand(index).name} must be equal in all signatures, but for one length", x.place
         )
     return int(differing[0])
 

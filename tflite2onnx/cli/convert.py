@@ -40,11 +40,7 @@ from tflite2onnx.cli.places import (
     remove_suffix,
     split_files,
 )
-from tflite2onnx.cli.standard_streams import (
-    hide_information,
-    read_source,
-    write_standard_output,
-)
+from tflite2onnx.cli.standard_streams import hide_information, read_source, write_standard_output
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint

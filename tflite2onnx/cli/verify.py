@@ -108,11 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(),
         help="the tokens that a language model continues (default: random ones)",
     )
-    add(
-        "--json",
-        action="store_true",
-        help="print the result as JSON, and nothing else on stdout",
-    )
+    add("--json", action="store_true", help="print the result as JSON, and nothing else on stdout")
     add(
         "--report",
         metavar="FILE.html",

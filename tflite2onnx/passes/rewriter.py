@@ -197,12 +197,7 @@ def make_float32(number: float) -> Tensor:
 
 
 def as_builtin(
-    op: Op,
-    code: str,
-    /,
-    *inputs: Tensor | None,
-    made: MadeOptions | None = None,
-    **options: object,
+    op: Op, code: str, /, *inputs: Tensor | None, made: MadeOptions | None = None, **options: object
 ) -> Op:
     """Return an operator as a builtin operator with other options; on its own inputs by default."""
     table = Options(options)

@@ -207,13 +207,7 @@ def _find_yolo(
 
     classes = yolo.count_classes(shape, form)
     return Family(
-        form,
-        yolo.PREPROCESSING,
-        tuple(ports),
-        classes,
-        decode,
-        most=limits.most,
-        clips_boxes=True,
+        form, yolo.PREPROCESSING, tuple(ports), classes, decode, most=limits.most, clips_boxes=True
     )
 
 

@@ -28,13 +28,7 @@ from tflite2onnx.verification.latency import Latency
 from tflite2onnx.verification.results import describe_misread
 from tflite2onnx.version import VERSION
 
-_WORST_FIRST = (
-    Verdict.WRONG,
-    Verdict.DIFFERS,
-    Verdict.NOTHING_SHOWN,
-    Verdict.CLOSE,
-    Verdict.RIGHT,
-)
+_WORST_FIRST = (Verdict.WRONG, Verdict.DIFFERS, Verdict.NOTHING_SHOWN, Verdict.CLOSE, Verdict.RIGHT)
 # The style of a verdict on a model, the worst first.
 STYLES = {
     Verdict.WRONG: "wrong",

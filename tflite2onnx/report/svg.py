@@ -77,9 +77,7 @@ def draw_depth(report: Report, bound: float | None) -> str:
 
 
 def _draw_series(
-    kind: str,
-    points: Mapping[str, tuple[float, float]],
-    kinds: Mapping[str, Collection[str]],
+    kind: str, points: Mapping[str, tuple[float, float]], kinds: Mapping[str, Collection[str]]
 ) -> str:
     """Return the dots of tensors, in the style `kind` if no other one of `kinds` has them."""
     if not points:

@@ -124,10 +124,7 @@ def run_onnx(
 
 
 def _run_in_place(
-    session: Any,
-    feeds: Mapping[str, Array],
-    names: Sequence[str] | None,
-    caches: Mapping[str, str],
+    session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None, caches: Mapping[str, str]
 ) -> list[Array]:
     """Return outputs; outputs in `caches` use the memory of copies of their inputs."""
     ort_value = import_runtime("onnxruntime").OrtValue

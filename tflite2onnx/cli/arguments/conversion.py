@@ -16,12 +16,7 @@ from tflite2onnx.cli.arguments.verification import (
     spell_options,
 )
 from tflite2onnx.convert import convert
-from tflite2onnx.options import (
-    CHOICES,
-    OPTION_TYPES,
-    ConversionOptions,
-    describe_target,
-)
+from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions, describe_target
 from tflite2onnx.pictures.settings import Settings
 from tflite2onnx.targets.table import TARGETS
 
@@ -276,9 +271,6 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
         "model.tflite --preprocess mean=127.5,std=127.5",
         ("preprocess", "postprocess", "parts"),
     ),
-    "verification": (
-        "model.tflite --verify --input image=photo.npy",
-        ("verification",),
-    ),
+    "verification": ("model.tflite --verify --input image=photo.npy", ("verification",)),
     "output": ("models/ -o converted --jobs 2", ("outputs of a command", "files")),
 }

@@ -369,7 +369,7 @@ class FlexInvert(Elementwise):
 
     quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, Row]] = {
-        "FlexInvert": Row(emit_node("BitwiseNot"), _BITS, np.invert),
+        "FlexInvert": Row(emit_node("BitwiseNot"), _BITS, np.invert)
     }
 
 
@@ -378,9 +378,7 @@ class FlexPopulationCount(Elementwise):
 
     quantization = Integers(in_file_types=True)
     makes = DType.UINT8
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexPopulationCount": Row(emit_node("Identity"), _BITS),
-    }
+    rows: ClassVar[Mapping[str, Row]] = {"FlexPopulationCount": Row(emit_node("Identity"), _BITS)}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         octets = g.cast(split_words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)

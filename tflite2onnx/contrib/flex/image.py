@@ -6,15 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import (
-    Builder,
-    Operator,
-    OperatorError,
-    OutputShape,
-    Unknown,
-    Value,
-    View,
-)
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_list, ints
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.movement.pad import pad_axes

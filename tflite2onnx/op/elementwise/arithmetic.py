@@ -201,7 +201,7 @@ class Absolute(Elementwise):
     """ABS. The kernel reads the first of several scales: the scales of x and y must be the same."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "ABS": Row(emit_node("Abs"), "float32 int16 int32", np.abs),
+        "ABS": Row(emit_node("Abs"), "float32 int16 int32", np.abs)
     }
 
     @property
@@ -316,7 +316,7 @@ class SquaredDifference(Elementwise):
 
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
-        "SQUARED_DIFFERENCE": Row(as_emit(emit_squared_difference), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(as_emit(emit_squared_difference), "float32 int32")
     }
     commutes = tuple(rows)
 

@@ -9,12 +9,7 @@ import numpy as np
 from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import (
-    MOST_COMPUTED,
-    expect,
-    expect_list,
-    ints,
-)
+from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, reshape_to
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import Foldable, Movement, MovesSamples

@@ -38,14 +38,7 @@ from tflite2onnx.passes.recurrent.cells import (
     find_first_item,
     split_projection,
 )
-from tflite2onnx.passes.recurrent.formulas import (
-    Affine,
-    Applied,
-    Atom,
-    Formula,
-    Formulas,
-    Rows,
-)
+from tflite2onnx.passes.recurrent.formulas import Affine, Applied, Atom, Formula, Formulas, Rows
 from tflite2onnx.passes.recurrent.step_codes import LAST
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators

@@ -32,7 +32,7 @@ StringValue value:string
 UInt64 value:uint64
 Int64 value:int64
 Double value:float64
-"""),
+""")
 }
 
 SECTION_TYPES = (

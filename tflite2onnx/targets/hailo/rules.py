@@ -1,10 +1,6 @@
 """Hailo's Dataflow Compiler, which quantizes float models itself."""
 
-from tflite2onnx.targets.rules import (
-    NoTypes,
-    Operators,
-    list_names,
-)
+from tflite2onnx.targets.rules import NoTypes, Operators, list_names
 
 # The compiler reads a model of float32 parameters, and quantizes the parameters.
 _STEPS = (

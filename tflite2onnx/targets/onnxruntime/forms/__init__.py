@@ -46,9 +46,7 @@ def _quantize_data(graph: Graph) -> Graph:
 
 
 def _read_shared_caches(graph: Graph) -> Graph:
-    from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import (  # noqa: PLC0415 - rare
-        read_caches,
-    )
+    from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import read_caches  # noqa: PLC0415 - rare
 
     orders = graph.planning.user_orders if isinstance(graph, PlannedGraph) else {}
     return read_caches(graph, orders)

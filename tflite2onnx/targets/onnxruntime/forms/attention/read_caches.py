@@ -41,14 +41,7 @@ from tflite2onnx.passes.operands import (
     squeeze_order,
     squeeze_shape,
 )
-from tflite2onnx.passes.patterns.matching import (
-    GraphMatcher,
-    Match,
-    Named,
-    OneOf,
-    Pattern,
-    through,
-)
+from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Named, OneOf, Pattern, through
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices

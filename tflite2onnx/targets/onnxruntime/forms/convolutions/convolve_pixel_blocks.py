@@ -39,12 +39,7 @@ from tflite2onnx.passes.rewriter import (
     repeat_channels,
     shift_filters,
 )
-from tflite2onnx.targets.onnxruntime.costs import (
-    FACTORS,
-    Times,
-    choose_form,
-    estimate_convolution,
-)
+from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, choose_form, estimate_convolution
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
