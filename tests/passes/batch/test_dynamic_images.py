@@ -12,7 +12,7 @@ import pytest
 from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.passes.batch.test_add_batch import build, draw
 from tests.support import Build, Tensor
-from tests.support.runtimes import session
+from tests.support.runtimes import run_tflite, session
 from tflite2onnx import ConversionError, Result, convert, verify
 
 
@@ -222,3 +222,32 @@ def test_dense_layers_of_dynamic_images_equal_litert(kind: str) -> None:
     result = convert(m.bytes(), batch="n", shapes={"x": ["n", "h", "w", 3]})
     assert result.outputs[0].tflite_sizes == ("n", "h", "w", 5)
     check_sizes(m.bytes(), result)
+
+
+def take_image(end: int, code: str, dynamic: tuple[bool, ...]) -> bytes:
+    """Return a network that takes `x[0, -2, :end, :8]`, and applies an operator if there is one."""
+    m = Build()
+    sizes = (5, 7, 3)
+    x = m.input([1, *(None if d else n for d, n in zip(dynamic, sizes, strict=True))], name="x")
+    bounds = [m.constant(ints(*each)) for each in ([0, -2, 0, 0], [0, 0, end, 8], [1] * 4)]
+    masks: dict[str, Any] = {"begin_mask": 13, "end_mask": 1, "shrink_axis_mask": 3}
+    y = m.op("STRIDED_SLICE", [x, *bounds], [m.tensor(None)], **masks)[0]
+    m.output(m.op(code, [y], [m.tensor(None)])[0] if code else y)
+    return m.bytes()
+
+
+@pytest.mark.parametrize("code", ["", "ABS"])
+@pytest.mark.parametrize("dynamic", [(False,) * 3, (True,) * 3, (True, False, False)], ids=str)
+@pytest.mark.parametrize("end", [0, 4])
+def test_samples_without_elements_are_counted(
+    end: int, dynamic: tuple[bool, ...], code: str
+) -> None:
+    """A batch of empty samples has as many samples as its input, whose axes LiteRT keeps."""
+    data, fixed = take_image(end, code, dynamic), bool(code) or not all(dynamic)
+    result = convert(data, batch=3, shapes={"x": [1, 5, 7, 3]} if fixed else {})
+    for sizes in [(5, 7, 3), (6, 9, 2)][: 2 - fixed]:
+        x = draw(3, *sizes)
+        (made,) = session(result.model, optimize=True).run(None, {"x": x})
+        want = np.stack([run_tflite(data, [sample[None]])[0] for sample in x])
+        assert made.shape == want.shape == (3, end, sizes[2])
+        np.testing.assert_array_equal(made, want)

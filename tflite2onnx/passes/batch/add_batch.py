@@ -136,6 +136,8 @@ class Batching:
         self._choices: dict[Tensor, Sequence[Place]] = {}
         self._moved = moved
         self._last = NO_OP
+        read = {t for op in graph.walk_ops() for t in op.present}
+        self._unread = {t for t in graph.outputs if t not in read}
 
     def make_graph(self) -> Graph:
         """Return the graph for a batch."""
@@ -381,7 +383,11 @@ class Batching:
             raise OperatorError(_MIXES)
         self._places[y] = Place(axis, place.outer)
         sample, before = self._builder.find_sample_shape(y), self._builder.count_before(y)
-        self._reshape(y, (*sample[:axis], *sample[axis + 1 :]), before, op.outputs[0])
+        dropped, old = (*sample[:axis], *sample[axis + 1 :]), op.outputs[0]
+        if (axis, sample[:1]) == (0, (1,)) != (0, dropped[:1]) and old in self._unread:
+            self._replaced[old] = y  # an output has the samples in front in any case
+        else:
+            self._reshape(y, dropped, before, old)
 
     def _put_batch_into_sizes(self, op: Op, operator: Operator, first: int, place: Place) -> Op:
         """Return an operator whose constant list of sizes includes the batch."""
@@ -512,7 +518,7 @@ class Batching:
             return x if old in self._following else self._builder.repeat_output(x)
         sample, place = self._builder.find_sample_shape(x), self._places[x]
         shape = sample if sample[:1] == (1,) else (1, *sample)
-        if shape == sample and place == Place(0) and x is old:
-            return old
+        if shape == sample and place == Place(0) and x.name == old.name:
+            return x
         y = replace(old, shape=tuple(map(evaluate, shape)), shape_signature=())
         return self._builder.move_to(x, 1, shape, Place(0), y)

@@ -175,7 +175,7 @@ class BatchBuilder:
         middle, rest = divide(high, low), divide(prod(sample), high)
         if middle is None or rest is None:
             raise OperatorError(f"the samples of {x.name} must be in an axis of their own")
-        if middle != 1:
+        if middle != 1 and 0 not in sample:
             pair = (SAMPLES, middle) if low == before else (middle, SAMPLES)
             parts, turned = (
                 make_tensor(x, _drop_samples((low, *move, rest))) for move in (pair, pair[::-1])
@@ -218,11 +218,15 @@ class BatchBuilder:
         return self.reshape_batch(y, self.find_shape(y), named)
 
     def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
-        """Return a list of sizes as a tensor; with `rest` one dynamic size may be -1."""
+        """Return a list of sizes as a tensor; with `rest` one dynamic size may be -1.
+
+        Raises:
+            OperatorError: a size is 0, so that nothing tells another dynamic size than the batch.
+        """
         numbers: list[Dim] = list(sizes)
         dynamic = [i for i, size in enumerate(sizes) if not is_known(size)]
         others = [i for i in dynamic if not has_samples(sizes[i])]
-        if rest and dynamic:
+        if rest and dynamic and 0 not in sizes:
             numbers[(others or dynamic)[0]] = -1
         if all(map(is_known, numbers)):
             return make_list(numbers)

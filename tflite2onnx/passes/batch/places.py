@@ -86,8 +86,15 @@ def rank_places(sample: Sequence[Dim], before: Dim) -> list[Place]:
 
 
 def list_places(sample: Sequence[Dim], before: Dim) -> Iterator[Place]:
-    """Yield all places after `before` elements."""
+    """Yield all places after `before` elements; an empty sample has none before, and any place.
+
+    An axis without elements would have none for all samples either, and would lose their number.
+    """
     for axis, size in enumerate(sample):
+        if 0 in sample:
+            if size != 0:
+                yield Place(axis)
+            continue
         outer = divide(before, prod(sample[:axis]))
         if outer is not None and divide(size, outer) is not None:
             yield Place(axis, outer)
