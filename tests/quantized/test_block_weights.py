@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,28 @@ from ai_edge_litert import schema_py_generated as schema
 
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.tensor import Tensor
 from tflite2onnx.convert import convert
 
 
-def build(
-    rows: int, shape: tuple[int, int], size: int, *, bias: bool = False, scale: Any = np.float16
-) -> bytes:
-    """Return a product of rows, by default with scales that LiteRT rounds."""
-    m, generator = Build(), np.random.default_rng(0)
+def add_weights(m: Build, shape: tuple[int, int], size: int, scale: Any = np.float16) -> Tensor:
+    """Return int4 weights with a scale for each block."""
+    generator = np.random.default_rng(0)
     scales = generator.uniform(0.01, 0.1, (shape[0], shape[1] // size)).astype(scale)
     details = schema.BlockwiseQuantizationT(m.constant(scales).index, -1, size)
     quantization = schema.QuantizationParametersT(
         detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
     )
     elements = generator.integers(-7, 8, shape).astype(np.int8)
-    w = m.constant(elements, dtype="int4", quantization=quantization)
+    return m.constant(elements, dtype="int4", quantization=quantization)
+
+
+def build(
+    rows: int, shape: tuple[int, int], size: int, *, bias: bool = False, scale: Any = np.float16
+) -> bytes:
+    """Return a product of rows, by default with scales that LiteRT rounds."""
+    m, generator = Build(), np.random.default_rng(1)
+    w = add_weights(m, shape, size, scale)
     b = m.constant(generator.standard_normal(shape[0]).astype(np.float32)) if bias else None
     operands = [m.input([rows, shape[1]]), w, b]
     m.output(*m.op("FULLY_CONNECTED", operands, [[rows, shape[0]]], dtype="float32"))
@@ -77,6 +85,16 @@ def test_any_number_of_rows_multiplies_blocks(shape: tuple[int, int]) -> None:
             for model in (dynamic, fixed)
         )
         np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-6 * np.ptp(wanted))
+
+
+def test_products_of_the_same_rows_prepare_them_once() -> None:
+    """Rows of a dynamic number are rounded in one If, whose results both products read."""
+    m, shape = Build(), (256, 512)
+    x = m.input([1, shape[1]])
+    for _ in range(2):
+        m.output(*m.op("FULLY_CONNECTED", [x, add_weights(m, shape, 32)], [[1, shape[0]]]))
+    nodes = Counter(n.op_type for n in convert(m.bytes(), batch="rows").model.graph.node)
+    assert nodes["If"] == 3
 
 
 @pytest.mark.parametrize(

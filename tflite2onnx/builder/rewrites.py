@@ -251,7 +251,7 @@ def _dequantize_by_axis(g: Builder, node: Node) -> Node | None:
 _KEPT = frozenset(
     {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
-        *("RandomUniform", "RandomUniformLike", "If", "Loop", "Scan"),
+        *("RandomUniform", "RandomUniformLike", "Loop", "Scan"),
     }
 )
 _KNOWN = ("", *DOMAINS)
@@ -266,9 +266,9 @@ def merge_equal_nodes(
 
     Nodes are equal if they have the same operator, attributes and inputs. Constants are the same
     only if they are one `Value`: constants that must stay separate are not pooled
-    (`Nodes.make_separate_constant`). Random nodes, nodes with nested graphs, and nodes that compute
-    one of `outputs`, the outputs of the graph, stay. The nodes of a nested graph are compared with
-    each other only; `known` are the values that were removed from the enclosing graphs.
+    (`Nodes.make_separate_constant`). Random nodes, loops, and nodes that compute one of `outputs`,
+    the outputs of the graph, stay. The nodes of a nested graph are compared with each other only;
+    `known` are the values that were removed from the enclosing graphs.
     """
     merged = dict(known)
     alike: dict[tuple[object, ...], list[Node]] = {}
@@ -278,13 +278,28 @@ def merge_equal_nodes(
         key = (node.op_type, node.domain, current.inputs, len(node.outputs))
         may_go = node.op_type not in _KEPT and node.domain in _KNOWN
         others = alike.setdefault(key, []) if may_go else []
-        match = next((other for other in others if other.attributes == node.attributes), None)
+        match = next((each for each in others if _have_equal_attributes(each, current)), None)
         if match and not any(value in outputs for value in node.outputs):
             merged.update(zip(node.outputs, match.outputs, strict=True))
         else:
             others.append(current)
             results.append(current)
     return tuple(results), merged
+
+
+def _have_equal_attributes(a: Node, b: Node) -> bool:
+    if a.op_type != "If":
+        return a.attributes == b.attributes
+    return all(_compute_equal_values(body, b.attributes[key]) for key, body in a.attributes.items())
+
+
+def _compute_equal_values(a: Body, b: Body) -> bool:
+    """Return whether two graphs compute the same values, and no tensors of the file."""
+    if a.tensors or b.tensors:
+        return False
+    _, merged = merge_equal_nodes((*a.nodes, *b.nodes), ())
+    of_a, of_b = ([merged.get(value, value) for value in body.outputs] for body in (a, b))
+    return of_a == of_b
 
 
 def _read_merged(node: Node, merged: Merged) -> Node:

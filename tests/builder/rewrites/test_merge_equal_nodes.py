@@ -67,6 +67,21 @@ def test_random_and_custom_nodes_are_not_merged() -> None:
     assert nodes == tuple(node for node in g.nodes if c not in node.outputs)
 
 
+@pytest.mark.parametrize("other", ["Neg", "Abs", "RandomNormalLike"])
+@pytest.mark.parametrize("same", [True, False])
+def test_branches_of_one_condition_are_compared(other: str, *, same: bool) -> None:
+    """If nodes become one if both of their graphs compute the same values."""
+    g, x, condition = Builder(17), Value(dtype=DType.FLOAT32), Value(dtype=DType.BOOL)
+    for op_type in (other, other if same else "Sign"):
+        branches = {}
+        for key, chosen in (("then_branch", "Abs"), ("else_branch", op_type)):
+            inner = g.make_nested()
+            y = inner.node(chosen, inner.Exp(x))
+            branches[key] = Body(key, (), tuple(inner.nodes), (y,), ())
+        g.node("If", condition, **branches)
+    assert len(merge(g)) == (1 if same and other != "RandomNormalLike" else 2)
+
+
 @pytest.mark.parametrize("value", [np.array([1, 2]), [1, 2], (1, 2), bytearray(b"ab"), "ab", 1.5])
 def test_attributes_may_be_of_any_type(value: object) -> None:
     """Attributes may be of any type that ONNX takes."""

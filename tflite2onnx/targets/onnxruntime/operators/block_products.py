@@ -15,6 +15,7 @@ block are 127 in place of their value; the second row has the differences, and z
 of the second row all numbers but 0 are equal, so level 4 represents them, too.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -80,22 +81,21 @@ class _Weights(NamedTuple):
         )
 
 
-class _PairedRows(NamedTuple):
-    """Each row as two rows of integers, and the factors with which one row's products are added.
+class _PairedRow(NamedTuple):
+    """A row as two rows of integers, and the factors with which their products are added.
 
-    The product of a row is factors, [1, 2], times the products of its two rows, minus `offset`
+    The product of the row is factors, [1, 2], times the products of the two rows, minus `offset`
     times the sum of each output's weights. `sums` are negated.
     """
 
     rows: Value
     factors: Value
     offset: Value
-    sums: Value
 
-    def multiply(self, g: Builder, weights: _Weights) -> Value:
-        """Return the product of the only row."""
+    def multiply(self, g: Builder, weights: _Weights, sums: Value) -> Value:
+        """Return the product of the row, [1, outputs]."""
         products = weights.multiply(g, self.rows, _INTEGERS)
-        return g.Gemm(self.factors, products, g.Mul(self.offset, self.sums))
+        return g.Gemm(self.factors, products, g.Mul(self.offset, sums))
 
 
 def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
@@ -105,51 +105,63 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     single row may have more axes.
     """
     weights = _store_weights(g, w, rounds=rounds)
-    quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
     few = weights.features < _LEAST_FEATURES or w.tensor.elements < _WORTHWHILE
     if few or (count != 1 and isinstance(count, int)):
+        quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
-    # ONNX Runtime would repeat a DequantizeLinear for each of its readers.
-    largest = g.scalar(_LARGEST, DType.FLOAT32)
-    integers = g.Sub(g.cast(quantized.integers, DType.FLOAT32), largest)
-    assert quantized.zero_point is not None  # noqa: S101 - the data have any sign
-    zero = g.Sub(g.cast(quantized.zero_point, DType.FLOAT32), largest)
+    sums = g.constant(_negate_sums(w, rounds=rounds))
     if count == 1:
-        # DynamicQuantizeLinear has the scale 1 for zeros, of whose product a rounding error
-        # of 127 times the sum of the weights would remain.
-        scale = scales = g.Mul(quantized.scale, g.Sign(g.ReduceL1(rows, keepdims=0)))
-    else:
-        scale, scales = quantized.scale, g.Unsqueeze(quantized.scale, g.ints([1]))
-    offset = g.Mul(zero, scale)
-    paired = _PairedRows(
-        _pair_rows(g, integers, largest, weights),
-        g.Mul(scales, g.constant(np.ones((1, 2), np.float32))),
-        offset,
-        g.constant(_negate_sums(w, rounds=rounds)),
-    )
-    if count == 1:
-        product = paired.multiply(g, weights)
+        product = _pair_row(g, rows, weights).multiply(g, weights, sums)
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
+    # Products of the same rows have the first If in common (`merge_equal_nodes`).
     single = g.Equal(g.Shape(rows, start=0, end=1), g.ints([1]))
-    then, other = g.make_nested(), g.make_nested()
-    row = paired.multiply(then, weights)
-    floats = weights.multiply(other, quantized.dequantize(other), _FLOATS)
-    return g.node(
+    one, several = g.make_nested(), g.make_nested()
+    quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
+    unused = [quantized.scale] * 2
+    made = _branch(
+        *(g, single, one, _pair_row(one, rows, weights)),
+        *(several, (quantized.dequantize(several), *unused)),
+    )
+    one, several = g.make_nested(), g.make_nested()
+    row = _PairedRow(*made).multiply(one, weights, sums)
+    (product,) = _branch(
+        g, single, one, [row], several, [weights.multiply(several, made[0], _FLOATS)]
+    )
+    return product
+
+
+def _branch(
+    g: Builder, single: Value,
+    one: Builder, of_one: Sequence[Value], several: Builder, of_several: Sequence[Value],
+) -> Sequence[Value]:  # fmt: skip
+    """Return the values of one row, or of several rows."""
+    return g.node_outputs(
         "If",
+        len(of_one),
         single,
-        then_branch=Body("one_row", (), tuple(then.nodes), (row,), ()),
-        else_branch=Body("several_rows", (), tuple(other.nodes), (floats,), ()),
+        then_branch=Body("one_row", (), tuple(one.nodes), tuple(of_one), ()),
+        else_branch=Body("several_rows", (), tuple(several.nodes), tuple(of_several), ()),
     )
 
 
-def _pair_rows(g: Builder, integers: Value, highest: Value, weights: _Weights) -> Value:
-    """Return rows of -127 to 128 as twice as many rows, which level 4 does not round."""
+def _pair_row(g: Builder, row: Value, weights: _Weights) -> _PairedRow:
+    """Return a row of -127 to 128 as two rows, which level 4 does not round."""
     size, features = weights.block_size, weights.features
-    blocks = g.reshape(integers, (-1, features // size, size))
-    largest = g.reduce("ReduceMax", blocks, [2], keepdims=True)
-    first = g.Where(g.Equal(blocks, largest), highest, blocks)
-    return g.reshape(g.Concat(first, g.Sub(blocks, first), axis=0), (-1, features))
+    integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
+    # A row of zeros has the scale 1, and a rounding error of its product would remain. All other
+    # scales are below the sum of the row.
+    scale = g.Min(scale, g.ReduceL1(row, keepdims=0))
+    offset = g.DequantizeLinear(zero, scale, g.scalar(_LARGEST, DType.UINT8))
+    # ONNX Runtime would repeat a DequantizeLinear for each of its readers.
+    largest = g.scalar(_LARGEST, DType.FLOAT32)
+    centred = g.Sub(g.cast(integers, DType.FLOAT32), largest)
+    blocks = g.reshape(centred, (features // size, size))
+    first = g.Where(
+        g.Equal(blocks, g.reduce("ReduceMax", blocks, [1], keepdims=True)), largest, blocks
+    )
+    rows = g.reshape(g.Concat(first, g.Sub(blocks, first), axis=0), (2, features))
+    return _PairedRow(rows, g.Mul(scale, g.constant(np.ones((1, 2), np.float32))), offset)
 
 
 def _store_weights(g: Builder, w: View, *, rounds: bool) -> _Weights:
