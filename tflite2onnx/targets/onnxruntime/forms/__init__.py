@@ -25,10 +25,12 @@ _apply_if_present = partial(apply_if_present, package=__name__)
 def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
     """Return the forms that the options ask for."""
     quantizes = options.quantizes_data and options.has_axes
+    is_float = options.quantization in ("float", "rounded")
     return (
         *_JOINED,
         *((_quantize_data,) if quantizes else ()),
         *FORMS,
+        *(() if is_float else (_apply("RESHAPE TRANSPOSE", "movement.keep_channels_last"),)),
         *((_read_shared_caches,) if options.caches == "shared" else ()),
         # The product of matrices copies its second operand, unless the first one has a single row.
         _apply("DYNAMIC_UPDATE_SLICE", "attention.attend_tokens"),

@@ -13,9 +13,10 @@ OPERATORS = OperatorTable(
             "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
             "convolution": "INTEGER_CONV_2D",
             "dense": "FULLY_CONNECTED",
-            "reshape": "RESHAPE",
+            "reshape": "RESHAPE TRANSPOSE",
             "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
             "softmax": "LOG_SOFTMAX SOFTMAX",
+            "tables": "HARD_SWISH PRELU Table",
         },
     )
 )

@@ -1,7 +1,8 @@
-"""RESHAPE of images and of matrices, between forms of convolutions and of products."""
+"""RESHAPE and TRANSPOSE of images and of matrices, between convolutions and products."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, make_identity
@@ -17,15 +18,16 @@ def _is_image(label: Axes) -> bool:
 
 
 class MovedOptions(ReshapeOptions):
-    """The options of RESHAPE in forms.
+    """The options of RESHAPE and TRANSPOSE in forms.
 
     Attributes:
         joins_columns: columns of an image become channels, or channels columns. The data have
             channels first or last, in the order of the operator that makes them. The output has
             channels first, the order of convolutions.
-        keeps_last: the last axis stays last.
+        keeps_last: the last axis of the input stays last.
     """
 
+    codes = ("RESHAPE", "TRANSPOSE")
     joins_columns: bool = False
     keeps_last: bool = False
 
@@ -42,12 +44,7 @@ class Reshape(reshape_transpose.Reshape):
                 Frame({0: _IMAGE}, _IMAGE, None, _is_image, semantic=True, meaning=_CHANNELS_FIRST),
                 Frame({~0: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True),
             ]
-        (frame,) = super().frames()
-
-        def is_legal(label: Axes) -> bool:
-            return not made.keeps_last or label[-1] == frame.names[-1]
-
-        return [replace(frame, legal=is_legal)]
+        return _keep_last(super().frames()) if made.keeps_last else super().frames()
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
         if not self.op.read_made(MovedOptions).joins_columns:
@@ -57,3 +54,18 @@ class Reshape(reshape_transpose.Reshape):
         g.annotate(image, x.dtype, x.tensor.sizes)
         image = g.annotate(g.reshape(image, y.tensor.sizes), x.dtype, y.tensor.sizes)
         return g.Transpose(image, perm=[0, 3, 1, 2])
+
+
+class Transpose(reshape_transpose.Transpose):
+    """TRANSPOSE."""
+
+    def frames(self) -> Sequence[Frame]:
+        frames = super().frames()
+        return _keep_last(frames) if self.op.read_made(MovedOptions).keeps_last else frames
+
+
+def _keep_last(frames: Sequence[Frame]) -> list[Frame]:
+    def is_legal(names: Axes, label: Axes) -> bool:
+        return label[-1] == names[-1]
+
+    return [replace(frame, legal=partial(is_legal, frame.names)) for frame in frames]

@@ -1,10 +1,15 @@
 """Resizing of images with channels last, and of integers as images of one channel."""
 
+from collections.abc import Sequence
+from operator import mul
+
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.layout import make_identity
 from tflite2onnx.op.vision import resize
 from tflite2onnx.tensor import DType
 
 _WIDE, _BLOCK = 8, 4  # channels
+_MOST_COPIES = 8  # of a pixel, each of which is an input of a node
 
 
 class ResizeBilinear(resize.ResizeBilinear):
@@ -45,16 +50,32 @@ class ResizeBilinear(resize.ResizeBilinear):
 
 
 class ResizeNearest(resize.ResizeNearest):
-    """RESIZE_NEAREST_NEIGHBOR: 8-bit integers are resized as one image for each channel.
+    """RESIZE_NEAREST_NEIGHBOR: 8-bit integers with channels last, or as an image for each channel.
 
     ONNX Runtime stores the channels of quantized networks last, and moves its Transposes through a
-    Resize of [N, C, H, W], which then takes 30 times as long. A Reshape prevents this.
+    Resize of [N, C, H, W], which then takes 30 times as long. Resizing to a multiple joins copies
+    of pixels and of rows, whose Transposes cancel those of the convolutions around it. Otherwise
+    the channels become the batch of the Resize, and a Reshape stops the Transposes.
     """
 
     def emit_nearest(self, g: Builder, y: View, x: View, size: View, mode: str) -> Value:
         if x.dtype not in resize.BYTES or x.tensor.symbols or y.tensor.symbols:
             return super().emit_nearest(g, y, x, size, mode)
         n, c, *image = x.shape
+        factors = [new // old for new, old in zip(y.shape[2:], image, strict=True)]
+        if y.shape == (n, c, *map(mul, image, factors)) and max(factors) <= _MOST_COPIES:
+            return _repeat_pixels(g, y, x, factors)
         shape, attributes = g.ints([n * c, 1, *y.shape[2:]]), resize.list_nearest_attributes(mode)
         resized = g.Resize(x.reshape((n * c, 1, *image)), None, None, shape, **attributes)
         return g.reshape(resized, y.sizes)
+
+
+def _repeat_pixels(g: Builder, y: View, x: View, factors: Sequence[int]) -> Value:
+    """Return an image whose pixels are repeated down and to the right, [N, C, H, W]."""
+    n, h, w, c = x.tensor.shape
+    down, right = factors
+    rows = g.reshape(x.with_order(make_identity(4)).value, [n * h * w, c])
+    rows = g.Concat(*right * [rows], axis=1)
+    rows = g.reshape(rows, [n * h, right * w * c])
+    rows = g.reshape(g.Concat(*down * [rows], axis=1), y.tensor.shape)
+    return g.Transpose(g.annotate(rows, x.dtype, y.tensor.shape), perm=[0, 3, 1, 2])
