@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 
 from scripts import make_operator_table
+from scripts.make_module_table import check_module_table
 from tests.conformance import record
 from tests.conformance.matrix import run_all
 from tests.conformance.rows import ROWS
-from tflite2onnx.op import check_module_table
 
 
 def main(codes: Sequence[str]) -> int:

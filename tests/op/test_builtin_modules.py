@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from scripts.make_module_table import check_module_table
 from tflite2onnx.errors import RegistrationError
 from tflite2onnx.extensions import list_packages, list_paths
-from tflite2onnx.op import OPERATORS, check_module_table
+from tflite2onnx.op import OPERATORS
 from tflite2onnx.op.builtin_modules import MODULE_OF
 from tflite2onnx.op.registry import check_class
 

@@ -103,7 +103,7 @@ def test_process_begins_again_after_a_crash() -> None:
         assert names == ["x"]
         process = runtime._process  # noqa: SLF001
         assert process is not None
-        os.kill(process._running.pid, signal.SIGKILL)  # noqa: SLF001
+        os.kill(process.running.pid, signal.SIGKILL)
         with pytest.raises(LiteRTError, match="has ended its process"):
             run_litert(first, [x])
         second = runtime.open(data, FASTEST_KERNELS)

@@ -77,7 +77,9 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> JoinedGra
         _compare_endpoints(whole, first, model.graphs[signature.subgraph], signature)
         for place, entry in _find_differences(graphs[0], graph).items():
             if free.setdefault(place, entry) != entry:
-                raise OperatorError("shapes must differ in one number", _place_of(graphs[0], place))
+                raise OperatorError(
+                    "shapes must differ in one number", graphs[0].ops[place[0]].place
+                )
     joint = _free_numbers(graphs[0], free)
     renewed = dict(
         zip((*whole.inputs, *whole.outputs), (*joint.inputs, *joint.outputs), strict=True)
@@ -247,7 +249,3 @@ def _find_shapes(graphs: Sequence[Graph]) -> dict[str, tuple[int | str, ...]]:
             f"the inputs must differ in one length, got the lengths {sorted(lengths)}"
         )
     return shapes
-
-
-def _place_of(graph: Graph, place: _Place) -> str:
-    return graph.ops[place[0]].place

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from tflite2onnx.errors import OperatorError, RegistrationError, as_operator_error
-from tflite2onnx.extensions import MODULE_PATHS, list_packages, list_paths, offer_operators
+from tflite2onnx.extensions import MODULE_PATHS, offer_operators
 from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
@@ -31,7 +31,7 @@ class OperatorTable(Mapping[str, type[Operator]]):
             path = self._paths[code]
             self._classes |= list_classes(import_module(path))
             if code not in self._classes:
-                raise RegistrationError(_without_class(code, path))
+                raise RegistrationError(describe_missing_class(code, path))
         return self._classes[code]
 
     def get(self, code: str, default: Any = None) -> Any:  # noqa: ANN401 - as in Mapping
@@ -51,40 +51,8 @@ def list_classes(module: ModuleType) -> dict[str, type[Operator]]:
     return {code: c for c in classes if c.__module__ == module.__name__ for code in c.codes}
 
 
-def check_module_table() -> None:
-    """Import all modules of operators, and compare their classes with the table of modules.
-
-    Raises:
-        RegistrationError: the table lacks the operator of a class, or lists an operator under a
-            module that has no class for it. The message names all of them.
-    """
-    problems: list[str] = []
-    for package, modules in list_packages().items():
-        defined = {
-            (code, path)
-            for path in list_module_paths(package)
-            for code in list_classes(import_module(path))
-        }
-        listed = {*list_paths(package, modules).items()}
-        problems += [
-            f"{code} must be listed in {package.replace('.', '/')}/builtin_modules.py for"
-            f" {path.removeprefix(f'{package}.')}, got no entry: run {_SCRIPT}"
-            for code, path in sorted(defined - listed)
-        ]
-        problems += [_without_class(code, path) for code, path in sorted(listed - defined)]
-    if problems:
-        raise RegistrationError("\n".join(problems))
-
-
-def list_module_paths(package: str) -> list[str]:
-    """Return the paths of all modules in a package, sorted."""
-    from pkgutil import walk_packages  # noqa: PLC0415 - no conversion needs it
-
-    folders = import_module(package).__path__
-    return sorted(module.name for module in walk_packages(folders, f"{package}."))
-
-
-def _without_class(code: str, path: str) -> str:
+def describe_missing_class(code: str, path: str) -> str:
+    """Return the message for a code that a table lists under a module without a class for it."""
     return (
         f"{path} must have a class with {code} in `codes`, as the table of its package lists it"
         " there, got none"
@@ -93,8 +61,6 @@ def _without_class(code: str, path: str) -> str:
 
 offer_operators(__name__, MODULE_OF)
 OPERATORS: Mapping[str, type[Operator]] = OperatorTable(MODULE_PATHS)
-
-_SCRIPT = "python scripts/make_module_table.py"
 
 
 def find_convolved(op: Op) -> Tensor:

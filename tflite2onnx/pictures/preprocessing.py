@@ -14,7 +14,7 @@ from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import OptionError, PictureError
 from tflite2onnx.pictures.framing import Fit, PictureFrame, frame_picture, sample_picture
-from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.tensor import DType, Quantization, Tensor
 
 IMAGE = "image"
 _COLORS = 3
@@ -230,7 +230,7 @@ def _normalize(g: Nodes, x: Value, plan: Preprocessing) -> Value:
         lowest = -128 if dtype is DType.INT8 else 0
         x = g.Round(x)
         return g.cast(g.Add(x, g.scalar(lowest, DType.FLOAT32)) if lowest else x, dtype)
-    mean, std = (_shape_per_channel(numbers) for numbers in plan.normalization)
+    mean, std = (np.array(numbers, np.float32).reshape(-1, 1, 1) for numbers in plan.normalization)
     x = g.Sub(x, mean) if mean.any() else x
     x = x if (std == 1).all() else g.Div(x, std)
     if dtype.is_integer:
@@ -242,7 +242,3 @@ def _quantize(g: Nodes, x: Value, quantization: Quantization | None, dtype: DTyp
     assert quantization is not None  # noqa: S101 - _find_normalization
     scale = g.scalar(float(quantization.scale[0]), DType.FLOAT32)
     return g.QuantizeLinear(x, scale, g.scalar(int(quantization.zero_point[0]), dtype))
-
-
-def _shape_per_channel(numbers: tuple[float, ...]) -> Array:
-    return np.array(numbers, np.float32).reshape(-1, 1, 1)

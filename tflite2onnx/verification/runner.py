@@ -92,9 +92,16 @@ class Run:
         self._limits = Limits(part, noise, decibels_alone=bound)
 
     def compare_samples(
-        self, samples: Samples, walks: Sequence[InnerTensors], *, must_show: bool = False
+        self,
+        samples: Samples,
+        walks: Sequence[InnerTensors] = (),
+        *,
+        kernels: str = "",
+        must_show: bool = False,
     ) -> Found:
         """Return the worst sample of each output and each tensor; state is reset at the start.
+
+        `kernels` are those of LiteRT that run in place of the interpreter's.
 
         Raises:
             NothingShownError: with `must_show`, an output of the first sample is the same number
@@ -106,10 +113,11 @@ class Run:
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
+        interpreter = self._open(kernels) if kernels else self._interpreter
         details = self._interpreter.get_input_details()
         for index, sample in enumerate(samples):
             arrays = round_inputs(self._opened.inputs, sample, details)
-            litert = run_litert(self._interpreter, arrays)
+            litert = run_litert(interpreter, arrays)
             for level, array in zip(levels, litert, strict=True):
                 level.add(array)
             if must_show and any(level.find() is not None for level in levels):
@@ -124,7 +132,7 @@ class Run:
                     done += len(walk.places)
                     continue
                 for comparison in walk.compare_tensors(
-                    self._interpreter, feeds, self._limits, self._run_operators
+                    interpreter, feeds, self._limits, self._run_operators
                 ):
                     _keep_worst(inner[walk.alone], [comparison], index)
                     done += 1
@@ -146,24 +154,11 @@ class Run:
             if not any(map(_may_be_nearer, outputs.values())):
                 return
             try:
-                found = self._compare_with_onnx(kernels, samples)
+                found, _ = self.compare_samples(samples, kernels=kernels)
             except VerifyError:  # a kernel of this kind is missing for an operator
                 continue
             for name, output in outputs.items():
                 outputs[name] = output.select_nearer(found[name], named)
-
-    def _compare_with_onnx(self, kernels: str, samples: Samples) -> dict[str, Difference]:
-        """Return the differences of the ONNX model from other kernels."""
-        self._opened.session.reset()
-        interpreter, details = self._open(kernels), self._interpreter.get_input_details()
-        outputs: dict[str, Difference] = {}
-        for index, sample in enumerate(samples):
-            arrays = round_inputs(self._opened.inputs, sample, details)
-            litert = run_litert(interpreter, arrays)
-            feeds = store_inputs(self._opened.inputs, arrays, details) | self._opened.session.state
-            onnx = restore_layouts(self._opened.outputs, run_onnx(self._opened.session, feeds))
-            _keep_worst(outputs, self._compare_outputs(self._as_onnx(litert), onnx), index)
-        return outputs
 
     def _compare_outputs(
         self, litert: Sequence[Array], onnx: Sequence[Array]

@@ -159,7 +159,7 @@ def _lower_broadcast(rw: Rewriter, op: Op, x: Tensor) -> None:
         x,
         like=x,
         name="spread",
-        shape=_fill_unknown_sizes(sizes),
+        shape=tuple(1 if n == -1 else n for n in sizes),
         new_shape=tuple(sizes),
     )
     # A factor of dynamic size would be unknown, but a dynamic size is an axis of x, which it keeps.
@@ -281,10 +281,6 @@ def _cast(rw: Rewriter, x: Tensor, dtype: DType) -> Tensor:
 def _read_declared_shape(x: Tensor) -> Shape:
     """Return the sizes that the file fixes, -1 for the others."""
     return tuple(-1 if i in x.dynamic_axes else n for i, n in enumerate(x.shape))
-
-
-def _fill_unknown_sizes(sizes: Sequence[int]) -> Shape:
-    return tuple(1 if n == -1 else n for n in sizes)
 
 
 LOWERINGS: Mapping[str, Callable[..., None]] = {

@@ -57,16 +57,14 @@ class Convolution(ImageOperator):
 
     @cached_property
     def quantization(self) -> Product:
-        return self.product._replace(hybrid=self._quantized, units=self._find_filters())
+        return self.product._replace(
+            hybrid=self._quantized, units=self.read_letters(self.product.weights).index("O")
+        )
 
     @property
     def _quantized(self) -> str:
         """How the operator rounds its data at run time: "images" or ""."""
         return "images" if self.op.read_made(WindowOptions).rounds_data else ""
-
-    def _find_filters(self) -> int:
-        """Return the axis of the weights that counts the filters."""
-        return self.read_letters(self.product.weights).index("O")
 
     def frames(self) -> Sequence[Frame]:
         """Return frames; data to quantize may have any order: they are transposed as integers."""

@@ -38,7 +38,7 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     body = Graph("sample", (number, *inner), (), ())
     body = _make_body(body, graph, declared, count)
     (first,) = _add(ops, "LESS", [make_list([0]), count], _make_condition())
-    ends = [replace(t, name=name) for t, name in zip(buffers, _list_names(graph), strict=True)]
+    ends = [replace(t, name=y.name) for t, y in zip(buffers, graph.outputs, strict=True)]
     inputs = (first, make_list([0]), *buffers)
     ops.append(Op("WHILE", 0, inputs, (_make_number("samples"), *ends), graphs=(body,)))
     return replace(graph, inputs=tuple(declared), outputs=tuple(ends), ops=tuple(ops))
@@ -50,10 +50,6 @@ def _check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
     for tensor in graph.outputs:
         if has_dimensions(tensors.get(tensor, tensor).shape):
             raise MixedSamplesError(f"the size of {tensor.name} is known at run time only")
-
-
-def _list_names(graph: Graph) -> list[str]:
-    return [tensor.name for tensor in graph.outputs]
 
 
 def _make_body(body: Graph, graph: Graph, inputs: Sequence[Tensor], count: Tensor) -> Graph:

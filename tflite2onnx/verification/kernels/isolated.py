@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from tflite2onnx.tensor import Array
@@ -70,11 +69,11 @@ class IsolatedRuntime:
         """
         import_runtime("ai_edge_litert.interpreter")
         with as_verify_error("LiteRT"):
-            if self._process is None or self._process.has_ended:
+            if self._process is None or self._process.running.poll() is not None:
                 self._process = _Process()
             source = model if isinstance(model, bytes) else str(model)
             index = self._process.call(None, "", source, kernels, inner)
-        return IsolatedInterpreter(self._process, index)
+            return IsolatedInterpreter(self._process, index)
 
     def close(self) -> None:
         """End the process."""
@@ -86,19 +85,14 @@ class _Process:
     """A process that runs `_PROGRAM`."""
 
     def __init__(self) -> None:
-        self._running = subprocess.Popen(  # noqa: S603 - this interpreter and our program
+        self.running = subprocess.Popen(  # noqa: S603 - this interpreter and our program
             [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._sink: Any = self._running.stdin
-        self._source: Any = self._running.stdout
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether LiteRT has ended the process."""
-        return self._running.poll() is not None
+        self._sink: Any = self.running.stdin
+        self._source: Any = self.running.stdout
 
     def call(self, index: int | None, method: str, *arguments: object) -> Any:
         """Return the result of a method of an interpreter, or of opening one.
@@ -126,8 +120,8 @@ class _Process:
 
     def close(self) -> None:
         """End the process."""
-        self._running.kill()
-        self._running.communicate()
+        self.running.kill()
+        self.running.communicate()
 
 
 class IsolatedInterpreter:
@@ -135,6 +129,8 @@ class IsolatedInterpreter:
 
     def __init__(self, process: _Process, index: int) -> None:
         self._process, self._index = process, index
+        self._inputs: Sequence[dict[str, Any]] = self._call("get_input_details")
+        self._outputs: Sequence[dict[str, Any]] = self._call("get_output_details")
 
     def get_input_details(self) -> Sequence[dict[str, Any]]:
         """Return the descriptions of the inputs."""
@@ -143,16 +139,6 @@ class IsolatedInterpreter:
     def get_output_details(self) -> Sequence[dict[str, Any]]:
         """Return the descriptions of the outputs."""
         return self._outputs
-
-    @cached_property
-    def _inputs(self) -> Sequence[dict[str, Any]]:
-        details: Sequence[dict[str, Any]] = self._call("get_input_details")
-        return details
-
-    @cached_property
-    def _outputs(self) -> Sequence[dict[str, Any]]:
-        details: Sequence[dict[str, Any]] = self._call("get_output_details")
-        return details
 
     def set_tensor(self, index: int, array: Array) -> None:
         """Set an input."""
