@@ -35,7 +35,6 @@ def name_axes(sites: Sequence[Site], user_letters: Mapping[Tensor, str]) -> dict
 
 
 def _list_members(site: Site, frame: Frame) -> _Members:
-    """Return the tensors of a frame, and the names of their axes."""
     slots = frame.slots.items()
     members = [(site.reads[i] if i >= 0 else site.writes[~i], axes) for i, axes in slots]
     return [(tensor, axes) for tensor, axes in members if tensor and len(axes) == tensor.rank]

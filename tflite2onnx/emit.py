@@ -72,7 +72,6 @@ class Emitted(NamedTuple):
     plan: StoragePlan = StoragePlan()
 
     def walk_tensors(self) -> Iterator[Port]:
-        """Yield the tensors of the graph and of all nested graphs."""
         yield from self.tensors
         for body in (b for node in walk_nodes(self.nodes) for b in find_bodies(node).values()):
             yield from body.tensors

@@ -132,11 +132,9 @@ class _Float32Nodes:
                 self._wide.update(v for v in node.outputs if self.is_float(v))
 
     def find_label(self, value: Value) -> str:
-        """Return the type of a value, "" if it is unknown."""
         return self._types.get(value, "") if value.dtype is None else value.dtype.label
 
     def is_float(self, value: Value | None) -> bool:
-        """Return whether a value is of type float32."""
         return value is not None and self.find_label(value) == _FLOAT
 
     def _explain_float32(self, node: Node) -> str:
@@ -250,7 +248,6 @@ class _HalfRewriter:
         self._read: set[Value] = set()
 
     def rewrite_graph(self, emitted: Emitted, *, io: bool) -> Emitted:
-        """Return the main graph in half precision."""
         inputs = tuple(self._convert_input(port, io=io) for port in emitted.inputs)
         for node in emitted.nodes:
             self._rewrite_node(node)
@@ -291,7 +288,6 @@ class _HalfRewriter:
         return port._replace(value=value, dtype=DType.FLOAT16)
 
     def _convert_port(self, port: Port) -> Port:
-        """Return the value that stores a tensor."""
         value = port.value
         half = self._half.get(value, self._constants.get(value))
         is_single = value.data is None and self._single.get(value) is value
@@ -408,7 +404,6 @@ class _HalfRewriter:
         return target
 
     def _as_computed(self, value: Value | None) -> Value | None:
-        """Return a value in the type in which it is computed."""
         return value if value is None else self._single.get(value, self._half.get(value, value))
 
     def _add(self, op_type: str, source: Value, like: Value, dtype: DType) -> Value:

@@ -119,7 +119,6 @@ class Inspection:
     batch_problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the inspection as dictionaries, lists, strings and numbers."""
         return asdict(self)
 
 
@@ -263,7 +262,6 @@ def _inspect_subgraph(model: Model, graph: Graph, whole: _Trial) -> SubgraphInfo
 
 
 def _count_constant_bytes(ops: Sequence[Op]) -> dict[Op, int]:
-    """Return the bytes of the constants that each operator is the first to read."""
     seen: set[Any] = set()
     read_bytes: dict[Op, int] = {}
     for op in ops:

@@ -43,7 +43,6 @@ class BundleSignature:
 
     @property
     def key(self) -> str:
-        """The name of the signature."""
         return self.signature.key
 
     @property

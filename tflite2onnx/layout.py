@@ -236,7 +236,6 @@ class _Problem:
 
 
 def _number_orders(numbered: dict[Order, int], orders: Sequence[Order]) -> list[int]:
-    """Return a number for each order; new orders are added to `numbered`."""
     return [numbered.setdefault(order, len(numbered)) for order in orders]
 
 

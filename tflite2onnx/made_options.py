@@ -58,7 +58,6 @@ class MadeOptions(_Record):
     of_tensorflow: bool = False
 
     def suits(self, code: str) -> bool:
-        """Return whether an operator may have the options."""
         return not self.codes or code in self.codes
 
     def list_set(self) -> dict[str, object]:

@@ -77,7 +77,6 @@ class PlannedGraph(Graph):
 
     @cached_property
     def planned(self) -> Planned:
-        """The plan, with the sites that it is made for."""
         return self.planning.plan(self)
 
     @cached_property

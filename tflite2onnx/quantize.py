@@ -101,7 +101,6 @@ class StoragePlan(NamedTuple):
     tensors: Mapping[Tensor, OperandStorage] = MappingProxyType({})
 
     def find_storage(self, tensor: Tensor) -> OperandStorage:
-        """Return the storage of a tensor inside the model."""
         if tensor in self.tensors:
             return self.tensors[tensor]
         case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
@@ -199,8 +198,6 @@ def _prefers_uint8(operators: Sequence[Declared]) -> bool:
 
 
 class _Planner:
-    """Plans the operands of one operator."""
-
     def __init__(self, operator: Declared, plan: StoragePlan, *, is_nested: bool) -> None:
         self.op, self.declared = operator.op, operator.quantization
         self.activation = operator.activation
@@ -226,7 +223,6 @@ class _Planner:
         self.is_nested = is_nested
 
     def plan_operands(self) -> dict[int, OperandStorage]:
-        """Return the storage of each operand."""
         return {i: self._plan_operand(i, t) for i, t in list_operands(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
@@ -249,7 +245,6 @@ class _Planner:
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
 
     def _choose_storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, str]:
-        """Return the storage of an operand, and the reason."""
         declaration = self.declared
         if isinstance(declaration, Product) and tensor.data is not None:
             x, w = self.op.inputs[declaration.data], self.op.inputs[declaration.weights]

@@ -83,7 +83,6 @@ def _list_quantized_operands(
 
 
 def _describe_in_onnx(tensor: Tensor, reading: OperandStorage, inside: OperandStorage) -> str:
-    """Return the storage of an operand in the ONNX file."""
     is_float = reading.reading is Reading.FLOAT and tensor.data is not None
     return describe_storage(REAL if is_float else inside.storage)
 

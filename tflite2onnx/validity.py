@@ -67,8 +67,6 @@ class _SchemaOperands(NamedTuple):
 
 
 class _NodeSchema(NamedTuple):
-    """A schema."""
-
     inputs: _SchemaOperands
     outputs: _SchemaOperands
     attributes: Mapping[str, tuple[type, ...]]
@@ -77,7 +75,6 @@ class _NodeSchema(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _find_schema(op_type: str, opset: int, domain: str) -> _NodeSchema | None:
-    """Return ONNX's schema of a node, None if the opset does not have the node."""
     try:
         schema = defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
@@ -94,7 +91,6 @@ def _find_schema(op_type: str, opset: int, domain: str) -> _NodeSchema | None:
 
 
 def _read_parameters(formals: Sequence[Any]) -> _SchemaOperands:
-    """Return the inputs or outputs of a schema."""
     parameters = tuple(
         Parameter(
             frozenset(_LABELS[name] for name in formal.types if name in _LABELS),
@@ -263,7 +259,6 @@ class _Checker:
         return _list_types().get(node.attributes.get(name, 0), "")
 
     def _find_declared_type(self, value: Value) -> str:
-        """Return the type that is recorded for a value, "" if none is."""
         dtype = self._types[value][0] if value in self._types else value.dtype
         return "" if dtype is None else dtype.label
 

@@ -100,7 +100,6 @@ class Skeleton:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The metadata of the model."""
         model = self.source
         if isinstance(model, tuple):
             model = onnx.ModelProto.FromString(model[0])
@@ -144,7 +143,6 @@ class Skeleton:
         return sum(map(len, start)) + sum(len(head) + data.nbytes for head, data in weights)
 
     def serialize(self) -> bytes:
-        """Return the model as one file."""
         start, weights = self.list_pieces()
         return b"".join(
             [*start, *(part for head, data in weights for part in (head, _view_bytes(data)))]
@@ -430,7 +428,6 @@ def write_to(
 def _write_pieces(
     file: BinaryIO, start: Sequence[bytes], weights: Sequence[tuple[bytes, Array]]
 ) -> int:
-    """Write a model; return the number of bytes."""
     file.writelines(start)
     for head, data in weights:
         file.write(head)

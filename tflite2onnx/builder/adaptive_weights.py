@@ -92,7 +92,6 @@ class _ReadWeight(NamedTuple):
 def _separate_readers(
     g: Builder, nodes: Sequence[Node]
 ) -> tuple[list[Node], dict[Value, _ReadWeight]]:
-    """Return nodes each of which reads adaptive weights of its own, and these weights."""
     weights: dict[Value, _ReadWeight] = {}
     counts: Counter[Hashable] = Counter()
     separate = []

@@ -96,13 +96,11 @@ def _spell_out_clip(node: Node) -> Iterator[Node]:
 
 
 def _list_integers(node: Node, types: Types) -> list[DType]:
-    """Return the types of the inputs that are known to be integers."""
     types_of_inputs = [_find_dtype(value, types) for value in node.inputs]
     return [dtype for dtype in types_of_inputs if dtype is not None and dtype.is_integer]
 
 
 def _find_dtype(value: Value | None, types: Types) -> DType | None:
-    """Return the element type of a value, None if it is not known."""
     entry = types.get(value) if value is not None else None
     return entry[0] if entry is not None else getattr(value, "dtype", None)
 

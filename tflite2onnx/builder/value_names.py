@@ -34,7 +34,6 @@ class ValueNames:
                 self._names[port.value] = self._free(_shorten_name(port.name))
 
     def rename(self, port: Port) -> Port:
-        """Return a tensor with the name of its value."""
         name = self.find_name(port.value)
         return port if port.name == name else port._replace(name=name)
 

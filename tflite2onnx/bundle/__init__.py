@@ -71,7 +71,6 @@ class BundlePart(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name of the part in messages."""
         name = self.signature if self.joined is None else self.joined.name
         return f"{self.model} ({name})" if self.model and name else self.model or name or ""
 
@@ -282,7 +281,6 @@ def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[st
 
 
 def _make_file_path(name: str, signature: str = "") -> str:
-    """Return the path of the ONNX file of a model or of one of its signatures."""
     *folders, last = PurePosixPath(name).parts or ("",)
     folders = [folder.removesuffix(".task") for folder in folders]
     stem = "_".join(filter(None, (last.removesuffix(".tflite"), signature)))

@@ -97,7 +97,6 @@ def _complete_in_fish() -> Iterator[str]:
 
 
 def _mark_files(parser: argparse.ArgumentParser, file: object) -> None:
-    """Mark the arguments that are files."""
     for action in parser._actions:  # noqa: SLF001 - there is no other way
         if any(word in str(action.metavar) for word in _FILES):
             vars(action)["complete"] = file

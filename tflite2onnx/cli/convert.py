@@ -131,7 +131,6 @@ def _check_cut(inputs: Sequence[str]) -> None:
 def _convert_several_models(
     options: argparse.Namespace, models: Sequence[str], output: str | None
 ) -> int:
-    """Convert several models."""
     _refuse_single(options, "several")
     if output is None or options.output is None:
         raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
@@ -201,7 +200,6 @@ def _has_signatures(job: Job) -> bool:
 
 
 def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
-    """Run all jobs and print a summary."""
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
     return many.run_jobs(jobs, partial(_attempt_job, options), options)

@@ -174,7 +174,6 @@ def _list_metadata(metadata: Mapping[str, Any]) -> Iterator[str | TextTable]:
 
 
 def _format_tensor_metadata(note: Mapping[str, Any]) -> str:
-    """Return the metadata of a tensor in one line."""
     parts = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
     for word in ("mean", "std", "minimum", "maximum", "threshold"):
         if word in note:

@@ -98,7 +98,6 @@ def _write_index(options: argparse.Namespace, done: Mapping[Job, Outcome]) -> No
 def _yield_outcomes(
     jobs: Sequence[Job], work: Work, options: argparse.Namespace
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt_job, work)
     number = min(options.jobs, len(jobs))
     # LiteRT may crash, and would end this process.

@@ -32,7 +32,6 @@ class Job:
 
     @property
     def source(self) -> str | bytes:
-        """The model's path, or its bytes."""
         return self.model if self.data is None else self.data
 
     @property

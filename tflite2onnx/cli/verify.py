@@ -145,7 +145,6 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
-    """Verify a model."""
     if options.report is not None:
         check_distinct_files(options.report, options.model)
         if options.converted is not None:
@@ -269,7 +268,6 @@ def _verify_decoders(
 def _write_index(
     options: argparse.Namespace, parts: Sequence[BundlePart], findings: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write the index of the pages, if there are any."""
     if options.report is None:
         return
     models = [

@@ -91,7 +91,6 @@ class _Known:
         self._sizes: dict[str, Sequence[Any]] = {}
 
     def expect(self, operand: Operand, tensor: Tensor) -> None:
-        """Raise OperatorError unless a tensor is as declared."""
         if "~" in operand.marks and tensor.is_constant:
             return
         letter, types = operand.letter, operand.types + (operand.wide if self._wide else ())
@@ -113,7 +112,6 @@ class _Known:
             raise OperatorError(f"{tensor.name} must be constant")
 
     def add_sizes(self, operand: Operand, tensor: Tensor) -> None:
-        """Add the sizes of the axes that no earlier operand has."""
         axes, sizes = operand.axes or (), iter(tensor.shape)
         others = tensor.rank - len(axes) + 1  # the number of axes that `...` stands for
         if others == 1 or (_MORE in axes and others >= 0):

@@ -344,7 +344,6 @@ class _Naming:
         self._examples: dict[Dimension, int] = {}
 
     def make_open_graph(self) -> OpenGraph:
-        """Return the graph with names of dynamic sizes."""
         replaced: dict[Tensor, Tensor] = {}
         graph = self._name_graph(self._graph, replaced)
         tensors = tuple(replaced.get(t, t) for t in graph.tensors)

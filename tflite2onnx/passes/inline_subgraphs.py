@@ -301,7 +301,6 @@ def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequen
 
 
 def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
-    """Return an input, which must be present and of a dtype."""
     if op.operand(index).dtype is not dtype:
         raise OperatorError(f"input {index} must be a tensor of type {dtype.label}")
     return op.operand(index)

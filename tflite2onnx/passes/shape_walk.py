@@ -97,7 +97,6 @@ class ShapeWalk:
         self._elements: dict[Tensor, Sequence[Dim | None]] = {}
 
     def walk(self) -> Known:
-        """Return all tensors with their shapes, and the elements of constants."""
         shapes = [
             tuple(self._opened.get((t, axis), size) for axis, size in enumerate(t.shape))
             for t in self._graph.inputs
@@ -107,7 +106,6 @@ class ShapeWalk:
         return self.known
 
     def walk_ops(self, ops: Sequence[Op]) -> None:
-        """Infer the outputs of operators."""
         for op in ops:
             known_op = op.with_inputs(self.known)
             try:
@@ -149,7 +147,6 @@ class ShapeWalk:
     # Shapes
 
     def set_inputs(self, tensors: Sequence[Tensor], shapes: Sequence[Sequence[Dim]]) -> None:
-        """Set the shapes of inputs."""
         for tensor, sizes in zip(tensors, shapes, strict=True):
             self.shapes[tensor] = self.known[tensor] = self._resize_tensor(tensor, sizes)
 

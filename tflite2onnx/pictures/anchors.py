@@ -49,7 +49,6 @@ def make_anchors(options: AnchorOptions) -> Array:
 
 
 def _list_sizes(options: AnchorOptions, layer: int) -> Iterator[tuple[float, float]]:
-    """Yield the width and the height of each anchor of a layer."""
     scale, following = (_compute_scale(options, index) for index in (layer, layer + 1))
     pairs = [(scale, ratio) for ratio in options.ratios]
     if layer == 0 and options.reduced:

@@ -39,7 +39,6 @@ class Detector(NamedTuple):
 
     @property
     def points(self) -> int:
-        """The number of key points."""
         return self.numbers // 2 - 2
 
     @property
@@ -50,7 +49,6 @@ class Detector(NamedTuple):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """The preprocessing, as settings."""
         std = 255 / (1 - self.low)
         return {"mean": (-self.low * std,), "std": (std,), "resize": "center", "pad": 0}
 

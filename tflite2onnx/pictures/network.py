@@ -94,7 +94,6 @@ def _describe(endpoint: Mapping[str, Any]) -> onnx.ValueInfoProto:
 def _list_needed(
     nodes: Sequence[onnx.NodeProto], inputs: Iterable[str], outputs: Iterable[str]
 ) -> list[onnx.NodeProto]:
-    """Return the nodes between inputs and outputs, in sequence."""
     available, needed, kept_nodes = {*inputs}, {*outputs}, []
     for node in reversed(nodes):
         if not (needed - available).isdisjoint(node.output):
@@ -104,7 +103,6 @@ def _list_needed(
 
 
 def _rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename values of a graph and of its nested graphs."""
     for node in graph.node:
         for values in (node.input, node.output):
             values[:] = [names.get(name, name) for name in values]

@@ -51,7 +51,6 @@ def plan_postprocessing(
 
 
 def _find_labels(family: Family, facts: NetworkFacts, setting: Any) -> tuple[str, ...]:  # noqa: ANN401 - a setting
-    """Return the labels of all classes, () if there are none."""
     if setting == "none" or not family.classes:
         return ()
     if setting is None:

@@ -50,7 +50,6 @@ class Preprocessing(NamedTuple):
     size: tuple[int, int] | None = None
 
     def make_image_tensor(self) -> Tensor:
-        """Return the tensor of the picture."""
         height, width = self.size or self.sizes
         sizes = {"N": 1, "H": height, "W": width, "C": _COLORS}
         words = {} if self.size else {"H": f"{IMAGE}_height", "W": f"{IMAGE}_width"}

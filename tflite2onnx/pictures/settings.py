@@ -17,7 +17,6 @@ _CHANNELS = 4
 
 
 def _read_numbers(value: object) -> tuple[float, ...]:
-    """Read one number, or one for each channel."""
     items = value.split(",") if isinstance(value, str) else value
     listed = items if isinstance(items, Sequence) and not isinstance(items, str) else [items]
     numbers = tuple(float(str(item)) for item in listed)
@@ -34,7 +33,6 @@ def _read_divisors(value: object) -> tuple[float, ...]:
 
 
 def _read_size(value: object) -> tuple[int, int]:
-    """Read a height and a width."""
     words = value.split("x") if isinstance(value, str) else value
     height, width = words if isinstance(words, Sequence) else ()
     read_side, _ = _expect_number(int, 1, _MOST, "")

@@ -94,7 +94,6 @@ class Vector:
         return Table(self._data, _follow_offset(self._data, self.find_offset(index)), self._kind)
 
     def find_offset(self, index: int) -> int:
-        """Return the position of the offset to a table."""
         if not 0 <= index < self._length:
             raise IndexError(index)
         return self._first + _AHEAD.size * index
@@ -195,7 +194,6 @@ def _make_reader(name: str, kind: str, default: str) -> tuple[_Read, Any]:
 
 
 def _follow_offset(data: memoryview, place: int) -> int:
-    """Return the position that the offset at `place` refers to."""
     return place + int(_AHEAD.unpack_from(data, place)[0])
 
 

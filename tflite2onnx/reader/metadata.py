@@ -133,7 +133,6 @@ class _MetadataReader(TableReader):
         )
 
     def _read_vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
-        """Return the files that tokenizers need."""
         options = [unit["options"] for unit in units]
         return tuple(
             file

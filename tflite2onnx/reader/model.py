@@ -359,7 +359,6 @@ class _ModelReader(TableReader):
     def _read_elements(
         self, table: Table, shape: Shape, dtype: DType, *, sparse: bool
     ) -> Array | None:
-        """Return a constant's elements, None if the file has no elements for the tensor."""
         key = (table["buffer"], table["external_buffer"], dtype)
         if key not in self._flat:
             raw = self._stored.read_tensor(table)

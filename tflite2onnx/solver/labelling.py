@@ -181,7 +181,6 @@ class _Cut:
         return extra
 
     def solve(self) -> list[int]:
-        """Return the nodes that take the proposal."""
         infinite_price = 1 + sum(price for _, _, price in self._arcs)
         arcs = chain(self._arcs, ((start, end, infinite_price) for start, end in self._ties))
         _, side = find_cut(self._nodes, arcs, self.TAKE, self.KEEP)

@@ -79,7 +79,6 @@ def check_model(
 
 
 def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the types and shapes of inner values that ONNX infers."""
     try:
         if model.functions:
             model = inliner.inline_local_functions(model)
@@ -89,7 +88,6 @@ def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
-    """Return the view of the model that rules read."""
     graphs = [*_walk_graphs(model.graph)]
     by_name = {t.name: t for graph in graphs for t in _list_stored_tensors(graph)}
     apart = {tensor.name: (tensor, data) for tensor, data in weights}
@@ -116,7 +114,6 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
 
 
 def _walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph, and the graphs that its nodes contain."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:

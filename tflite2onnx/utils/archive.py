@@ -96,8 +96,6 @@ def view_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: memoryvie
 
 
 class _Bytes(io.RawIOBase):
-    """Bytes as a file."""
-
     def __init__(self, data: memoryview) -> None:
         super().__init__()
         self._data, self._place = data, 0

@@ -157,7 +157,6 @@ def _link(number: int) -> str:
 
 
 def _make_temporary_name(folder: Path) -> Path:
-    """Return a path with a random name in a folder."""
     return folder / f".tflite2onnx-{os.urandom(8).hex()}"
 
 

@@ -74,7 +74,6 @@ def _interrupt_once(handler: _Handler | int | None) -> _Handler | int | None:
 
 @contextlib.contextmanager
 def _forward_signals(numbers: set[int], child: int) -> Iterator[set[int]]:
-    """Forward signals that are not ignored to a child; yield the set of forwarded signals."""
     received: set[int] = set()
 
     def forward_signal(number: int, _: FrameType | None) -> None:

@@ -57,11 +57,9 @@ class Symbol(NamedTuple):
 
     @property
     def symbols(self) -> frozenset[Symbol]:
-        """The symbol itself."""
         return frozenset({self})
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """Return the value of the symbol."""
         return values.get(self.name, self.value)
 
     def __str__(self) -> str:
@@ -82,11 +80,9 @@ class Quotient(NamedTuple):
 
     @property
     def symbols(self) -> frozenset[Symbol]:
-        """The symbols of both expressions."""
         return self.numerator.symbols | list_symbols(self.denominator)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """Return the value at the given values of the symbols."""
         return self.numerator.evaluate(values) // (evaluate(self.denominator, values) or 1)
 
     def __str__(self) -> str:
@@ -108,7 +104,6 @@ class Dimension:
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
-        """All symbols in the expression."""
         return frozenset(s for factors in self._terms for factor in factors for s in factor.symbols)
 
     @property

@@ -13,7 +13,6 @@ class DisjointSets(Generic[T]):
         self._parents: dict[T, T] = {}
 
     def find(self, element: T) -> T:
-        """Return the representative of an element's set."""
         while (parent := self._parents.setdefault(element, element)) is not element:
             self._parents[element] = self._parents[parent]
             element = parent

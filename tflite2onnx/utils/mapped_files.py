@@ -85,7 +85,6 @@ class MappedFile(mmap.mmap):
     _descriptor: int
 
     def __new__(cls, file: BinaryIO) -> Self:
-        """Map a file that is open."""
         mapped = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
         mapped._descriptor = os.dup(file.fileno())
         finalize(mapped, os.close, mapped._descriptor)
@@ -110,7 +109,6 @@ class _KeptFile(mmap.mmap):
     origin: Array | None
 
     def __new__(cls, file: BinaryIO, origin: Array | None) -> Self:
-        """Map a file that is open."""
         mapped = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
         mapped.origin = origin
         return mapped
@@ -218,7 +216,6 @@ def _find_mapping(array: Array) -> mmap.mmap | None:
 
 
 def _find_owner(array: Array) -> object:
-    """Return the object that has the memory of an array."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj

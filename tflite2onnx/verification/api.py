@@ -268,7 +268,6 @@ class _ModelPair:
         )
 
     def compare_outputs(self, seed: int, kind: RandomKind) -> tuple[Difference, ...]:
-        """Compare the outputs for one sample of random numbers."""
         arrays = self.make_samples(seed, 1, GivenInputs({}), kind)
         run, (outputs, _) = self._compare_samples(arrays, ())
         run.select_nearest_kernels(arrays, outputs)
@@ -400,7 +399,6 @@ class _ModelPair:
     def _compare_samples(
         self, arrays: Samples, modes: Sequence[bool], *, must_show: bool = False
     ) -> tuple[Run, Found]:
-        """Compare both models, and the tensors between operators in each of the modes `modes`."""
         interpreter = self._open(inner=bool(modes))
         operators = OperatorKernels(self._model, self._isolated)
         run = Run(self._open, interpreter, self._opened, self._tolerance, self._progress, operators)

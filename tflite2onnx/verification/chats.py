@@ -34,7 +34,6 @@ class Chat:
 
     @property
     def wrong(self) -> list[str]:
-        """The steps with a wrong token."""
         return [f"{step} after {len(d.prompt)}" for d in self.decodings for step in d.wrong]
 
     @property
@@ -44,11 +43,9 @@ class Chat:
 
     @property
     def ok(self) -> bool:
-        """Whether all tokens are right."""
         return not self.wrong
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings as dictionaries, lists, strings and numbers."""
         return {"ok": self.ok, **asdict(self)}
 
     def __str__(self) -> str:

@@ -195,16 +195,13 @@ class Decoding:
 
     @property
     def ok(self) -> bool:
-        """Whether all tokens are right."""
         return not self.wrong
 
     @property
     def equal(self) -> int:
-        """The number of equal tokens."""
         return sum(a == b for a, b in zip(self.tokens, self.litert, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings as dictionaries, lists, strings and numbers."""
         return {"ok": self.ok, "equal": self.equal, **asdict(self)}
 
     def __str__(self) -> str:
@@ -252,7 +249,6 @@ def verify_decoders(
 def _list_parts(
     models: Mapping[str, AnySource], converted: Mapping[tuple[str, str | None], ConvertedModel]
 ) -> tuple[list[BundleSignature], dict[tuple[str, str], ConvertedModel]]:
-    """Return all converted signatures, and their ONNX models."""
     parts, files = [], {}
     for model, source in models.items():
         signatures = read_model(source).signatures
@@ -312,7 +308,6 @@ class LiteRTSteps:
         self._size = run_step(self._fastest[1], [0], 0, {})[LOGITS].size
 
     def make_prompt(self, length: int) -> list[int]:
-        """Return random tokens."""
         tokens: list[int] = np.random.default_rng(0).integers(1, self._size, length).tolist()
         return tokens
 

@@ -239,7 +239,6 @@ def _read_bytes(model: ModelFile) -> bytearray:
 
 
 def _has_external_weights(source: ModelSource) -> bool:
-    """Return whether a model has external weights."""
     check_identifier(source.data)
     try:
         return bool(len(read_root(source.data)["external_buffers"]))

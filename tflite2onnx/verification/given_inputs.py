@@ -104,7 +104,6 @@ def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[P
 
 
 def _split_input(arrays: GivenArray, detail: Detail) -> Iterator[GivenSample]:
-    """Yield the samples of an input."""
     if not isinstance(arrays, (str, os.PathLike)):
         yield from _split_array(np.asarray(arrays), detail, detail["name"])
         return

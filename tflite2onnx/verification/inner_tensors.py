@@ -82,7 +82,6 @@ class TensorComparison:
         return self.difference.name
 
     def with_sample(self, sample: int) -> TensorComparison:
-        """Return this comparison with the index of a sample."""
         return replace(self, difference=self.difference.with_sample(sample))
 
     def select_nearer(self, other: TensorComparison, kernels: str) -> TensorComparison:

@@ -75,7 +75,6 @@ class Latency:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the latency as numbers and strings."""
         return {
             "litert_ms": self.litert,
             "onnx_runtime_ms": self.onnx_runtime,

@@ -43,7 +43,6 @@ class Verdict(Enum):
 
     @property
     def accepts(self) -> bool:
-        """Whether the tensor is within its limits."""
         return self not in (Verdict.DIFFERS, Verdict.WRONG)
 
 
@@ -155,7 +154,6 @@ class Report:
 
     @property
     def judged_outputs(self) -> list[tuple[Difference, Verdict]]:
-        """The outputs, each with the verdict on its tensor."""
         return [(d, self.verdicts[name]) for name, d in self.named_outputs]
 
     @property

@@ -239,7 +239,6 @@ class _Levels:
         self._low, self._high, self._count = math.inf, -math.inf, 0
 
     def add(self, array: Array) -> None:
-        """Add a sample."""
         if array.dtype.kind not in "fiu":
             return
         # Kernels limit results to the range of float32: the largest numbers stand for infinities.

@@ -191,26 +191,21 @@ class BatchInterpreter:
         )
 
     def get_input_details(self) -> list[dict[str, Any]]:
-        """Return the descriptions of the inputs, with the shapes of the batch."""
         return self._inputs
 
     def get_output_details(self) -> list[dict[str, Any]]:
-        """Return the descriptions of the outputs, with the shapes of the batch."""
         return self._outputs
 
     def get_tensor_details(self) -> Any:
-        """Return the descriptions of all tensors, for one sample."""
         return self.samples[0].get_tensor_details()
 
     def set_tensor(self, index: int, batch: Array) -> None:
-        """Set an input of each sample."""
         for interpreter, sample in zip(self.samples, batch, strict=True):
             (detail,) = (d for d in interpreter.get_input_details() if d["index"] == index)
             shape = tuple(map(int, detail["shape"]))
             interpreter.set_tensor(index, np.asarray(sample).reshape(shape))
 
     def invoke(self) -> None:
-        """Run each sample."""
         for interpreter in self.samples:
             interpreter.invoke()
 

@@ -106,7 +106,6 @@ class _Cutter:
         yield len(self._nodes)
 
     def make_segment(self, start: int, end: int) -> Segment:
-        """Return the piece with these nodes."""
         nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
         results = dict.fromkeys(name for node in nodes for name in node.output if name)
         names_read = dict.fromkeys(name for node in nodes for name in list_reads(node))
@@ -155,7 +154,6 @@ class _Cutter:
 
 
 def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
-    """Return a node whose outputs have other names."""
     if names.keys().isdisjoint(node.output):
         return node
     copy = NodeProto()

@@ -102,7 +102,6 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Whether the difference is within the limits."""
         loud = math.isfinite(self.largest) and self.decibels >= self.enough
         return self.is_within or loud
 
@@ -130,7 +129,6 @@ class Difference:
 
     @property
     def complaint(self) -> str:
-        """A description of the difference, for a tensor that is not `ok`."""
         if self.reason:
             return self.reason
         step = f"its difference must be at most {self.allowed:.3g}, got {self.largest:.3g}"
@@ -157,11 +155,9 @@ class Difference:
         return replace(other, kernels=kernels, level=self.level)
 
     def with_sample(self, sample: int) -> Difference:
-        """Return this difference with the index of a sample."""
         return replace(self, sample=sample)
 
     def select_worse(self, other: Difference) -> Difference:
-        """Return the worse of two differences of the same tensor."""
         return max(self, other, key=lambda d: (not d.ok, not d.is_within, d.largest))
 
     def allow_kernel_noise(self, kernels: Difference, named: str) -> Difference:

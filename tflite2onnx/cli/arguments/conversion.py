@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the models and their outputs."""
     add = parser.add_argument
     add(
         "model",
@@ -157,7 +156,6 @@ class _TargetAction(argparse.Action):
         values: object,
         option_string: str | None = None,  # noqa: ARG002 - likewise
     ) -> None:
-        """Store the target."""
         setattr(namespace, self.dest, values)
 
     @property
@@ -198,7 +196,6 @@ def _add_verification(group: argparse._ActionsContainer) -> None:
 
 
 def _add_files(group: argparse._ActionsContainer) -> None:
-    """Add the options for the ONNX file."""
     add = group.add_argument
     add(
         "--external-data",
@@ -227,7 +224,6 @@ def _add_parts(group: argparse._ActionsContainer) -> None:
 
 
 def _parse_size(text: str) -> int:
-    """Read a number of bytes."""
     match = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
     if match is None:
         message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"

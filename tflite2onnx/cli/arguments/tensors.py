@@ -46,7 +46,6 @@ def _move_channels_last(name: str, letters: str) -> str:
 
 
 def _read_file(path: str) -> dict[str, Any]:
-    """Read a file of layouts."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
         mapping = json.loads(text, object_pairs_hook=_build_unique_mapping)

@@ -101,7 +101,6 @@ class _PairRewriter(Rewriter):
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The inputs, all of which must be present."""
         op = self.source
         if None in op.inputs or not op.inputs or not op.outputs:
             raise OperatorError("an input or output is missing")
@@ -109,7 +108,6 @@ class _PairRewriter(Rewriter):
 
     @property
     def output(self) -> Tensor:
-        """The first output."""
         return self.pairs.get(self.source.outputs[0], self.source.outputs[0])
 
     def expect_one_type(self, *operands: int) -> None:
@@ -120,7 +118,6 @@ class _PairRewriter(Rewriter):
             raise OperatorError(f"its operands must have one complex type, got {', '.join(types)}")
 
     def add_changed(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of `Op`
-        """Add the operator itself with changes."""
         self.ops.append(replace(self.source, **changes))
 
     def keep_operator(self) -> None:
@@ -151,11 +148,9 @@ class _PairRewriter(Rewriter):
         return self.op("EXPAND_DIMS", tensor, last, like=tensor, name="column", shape=shape)
 
     def add_part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
-        """Add REAL or IMAG of a tensor of pairs."""
         return self.op(code, pair, output=_make_part(pair, name or code))
 
     def add_parts(self, pair: Tensor, prefix: str = "") -> tuple[Tensor, Tensor]:
-        """Add REAL and IMAG of a tensor of pairs."""
         real, imaginary = (self.add_part(code, pair, prefix + code) for code in ("REAL", "IMAG"))
         return real, imaginary
 

@@ -36,7 +36,6 @@ class Length(NamedTuple):
     size: int | Value
 
     def emit_integer(self, g: Builder) -> Value:
-        """Return the length as int64."""
         return self.size if isinstance(self.size, Value) else g.scalar(self.size, DType.INT64)
 
     def emit_real(self, g: Builder, *, times: int = 1, plus: int = 0) -> Value:
@@ -316,7 +315,6 @@ class _Track(NamedTuple):
         return (self.kernel - 1) * self.rate + 1
 
     def count_windows(self, size: Dim) -> Dim:
-        """Return the number of windows for an axis of this size."""
         count = -(-(size if self.same else size - self.reach + 1) // self.stride)
         return max(count, 0) if is_known(count) else count
 

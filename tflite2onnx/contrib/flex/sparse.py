@@ -50,7 +50,6 @@ class FlexRaggedTensorToTensor(AnySizes):
 
     @property
     def _count(self) -> Any:  # noqa: ANN401 - a size or an unknown size
-        """The number of rows."""
         if self._sizes[0] is not None:
             return self._sizes[0]
         if self._ways[0] == "ROW_SPLITS":

@@ -27,8 +27,6 @@ _MORE = 1 << 16
 
 
 class _HashTable(NamedTuple):
-    """Distinct keys, and the value of each."""
-
     keys: Tensor
     values: Tensor
 

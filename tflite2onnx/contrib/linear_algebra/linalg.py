@@ -198,7 +198,6 @@ class FlexMatMul(AnySizes):
 
     @property
     def _transposes(self) -> tuple[bool, bool]:
-        """Whether each of the two inputs is transposed."""
         return bool(self.options.get("adj_x")), bool(self.options.get("adj_y"))
 
     def infer_outputs(self) -> Sequence[OutputShape]:

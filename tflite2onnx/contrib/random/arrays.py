@@ -40,11 +40,9 @@ class Arrays:
         return partial(self.node, op_type)
 
     def node(self, op_type: str, *inputs: Array, **attributes: Any) -> Array:  # noqa: ANN401
-        """Return the output of a node."""
         return _FUNCTIONS[op_type](*inputs, **attributes)
 
     def add_with_casts(self, op_type: str, _: DType, *inputs: Array) -> Array:
-        """Return the output of a node."""
         return self.node(op_type, *inputs)
 
     def constant(self, data: Array) -> Array:
@@ -52,21 +50,16 @@ class Arrays:
         return data
 
     def ints(self, items: Sequence[int]) -> Array:
-        """Return int64."""
         return np.array(items, np.int64)
 
     def scalar(self, number: float, dtype: DType) -> Array:
-        """Return an array without axes."""
         return np.array(number, dtype.numpy)
 
     def cast(self, x: Array, dtype: DType) -> Array:
-        """Return an array in another type."""
         return x.astype(dtype.numpy)
 
     def recast(self, x: Array, source: DType, target: DType) -> Array:
-        """Return an array in another type."""
         return self.cast(x, target)
 
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
-        """Return an array in another shape."""
         return x.reshape(shape)

@@ -82,7 +82,6 @@ class _StatelessDraw(AnySizes, Foldable):
 
     @property
     def _per_block(self) -> int:
-        """How many numbers are made of a block."""
         return 128 // max(self.output.dtype.bits, 32)
 
     def emit(
@@ -119,11 +118,9 @@ class _StatelessDraw(AnySizes, Foldable):
         return g.reshape(self._make_numbers(g, blocks, *bounds), [-1])
 
     def _number_blocks(self, _: _Nodes, groups: Any) -> Any:  # noqa: ANN401 - values of g
-        """Return the numbers of all blocks that groups are made of."""
         return groups
 
     def _make_numbers(self, g: _Nodes, words: _Words, *bounds: Any) -> Any:  # noqa: ANN401
-        """Return the numbers of blocks."""
         raise NotImplementedError
 
 

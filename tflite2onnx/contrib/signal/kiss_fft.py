@@ -129,7 +129,6 @@ class Complex(NamedTuple):
         return self.fixed.compute_roots([turn * i / self.length for i in range(self.length)])
 
     def _run_butterflies(self, x: Value, sizes: Sequence[int], circle: Array) -> Value:
-        """Return the butterflies of the last axis of numbers."""
         g, part = self.fixed.g, sizes[-1]
         value = g.reshape(x, (-1, *sizes[:-1], part * 2))
         if part in _ROUNDED:

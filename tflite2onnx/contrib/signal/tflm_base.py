@@ -130,7 +130,6 @@ class Subtraction(NamedTuple):
         return wrap_to_word(g, g.Div(total, g.scalar(self.unit, DType.INT64)))
 
     def subtract_estimate(self, g: Builder, x: Value, signal: Value, estimate: Value) -> Value:
-        """Return the signal without the estimated noise."""
         number = partial(g.scalar, dtype=DType.INT64)
         difference = g.Sub(signal, emit_minimum(g, estimate, signal))
         minimum = g.Div(g.Mul(x, number(self.remaining)), number(self.unit))

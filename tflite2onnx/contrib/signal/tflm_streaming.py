@@ -292,7 +292,6 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         return self.read_option(name, 0, _MOST_COEFFICIENT)
 
     def _make_rates(self, name: str) -> Array:
-        """Return the coefficient of each channel."""
         even, odd = self._read_coefficient(name), self._read_coefficient(f"alternate_{name}")
         return np.where(np.arange(self.input(0).elements) % 2, odd, even).astype(np.int64)
 

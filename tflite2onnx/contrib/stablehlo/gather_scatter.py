@@ -96,7 +96,6 @@ def _expand_windows(
 
 
 def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
-    """Return all axes, with `axes` first."""
     return [*axes, *(axis for axis in range(rank) if axis not in axes)]
 
 

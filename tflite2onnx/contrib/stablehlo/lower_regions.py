@@ -183,7 +183,6 @@ def _read_keys(region: Graph, result: Tensor) -> list[_RegionKey]:
 
 
 def _name_comparison(op: Op | None) -> str:
-    """Return the comparison of an operator, such as Less."""
     if not op or op.custom:
         return ""
     if op.code == f"{PREFIX}COMPARE":

@@ -47,7 +47,6 @@ class WindowAxis(NamedTuple):
         return (self.size - 1) * self.dilation + 1
 
     def count_windows(self, size: Dim) -> Dim:
-        """Return the number of windows along an axis of this size."""
         dilated = 0 if size == 0 else (size - 1) * self.base + 1
         count = (dilated + self.low + self.high - self.extent) // self.stride + 1
         return max(count, 0) if is_known(count) else count
@@ -64,7 +63,6 @@ class _Windows(AnySizes):
 
     @cached_property
     def _axes(self) -> list[WindowAxis]:
-        """The windows along each TFLite axis."""
         raise NotImplementedError
 
     @property
@@ -122,7 +120,6 @@ class _Windows(AnySizes):
         return node, DType.INT32 if narrow else dtype
 
     def _is_neutral(self, first: View, node: str) -> bool:
-        """Return whether the initial value is a neutral element of the function."""
         if first.tensor.data is None:
             return False
         number = first.constant.reshape(-1)[0]

@@ -42,11 +42,9 @@ class ListRewriter(Rewriter):
         self.single = single
 
     def input(self, index: int) -> Tensor:
-        """Return an input, which must be present."""
         return find_operand(self.source, index)
 
     def output(self, index: int = 0) -> Tensor:
-        """Return an output, which must be present."""
         return find_operand(self.source, ~index)
 
     @property
@@ -125,7 +123,6 @@ class ListRewriter(Rewriter):
         return self.op("PAD", items, added, like=items, name="widened")
 
     def _add(self, code: str, a: Tensor, b: Tensor) -> Tensor:
-        """Add an ADD or SUB of two numbers."""
         return self.op(code, a, b, like=self.number, fused_activation_function="NONE")
 
     def drop_axes(self, number: Tensor) -> Tensor:

@@ -114,7 +114,6 @@ def _list_tensors_before(
 
 
 def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, ListForm]]:
-    """Return the operators on lists, and the form of each operator."""
     return [(op, FORMS[op.code]) for op in ops if op.custom and op.code in FORMS]
 
 
@@ -122,7 +121,6 @@ def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, ListForm]]:
 
 
 def _find_lists(graph: Graph) -> dict[Tensor, _List]:
-    """Return the lists by their variant tensors."""
     endpoints = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
     above: dict[Tensor, Tensor] = {}
     with collect_errors() as errors:
@@ -180,7 +178,6 @@ def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:
 
 
 def _describe_list(ops: Sequence[Op]) -> _List:
-    """Return a list, described by the operators on it."""
     pairs = _list_uses(ops)
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]

@@ -34,7 +34,6 @@ def measure_table_error(function: Callable[[Array], Array], scale: float, unit: 
 
 
 def _make_table(function: Callable[[Array], Array], scale: float, unit: float) -> Array:
-    """Return the 513 integers of the table."""
     ends = np.arange(_LOW, _HIGH + 2, _APART)
     ends[-1] = _HIGH  # the kernel divides the range up to the largest input by 512
     inputs = np.linspace(_LOW * scale, _HIGH * scale, len(ends))

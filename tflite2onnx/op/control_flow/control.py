@@ -162,5 +162,4 @@ def _make_frame(tensor: Tensor, *operands: int) -> Frame:
 
 
 def _copy_tensors(op: Op, sources: Sequence[Tensor]) -> list[Op]:
-    """Return operators that copy the sources to the outputs of an operator."""
     return [copy_op(op, x, y) for x, y in zip(sources, op.outputs, strict=True)]

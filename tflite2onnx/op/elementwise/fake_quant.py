@@ -110,7 +110,6 @@ class Quantize(Pointwise):
 
 
 def _find_int32_quantization(tensor: Tensor) -> Quantization | None:
-    """Return the quantization of an int32 tensor that is not constant."""
     return tensor.quantization if tensor.dtype is DType.INT32 and tensor.data is None else None
 
 

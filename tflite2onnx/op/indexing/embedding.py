@@ -102,7 +102,6 @@ class EmbeddingLookup(DynamicShape, Foldable):
         return g.reshape(g.Gather(numbers, g.cast(packed_rows, DType.INT32), axis=0), self._shape)
 
     def _scale_rows(self, g: Builder, ids: View, rows: Value) -> Value:
-        """Return rows, float32, times their scales."""
         output, scales = self._shape, self._scales
         if not scales.per_axis:
             return g.Mul(rows, g.scalar(scales.scale.flat[0], DType.FLOAT32))

@@ -68,7 +68,6 @@ class OneHot(Movement, Foldable):
     def _make_axis_indices(
         self, g: Builder, indices: View, depth: View, shape: Sequence[int]
     ) -> Value | Array:
-        """Return the indices along the new axis."""
         if self.has_data_dependent_shape:
             zero, one = (g.scalar(i, indices.dtype) for i in range(2))
             count = g.recast(depth.reshape(()), depth.dtype, indices.dtype)

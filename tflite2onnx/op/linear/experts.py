@@ -161,14 +161,12 @@ class Experts(DynamicShape):
         return read
 
     def _apply_expert(self, g: Builder, tokens: Value, weights: Iterator[Value]) -> Value:
-        """Return the outputs of one expert for tokens, [tokens, depth]."""
         gate, up, down = (self._read_matrix(g, weights, columns) for _, columns in self._shapes)
         approximate = _APPROXIMATE[self.options.get("activation", "gelu")]
         gated = g.gelu(g.Gemm(tokens, gate, transB=1), DType.FLOAT32, approximate=approximate)
         return g.Gemm(g.Mul(gated, g.Gemm(tokens, up, transB=1)), down, transB=1)
 
     def _read_matrix(self, g: Builder, weights: Iterator[Value], columns: int) -> Value:
-        """Return the real numbers of a matrix of one expert: [rows, columns]."""
         numbers = next(weights)
         if self.options.weight_type == "fp32":
             return numbers

@@ -109,7 +109,6 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
 
     @cached_property
     def _ranges(self) -> list[range]:
-        """The indices of each axis in the slice."""
         shape, begins, sizes = self.input(0).shape, ints(self, 1), ints(self, 2)
         if not len(shape) == len(begins) == len(sizes):
             counts = f"{len(shape)} elements, got {len(begins)} and {len(sizes)}"
@@ -421,7 +420,6 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         )
 
     def _list_bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
-        """Return the begins, ends and steps of an ONNX Slice, one for each entry."""
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
         first = _replace_masked(g, o.begin_mask >> entries & 1, first, steps, (0, _HIGHEST))

@@ -206,7 +206,6 @@ class BatchToSpace(_Batches):
 
     @cached_property
     def _uncropped_sizes(self) -> list[int]:
-        """The sizes before cropping."""
         return [size * block for size, block in zip(self._sizes, self._block, strict=True)]
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -260,7 +260,6 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
         return gains and in_blocks and x.dtype is DType.FLOAT32
 
     def _sum_integers(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
-        """Return the sums of integers, int64."""
         add = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
         if x.dtype is DType.INT64:
             return _sum_int64(g, x, add)

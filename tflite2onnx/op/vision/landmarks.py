@@ -27,7 +27,6 @@ class TransformLandmarks(Operator):
 
     @cached_property
     def _values_per_landmark(self) -> int:
-        """The number of coordinates of a landmark."""
         version, shape = self.op.version, self.input(0).shape
         if len(shape) != _RANKS.get(version):
             raise OperatorError(

@@ -56,7 +56,6 @@ class NonMaxSuppression(AnySizes):
 
     @cached_property
     def _max_boxes(self) -> int:
-        """The maximum number of boxes, which is constant."""
         limit = integer(self, _MOST)
         check_element_count(limit)
         if limit < 0:

@@ -173,7 +173,6 @@ class ResizeBilinear(Resize):
         return value
 
     def interpolate(self, g: Builder, y: View, x: View, size: View) -> Value:
-        """Return a Resize of the image."""
         return self.emit_resize(g, y, x, size, mode="linear")
 
 

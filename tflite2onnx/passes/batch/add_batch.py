@@ -140,7 +140,6 @@ class Batching:
         self._unread = {t for t in graph.outputs if t not in read}
 
     def make_graph(self) -> Graph:
-        """Return the graph for a batch."""
         for old, new in zip(self._graph.inputs, self._given, strict=True):
             if new is not old:
                 self._reshape(new, old.shape, 1, old)
@@ -155,7 +154,6 @@ class Batching:
         return graph.replace_tensors(renamed) if renamed else graph
 
     def _depends_on_count(self, tensor: Tensor | None) -> bool:
-        """Return whether elements of a tensor depend on the number of samples."""
         values = self._builder.walk.known.get(tensor or ABSENT, ABSENT).values
         is_counted = values.dtype == object and any(map(has_samples, values.flat))
         return is_counted or tensor in self._counted
@@ -163,7 +161,6 @@ class Batching:
     def _reshape(
         self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor, place: Place | None = None
     ) -> None:
-        """Reshape the samples of x to a tensor of the network."""
         self._builder.reshape(x, sample or (1,), before, self._make_vector(y), place)
 
     def _make_vector(self, y: Tensor) -> Tensor:
@@ -197,7 +194,6 @@ class Batching:
                 raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
-        """Add an operator of the network, for a batch."""
         operator = self._operator_of(op)
         if op.graphs:
             self._add_control(op)
@@ -243,7 +239,6 @@ class Batching:
     # Operators that compute
 
     def _add_computation(self, op: Op) -> None:
-        """Add an operator that computes with samples."""
         operator = self._operator_of(op)
         shapes = list_shape_inputs(operator)
         if any(self._depends_on_count(t) and i not in shapes for i, t in enumerate(op.inputs)):

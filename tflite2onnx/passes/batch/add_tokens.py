@@ -70,7 +70,6 @@ class _Tokens(Batching):
         self._joined: dict[Tensor, _TokenRows] = {}
 
     def _add_op(self, op: Op) -> None:
-        """Add an operator of the decoder, for several tokens."""
         state = self._find_state(op)
         if op.is_builtin("CACHED_ATTENTION"):
             self._add_attention(op)
@@ -151,7 +150,6 @@ class _Tokens(Batching):
         self._builder.emit(make_op("SLICE", inputs, op.outputs[0]))
 
     def _take_last(self, x: Tensor) -> Tensor:
-        """Return the last token of a tensor."""
         axis = self._places[x].axis
         if self._builder.find_sample_shape(x)[axis] != 1:
             raise MixedSamplesError(f"{x.name} must have the tokens in an axis")

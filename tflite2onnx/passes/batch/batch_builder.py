@@ -158,11 +158,9 @@ class BatchBuilder:
         return self.reshape_batch(x, join_samples(sample, place), y)
 
     def reshape_batch(self, x: Tensor, shape: Sequence[Dim], y: Tensor) -> Tensor:
-        """Reshape a tensor with all samples."""
         return self.add("RESHAPE", [x, self.list_sizes(shape, rest=True)], y)
 
     def move_samples(self, x: Tensor, place: Place) -> Tensor:
-        """Return x with the samples in another place."""
         sample = self.find_sample_shape(x)
         return self.move_to(x, count_before(sample, place), sample, place)
 
@@ -239,7 +237,6 @@ class BatchBuilder:
         return self.add("CONCATENATION", lists, y, axis=0)
 
     def add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Tensor:
-        """Add an operator, and return its output."""
         self.emit(make_op(code, inputs, y, **options))
         return y
 
@@ -251,7 +248,6 @@ class BatchBuilder:
         return ops[-1].outputs[0]
 
     def _multiply_count(self, factor: Dim) -> Tensor:
-        """Return the number of samples, multiplied by a factor, as a list of one number."""
         if factor == 1:
             return self.count
         y = Tensor("batch", (1,), DType.INT32)

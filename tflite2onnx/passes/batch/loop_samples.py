@@ -80,7 +80,6 @@ def _make_body(body: Graph, graph: Graph, inputs: Sequence[Tensor], count: Tenso
 
 
 def _make_buffer(ops: list[Op], output: Tensor, count: Tensor) -> Tensor:
-    """Return zeros for an output of all samples."""
     rest: Shape = output.shape[1:] if output.shape[:1] == (1,) else output.shape
     shape = (1, *rest)
     zeros = replace(
@@ -103,6 +102,5 @@ def _make_condition() -> Tensor:
 def _add(
     ops: list[Op], code: str, inputs: Sequence[Tensor], y: Tensor, **options: object
 ) -> tuple[Tensor]:
-    """Add an operator; return its output."""
     ops.append(make_op(code, inputs, y, **options))
     return (y,)

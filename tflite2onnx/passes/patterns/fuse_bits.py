@@ -61,7 +61,6 @@ def _find_sign_bit(found: Match) -> int:
 
 
 def _keeps_sign(found: Match) -> bool:
-    """Return whether the sign of integers is that of x."""
     mask = _find_mask(found)
     signed = found.tensors["bits"].dtype.name.startswith("INT")
     return _is_of_bits(found) and signed and bool((mask or 0) & _find_sign_bit(found))

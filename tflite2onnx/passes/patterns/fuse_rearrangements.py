@@ -132,7 +132,6 @@ def _list_moves(op: Op, x: Tensor, places: Array) -> Iterator[Op]:
 
 
 def _moves_elements(op: Op, x: Tensor, places: Array) -> bool:
-    """Return whether an operator is valid, and moves the elements of x to these places."""
     moved = _find_places([(op, op.outputs[0])], x) if is_valid(find_operator(op)) else None
     return moved is not None and np.array_equal(moved, places)
 

@@ -96,7 +96,6 @@ _Functions = Mapping[Tensor, Mapping[Tensor, _Homogeneous]]
 
 
 def _find_functions(op: Op, functions: _Functions) -> dict[Tensor, _Homogeneous]:
-    """Return the functions that an operator computes, by the tensor that each depends on."""
     data = [t for t in op.present if not t.has_data]
     # Otherwise the degree is none, or depends on signs.
     several = len(data) > 1 and op.is_builtin("DIV", "PRELU")

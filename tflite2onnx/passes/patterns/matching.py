@@ -245,12 +245,10 @@ class Match(NamedTuple):
 
     @property
     def x(self) -> Tensor:
-        """The tensor of this name."""
         return self.tensors["x"]
 
     @property
     def output(self) -> Tensor:
-        """The output of the last operator."""
         return self.last.outputs[0]
 
     def analyze(self, analysis: Callable[[Graph], T]) -> T:

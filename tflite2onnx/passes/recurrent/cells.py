@@ -78,7 +78,6 @@ class RecurrentCell(NamedTuple):
         return Op(self.code, index, (*inputs,), (*outputs,), table, made=self.made)
 
     def make_parameters(self, name: str) -> list[Tensor | None]:
-        """Return the parameters as constants with a name."""
         return [each and replace(each, name=name) for each in self.parameters]
 
     def fits(self, item: Sizes, states: Sequence[Sizes]) -> bool:
@@ -273,7 +272,6 @@ def _find_gates(
 
 
 def _split_activation(formula: Formula) -> tuple[GateActivation, Formula]:
-    """Return the activation that a formula applies, and what it applies it to."""
     if isinstance(formula, Applied) and formula.code in ONNX_ACTIVATIONS:
         return GateActivation(formula.code, *formula.numbers), formula.arguments[0]
     return GateActivation("NONE"), formula

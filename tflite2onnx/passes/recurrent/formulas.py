@@ -104,7 +104,6 @@ _MOST = 1 << 24
 
 
 def _list_numbers(op: Op) -> tuple[float, ...]:
-    """Return the numbers of an activation."""
     if op.code == "HARD_SIGMOID":
         made = op.read_made(HardSigmoidOptions)
         return made.alpha, made.beta
@@ -127,7 +126,6 @@ class Formulas:
                 self._known[tensor] = self._make_formula(op, tensor) or Atom(tensor)
 
     def find_formula(self, tensor: Tensor) -> Formula:
-        """Return the formula of a tensor."""
         return self._known.setdefault(tensor, Atom(tensor))
 
     def find_producer(self, tensor: Tensor) -> Op:
@@ -138,7 +136,6 @@ class Formulas:
         return op
 
     def _take_budget(self, elements: int) -> bool:
-        """Take elements from the budget, and return whether it was enough."""
         self._left -= elements
         return self._left >= 0
 
@@ -341,7 +338,6 @@ def _find_matrix(places: Array, columns: int, width: int) -> tuple[Array, Array]
 
 
 def _find_row(tensor: Tensor, columns: int) -> Array | None:
-    """Return the constant number for each column, None if rows differ."""
     if not tensor.has_data or not is_float(tensor) or not tensor.values.size:
         return None
     if tensor.values.size == 1:
@@ -383,7 +379,6 @@ class FormulaMatcher(PatternMatcher[Formula]):
     """Matches patterns with formulas: the same name matches the same formula."""
 
     def find_step(self, value: Formula, code: str) -> Step[Formula] | None:
-        """Return the arguments of an elementwise operator."""
         if isinstance(value, Applied) and value.code == code:
             return Step(value.arguments)
         return None

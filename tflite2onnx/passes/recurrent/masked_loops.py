@@ -98,13 +98,11 @@ class MaskedSequence:
         return self.rw.transpose(x, _TIMES_FIRST, output=y)
 
     def _gather(self, x: Tensor, times: Tensor, name: str) -> Tensor:
-        """Return items of [batch, time, numbers] as a sequence [time, batch, numbers]."""
         like = (self._mask, self._mask, x)
         y = make_tensor(f"{self._name}/{name}", like, (1, 0, 2), x.dtype)
         return self._swap(self.rw.op("GATHER", x, times, output=y, axis=1, batch_dims=1))
 
     def put_unmasked_first(self, sequence: Tensor) -> Tensor:
-        """Return a sequence with its unmasked items first."""
         return self._gather(self._swap(sequence), self._order, "unmasked first")
 
     def find_states(self, first: Tensor, every: Tensor) -> Tensor:
@@ -127,7 +125,6 @@ class MaskedSequence:
         return self.rw.op("SELECT_V2", self._mask, sequence, zero, output=y)
 
     def take_last(self, sequence: Tensor) -> Tensor:
-        """Return the last item of a sequence."""
         y = make_tensor(f"{sequence.name}/last", [sequence] * 2, (1, 2), sequence.dtype)
         last = make_int32("last", sequence.shape[0] - 1)
         return self.rw.op("GATHER", sequence, last, output=y, axis=0, batch_dims=0)

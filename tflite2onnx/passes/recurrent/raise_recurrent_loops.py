@@ -107,7 +107,6 @@ class _Loop:
         self.rounds = self._count_rounds()
 
     def _counts(self, variable: _LoopVariable) -> bool:
-        """Return whether a variable increases by 1 in each iteration."""
         after = variable.next
         plain = variable.first.values.size and after.dtype is DType.INT32 and after.elements == 1
         return bool(plain) and variable.now in self._find_counts(_NEXT, after)
@@ -134,7 +133,6 @@ class _Loop:
         return (ends[0] or 0) if len(set(ends)) == 1 else 0
 
     def _count_from(self, limit: Tensor, start: int) -> int | str | None:
-        """Return the difference of a limit and a start, None if it is unknown."""
         if limit.has_data:
             return int(limit.values.max()) - start
         op = self._graph.producers.find(limit)
@@ -164,17 +162,14 @@ class _Loop:
         return tests
 
     def find_last_count(self, start: int) -> Tensor | None:
-        """Return the last value of a counter, None if it is not a tensor."""
         if isinstance(self.rounds, str):
             return None if start else self.limit
         return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
 
     def find_formula(self, variable: _LoopVariable) -> Formula:
-        """Return the formula of a variable's next value."""
         return self.formulas.find_formula(variable.next)
 
     def carries(self, variable: _LoopVariable, change: Change) -> bool:
-        """Return whether the values of a variable in an iteration are those of a state."""
         before, after = self.formulas.find_formula(variable.now), self.find_formula(variable)
         return before is change.before and after is change.after
 
@@ -190,7 +185,6 @@ class _Loop:
         return sequence if fits and not inside and self.counters.get(index) == 0 else None
 
     def starts_at_zero(self, variable: _LoopVariable) -> bool:
-        """Return whether the first value of a variable is 0."""
         return has_number(self._graph.producers, variable.first, 0)
 
     def find_written_item(self, variable: _LoopVariable) -> Formula | None:
@@ -333,7 +327,6 @@ def _keeps_value(
 
 
 def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _LoopVariable) -> Tensor | None:
-    """Return the last value of a variable, None if no layer computes it."""
     if variable.now in loop.counters:
         return loop.find_last_count(loop.counters[variable.now])
     stored, value = loop.find_written_item(variable), loop.find_formula(variable)
@@ -346,7 +339,6 @@ def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _LoopVariabl
 
 
 def _find_layers(loop: _Loop, state: _LoopVariable) -> Iterator[_LoopLayer]:
-    """Yield the layers that have a variable as state h."""
     h, result = loop.formulas.find_formula(state.now), loop.find_formula(state)
     for cell in find_cells(result, h):
         others = [

@@ -244,7 +244,6 @@ class _Replacement:
         return target
 
     def _join_items(self, items: Sequence[Tensor], item: Tensor, rw: Rewriter) -> Tensor:
-        """Return the items as a sequence [time, batch, numbers]."""
         producer = self._producers.find(items[0])
         source, axis = producer.operand(0), producer.options.get("axis", 0)
         whole = producer.is_builtin("UNPACK") and producer.outputs == tuple(items)
@@ -312,7 +311,6 @@ def _join_states(op: Op, axis: int, layer: _StepLayer) -> list[Op]:
 
 
 def _unpack_states(layer: _StepLayer, sequence: Tensor) -> list[Op]:
-    """Return the operators that compute the states after each step of a sequence."""
     rw, h, count = Rewriter(layer.op), layer.every[0], len(layer.every)
     if h.rank == _STATE:
         options = Options({"axis": 0, "num": count})
@@ -330,7 +328,6 @@ def _has_samples_first(h: Tensor) -> bool:
 
 
 def _put_samples_first(rw: Rewriter, sequence: Tensor) -> Tensor:
-    """Return a sequence [batch, time, numbers] from [time, batch, numbers]."""
     times, batch, units = sequence.shape
     symbols = {0: sequence.symbols[1]} if 1 in sequence.symbols else {}
     turned = replace(

@@ -179,7 +179,6 @@ class _Walk:
         return self.find_value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
     def find_value(self, variable: Variable) -> Tensor:
-        """Return the tensor that holds the current value of a variable."""
         if variable not in self.now:
             self.now[variable] = self._start(variable)
         return self.now[variable]
@@ -283,7 +282,6 @@ class _Walk:
         return replace(tensor, name=name, data=None)
 
     def _make_written_tensor(self, variable: Tensor, op: Op) -> Tensor:
-        """Return a new tensor for the value that an operator writes to a variable."""
         value = replace(self._make_tensor_like(variable, variable, "made"), is_variable=False)
         self._write_variable(variable, value, op)
         return self.now[variable]
@@ -377,7 +375,6 @@ class _Explicit:
         return clear_elements(variable, self._room)
 
     def _make_resource(self, variable: Resource) -> Tensor:
-        """Return a tensor for a resource, with its initial value if there is one."""
         like, name = self._like[variable], variable.name or "variable"
         value = self._values.get(variable)
         if not value:

@@ -67,7 +67,6 @@ def _find_wanted_type(tensor: Tensor, types: str | Mapping[str, str]) -> DType |
 
 
 def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
-    """Return a graph with an input of another type."""
     inner = replace(old, name=f"{old.name}/{old.dtype.label}")
     if old.dtype is not DType.FLOAT32 or dtype is DType.FLOAT32:
         new = _make_end(old, old, dtype)
@@ -90,7 +89,6 @@ def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
 
 
 def _change_output(graph: Graph, old: Tensor, dtype: DType) -> Graph:
-    """Return a graph with an output of another type."""
     inner, last = replace(old, name=f"{old.name}/{old.dtype.label}"), len(graph.ops)
     if old.dtype is not DType.FLOAT32 or dtype is DType.FLOAT32:
         new = _make_end(old, old, dtype)

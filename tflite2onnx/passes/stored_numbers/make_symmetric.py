@@ -91,7 +91,6 @@ def _is_asymmetric(tensor: Tensor) -> bool:
 
 
 def _find_quantization(tensor: Tensor) -> Quantization:
-    """Return the scales of a tensor; OperatorError if the tensor has no scales."""
     if not tensor.quantization:
         raise OperatorError(f"{tensor.name} must be quantized")
     return tensor.quantization
@@ -133,7 +132,6 @@ def _is_symmetric_uint8(tensor: Tensor) -> bool:
 
 
 def _round_anew(data: Array, tensor: Tensor, new: Quantization, dtype: DType) -> Array:
-    """Return the integers of a tensor in another quantization and type."""
     return encode_numbers(decode_constant(data, _find_quantization(tensor)), new, dtype)
 
 

@@ -195,7 +195,6 @@ class _Groups:
             self._refused.add(tensor)
 
     def join(self, tensors: Sequence[Tensor]) -> None:
-        """Join the sets of tensors."""
         if tensors:
             self._sets.join(tensors)
 

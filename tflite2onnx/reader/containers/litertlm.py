@@ -129,8 +129,6 @@ def read_task_metadata(data: bytes) -> dict[str, Any]:
 
 
 class _HeaderReader(TableReader):
-    """Reads the tables of a header."""
-
     def read_items(self, vector: Vector) -> dict[str, Any]:
         items = {}
         for pair in self.read_tables(vector):

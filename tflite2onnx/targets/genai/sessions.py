@@ -44,7 +44,6 @@ class LoadedDecoder:
         self.length = int(content["model"]["context_length"])
 
     def start(self, prompt: Sequence[int]) -> Answer:
-        """Return a run of a prompt."""
         options = self._module.GeneratorParams(self._model)
         options.set_search_options(max_length=self.length, do_sample=False)
         return Answer(self._module.Generator(self._model, options), prompt)

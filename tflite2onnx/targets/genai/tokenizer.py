@@ -114,7 +114,6 @@ def read_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def _describe_tokenizer(content: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer with the content of tokenizer.json."""
     words = content.get("model", {}).get("vocab", {})
     kind = _BPE_OF_PIECES if SPACE in json.dumps(content.get("decoder"), ensure_ascii=False) else ""
     if isinstance(words, list):  # pairs of a text and its score
@@ -160,5 +159,4 @@ def _make_chat_template(metadata: Mapping[str, Any], start: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return an expression of Jinja for a text."""
     return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if text else ""

@@ -91,7 +91,6 @@ class Factors(NamedTuple):
     rows: float = 0
 
     def estimate(self, terms: Terms) -> float:
-        """Return the microseconds of a node."""
         parts: Iterator[float] = map(mul, self[1:], terms)
         return self.node + 1e-6 * sum(parts)
 

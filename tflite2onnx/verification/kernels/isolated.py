@@ -76,14 +76,11 @@ class IsolatedRuntime:
             return IsolatedInterpreter(self._process, index)
 
     def close(self) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.close()
 
 
 class _Process:
-    """A process that runs `_PROGRAM`."""
-
     def __init__(self) -> None:
         self.running = subprocess.Popen(  # noqa: S603 - this interpreter and our program
             [sys.executable, "-c", _PROGRAM],
@@ -119,7 +116,6 @@ class _Process:
         raise ValueError(text) if is_value_error else RuntimeError(text)
 
     def close(self) -> None:
-        """End the process."""
         self.running.kill()
         self.running.communicate()
 
@@ -133,19 +129,15 @@ class IsolatedInterpreter:
         self._outputs: Sequence[dict[str, Any]] = self._call("get_output_details")
 
     def get_input_details(self) -> Sequence[dict[str, Any]]:
-        """Return the descriptions of the inputs."""
         return self._inputs
 
     def get_output_details(self) -> Sequence[dict[str, Any]]:
-        """Return the descriptions of the outputs."""
         return self._outputs
 
     def set_tensor(self, index: int, array: Array) -> None:
-        """Set an input."""
         self._call("set_tensor", index, array)
 
     def invoke(self) -> None:
-        """Run the model."""
         self._call("invoke")
 
     def get_tensor(self, index: int) -> Any:
@@ -153,7 +145,6 @@ class IsolatedInterpreter:
         return self._call("get_tensor", index)
 
     def close(self) -> None:
-        """Free the memory of the interpreter."""
         self._call("close")
 
     def _call(self, method: str, *arguments: object) -> Any:

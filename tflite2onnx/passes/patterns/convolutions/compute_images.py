@@ -61,7 +61,6 @@ class _Mover:
         self._images: dict[Tensor, Tensor] = {}  # of sequences and rows
 
     def change(self, op: Op) -> list[Op]:
-        """Return the operators that replace an operator."""
         op = op.with_inputs(self.known)
         if not op.is_builtin(*RESHAPES):
             return self._compute_image(op)

@@ -92,7 +92,6 @@ class CopiedWindow(Window):
 
     @property
     def _repeats_rows(self) -> bool:
-        """Whether `gather` repeats the rows of an image."""
         return min(self.kernel) > 1 == self.dilations[1]
 
     def _count_spare_columns(self, width: int) -> int:

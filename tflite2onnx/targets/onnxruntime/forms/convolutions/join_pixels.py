@@ -177,7 +177,6 @@ def _place_pieces(block: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad:
 
 
 def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> Times:
-    """Return the expected times for an image."""
     outputs, height, _, channels = w.shape
     numbers, size = pieces.made * outputs, channels * pieces.joined
     has_direct_kernel = not (size % 4 or numbers % 8) and numbers >= _FILTERS

@@ -126,7 +126,6 @@ def _meets_conditions(op: Op, operator: Conv2D) -> bool:
 
 
 def _estimate_time(form: _WindowForm, operator: Conv2D) -> Times:
-    """Return the expected times for an image."""
     (_, height, width, outputs) = operator.output.shape
     window = CopiedWindow(*operator.read_window())
     rows, channels = window.pad_size(operator.find_image_sizes(0))[0], operator.sizes(1)["I"]
