@@ -16,7 +16,7 @@ from tflite2onnx.errors import InternalError, InternalWarning, UnsupportedOperat
 from tflite2onnx.extensions import OfferedPass
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
-from tflite2onnx.passes import apply_if_present, find_pass, verify_operators
+from tflite2onnx.passes import apply_if_present, describe_bug, find_pass, verify_operators
 from tflite2onnx.passes.patterns import join_parts
 from tflite2onnx.passes.patterns.rules import Rules
 from tflite2onnx.reader.model import read_model
@@ -97,6 +97,16 @@ def test_model_is_converted_without_a_pattern_that_has_a_bug(
     m.output(*m.op("PACK", parts, [[2, 3]], axis=0, values_count=2))
     with pytest.warns(InternalWarning, match="IndexError: no such input"):
         check(m.bytes())
+
+
+class _Endless:
+    def __repr__(self) -> str:
+        pytest.fail("the repr of an object may be endless")
+
+
+def test_bug_is_described_without_the_repr_of_objects() -> None:
+    assert describe_bug(KeyError(_Endless())) == "KeyError: _Endless"
+    assert describe_bug(KeyError("name")) == "KeyError: 'name'"
 
 
 def test_error_of_an_operator_in_a_pattern_is_reported_by_emit() -> None:

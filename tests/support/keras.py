@@ -79,6 +79,7 @@ class Keras:
     gates: str = "LOGISTIC"  # their function; "hard": a x + b limited to 0 and 1
     squash: str = "TANH"  # the function of the candidate; "" for none
     ending: str = "TANH"  # what the output gate of an LSTM multiplies
+    fused: bool = False  # the sum of an LSTM's c applies RELU, which nothing else reads
     joined: bool = False  # x and h are joined, and have one matrix
     dropout: bool = False  # x is multiplied by 1
     peepholes: bool = False  # i and f of an LSTM read c, o reads the next c
@@ -276,7 +277,8 @@ class Cell:
             i, f = (self.add(gate, self.op("MUL", c, self.constant(UNITS))) for gate in (i, f))
         i, f = (self.apply(self.form.gates, gate) for gate in (i, f))
         kept, new = self.op("MUL", f, c), self.op("MUL", i, self.apply(self.form.squash, g))
-        c = self.add(kept, new)
+        activation = "RELU" if self.form.fused else self.form.activation
+        c = self.op("ADD", kept, new, fused_activation_function=activation)
         if self.form.peepholes:
             o = self.add(o, self.op("MUL", c, self.constant(UNITS)))
         o = self.apply(self.form.gates, o)

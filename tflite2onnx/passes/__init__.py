@@ -96,7 +96,10 @@ def describe_bug(error: Exception) -> str:
     passes.sort(key=lambda name: name in ("rules", "driver"))
     values = [value for frame in frames for value in frame.f_locals.values()]
     places = [local.place for local in values if isinstance(local, Op) and local is not NO_OP]
-    return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
+    # The repr of an object, as in a KeyError, may be longer than memory: formulas are graphs.
+    is_text = all(isinstance(each, str | int | float) for each in error.args)
+    reason = str(error) if is_text else ", ".join(type(each).__name__ for each in error.args)
+    return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {reason}"])
 
 
 def find_pass(path: str, package: str = __name__) -> Callable[[T], T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,17 @@ def test_steps_with_different_parameters_become_two_nodes() -> None:
 def test_cells_with_other_activations_become_one_node(form: Keras) -> None:
     types = proved_node_types(model(form))
     assert types.count(form.cell.partition("-")[0]) == 1
+
+
+def test_last_sum_of_a_layer_may_apply_its_function() -> None:
+    """TFLite's converter fuses RELU with the last c, which only h reads; it has no tensor then."""
+    m = Build()
+    form = Keras(squash="RELU", ending="RELU")
+    items = take_items(m, m.input([3, BATCH, FEATURES]), 0, 3)
+    h, *others = unroll(m, form, items[:2], make_states(m, form))[-1]
+    last = Cell(replace(form, ending="", fused=True), m).step(items[2], h, others)
+    m.output(last[0])
+    assert proved_node_types(m.bytes()) == ["LSTM"]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import (
+    Change,
     RecurrentCell,
     find_cells,
     find_first_item,
@@ -163,7 +164,10 @@ class _Replacement:
         """
         cells, last = [step.cells[0] for step in chain], chain[-1].op
         cell, h, rw = cells[0], last.outputs[0], Rewriter(last)
-        outputs = [self._tensors[each.after][0] for each in cells[-1].changes]
+        changes = cells[-1].changes
+        outputs = [t for each in changes if (t := self._find_state_after(each, h))]
+        if len(outputs) < len(changes):
+            return False
         ends = [_make_state(t) for t in outputs]
         state, weights = ends[0], cell.parameters[0]
         item = replace(state, shape=(state.shape[0], weights.shape[1] if weights else 0))
@@ -194,6 +198,16 @@ class _Replacement:
         self.layers.append(_StepLayer(op, rw.ops, every, outputs))
         self._producers |= dict.fromkeys((*every, *outputs, *made), op)
         return True
+
+    def _find_state_after(self, change: Change, h: Tensor) -> Tensor | None:
+        """Return the tensor of a state after a step, None if its shape is unknown.
+
+        The last c of a layer with the activation RELU has no tensor in the file: its only reader is
+        the activation, which the ADD applies. The result is a tensor that no operator reads then.
+        """
+        before = [t for t in self._tensors.get(change.before, []) if t.rank == h.rank]
+        unread = [replace(t, name=f"{h.name}/c") for t in before]
+        return next(iter([*self._tensors.get(change.after, []), *unread]), None)
 
     def _find_sequence(self, items: Sequence[Formula], item: Tensor, rw: Rewriter) -> Tensor | None:
         """Return the items as a sequence [time, batch, numbers], None if a tensor is missing."""
