@@ -67,7 +67,7 @@ def test_attention_reads_several_tokens_and_product_the_last() -> None:
     text = _add(STEP)
     assert text.startswith("inputs %0: int32[1,1], %1: int32[1,1], %2: float32[1,6,2,8]")
     assert "%15: float32[1,1,16] = RESHAPE(%11, [1, -1, 16])" in text
-    assert "CACHED_ATTENTION(%15, %16, %17, %2, %3, %14," in text
+    assert "ATTENTION(%15, %16, %17, none, %14, %2, %3," in text
     assert (
         """
 %23: int32[1] = SUB(%7, [1])

@@ -1,17 +1,16 @@
 """odml.scaled_dot_product_attention, the attention of language models."""
 
-from collections.abc import Sequence
 from math import inf, prod, sqrt
 
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.opsets import find_first_opset
-from tflite2onnx.layout import Frame, Order, make_identity, pin_operand
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.layout import Order
+from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.tensor import DType
 
-_AXES = _OPERANDS = 4
+_OPERANDS = 4
 _HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
@@ -23,7 +22,6 @@ class ScaledAttention(Operator):
     queries share one of them.
     """
 
-    category = Category.IMPLICIT
     operands = (
         "float32 [batch times heads depth], float32 [batch keys groups depth],"
         "float32 [batch keys groups width], float32? [masks rows columns shares]"
@@ -44,14 +42,12 @@ class ScaledAttention(Operator):
                 shapes = f"{list(scores)}, got {list(mask.shape)}"
                 raise OperatorError(f"the mask must broadcast to {shapes}")
 
-    def frames(self) -> Sequence[Frame]:
-        return [pin_operand(i, make_identity(_AXES)) for i in (0, 1, 2, ~0)]
-
-    def emit(
-        self, g: Builder, y: View, q: View, k: View, v: View, mask: View | None = None
-    ) -> Value | NeedsReshape:
+    def attend(
+        self, g: Builder, q: View, k: View, v: View, mask: View | None = None
+    ) -> NeedsReshape:
+        """Return attention of all tokens."""
         whole = mask is None or mask.shape[2:] == (q.shape[1], k.shape[1])
-        if g.opset >= find_first_opset("Attention") and whole and not self._cap:
+        if g.opset >= find_first_opset("Attention") and whole and not self.cap:
             return self._fuse(g, q, k, v, mask)
         batch, times, heads, depth = q.shape
         keys, groups = k.shape[1:3]
@@ -66,18 +62,27 @@ class ScaledAttention(Operator):
         scores = g.MatMul(query, _move_axes(g, k, _TRANSPOSED))
         if shared:
             scores = g.reshape(scores, (*lead, heads, times, keys))
-        if self._cap:
-            cap = g.scalar(self._cap, DType.FLOAT32)
-            scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
-        if mask is not None:
-            scores = g.Add(scores, mask if lead else mask.reshape(mask.shape[1:]))
-        weights = g.Softmax(scores, axis=-1)
+        added = mask if mask is None or lead else mask.reshape(mask.shape[1:])
+        weights = self.weigh(g, scores, added)
         if shared:
             weights = g.reshape(weights, (*lead, groups, heads // groups * times, keys))
         product = g.MatMul(weights, _move_axes(g, v, _HEADS_FIRST))
         if shared:
             product = g.reshape(product, (*lead, heads, times, v.shape[-1]))
         return NeedsReshape(g.Transpose(product, perm=_drop_batch(_HEADS_FIRST, batch)))
+
+    def weigh(
+        self, g: Builder, scores: Value, mask: View | Value | None, hidden: float | None = None
+    ) -> Value:
+        """Return the weights of values; `hidden` replaces scores where a mask of bool is false."""
+        if self.cap:
+            cap = g.scalar(self.cap, DType.FLOAT32)
+            scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
+        if hidden is not None and mask is not None:
+            scores = g.Where(mask, scores, g.scalar(hidden, DType.FLOAT32))
+        elif mask is not None:
+            scores = g.Add(scores, mask)
+        return g.Softmax(scores, axis=-1)
 
     def _fuse(self, g: Builder, q: View, k: View, v: View, mask: View | None) -> NeedsReshape:
         """Return Attention, which reads the heads from the last axis."""
@@ -97,7 +102,7 @@ class ScaledAttention(Operator):
         return option if option > 0 else 1 / sqrt(self.input(0).shape[-1])
 
     @property
-    def _cap(self) -> float:
+    def cap(self) -> float:
         """The largest score, before the mask is added; 0 if there is none."""
         return self._read_float("logit_cap")
 
@@ -120,10 +125,13 @@ class DotProductAttention(ScaledAttention):
     def check(self) -> None:
         for operand in range(_OPERANDS):
             self.input(operand)  # raises OperatorError if it is missing
-        if "logit_cap" in self.options and not 0 < self._cap < inf:
+        if "logit_cap" in self.options and not 0 < self.cap < inf:
             cap = self.options["logit_cap"]
             raise OperatorError(f"its logit_cap must be a positive float, got {cap!r}")
         super().check()
+
+    def emit(self, g: Builder, y: View, *xs: View) -> NeedsReshape:
+        return self.attend(g, *xs)
 
 
 def _move_axes(g: Builder, x: View, order: Order) -> Value:

@@ -1,8 +1,8 @@
 """Compute several tokens at once with a decoder of one token.
 
-In a decoder only two computations depend on other tokens than the current token. CACHED_ATTENTION
-reads the keys and values of earlier tokens from the caches. A convolution reads a window, which has
-the rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
+In a decoder only two computations depend on other tokens than the current token. ATTENTION reads
+the keys and values of earlier tokens from the caches. A convolution reads a window, which has the
+rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
 samples of a batch. Attention writes their keys and values into the caches, and each token sees the
 tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of the
 state and the rows of all tokens after it; the last rows are the next state.
@@ -25,8 +25,8 @@ from tflite2onnx.passes.batch.places import Place, join_samples
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import DType, Tensor
 
-# The inputs of CACHED_ATTENTION: queries, keys, values, the caches, and the position.
-_TOKENS, _POSITION = 3, 5
+# The inputs of ATTENTION: queries, keys, values, a mask, and the position.
+_TOKENS, _POSITION = 3, 4
 _MATRIX = 2  # axes
 
 
@@ -65,13 +65,13 @@ class _Tokens(Batching):
         super().__init__(graph, operator_of, {}, {}, caches)
         self._following = {*caches.values(), scores}
         self._product = _find_product(scores, graph)
-        attended = {t for op in graph.ops if op.is_builtin("CACHED_ATTENTION") for t in op.inputs}
+        attended = {t for op in graph.ops if _writes_caches(op) for t in op.inputs}
         self._states = {t: end for t, end in caches.items() if t not in attended}
         self._joined: dict[Tensor, _TokenRows] = {}
 
     def _add_op(self, op: Op) -> None:
         state = self._find_state(op)
-        if op.is_builtin("CACHED_ATTENTION"):
+        if _writes_caches(op):
             self._add_attention(op)
         elif state is not None:
             self._add_window(op, state)
@@ -165,6 +165,10 @@ class _TokenRows(NamedTuple):
     tensor: Tensor
     state: Tensor
     axis: int
+
+
+def _writes_caches(op: Op) -> bool:
+    return op.is_builtin("ATTENTION") and len(op.outputs) > 1
 
 
 def _make_begin(state: Tensor, axis: int, index: int) -> Tensor:

@@ -11,7 +11,6 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import GraphPass, apply_if_present, apply_passes, apply_pattern
 from tflite2onnx.passes.simplify import eliminate_dead_operators
-from tflite2onnx.planning import PlannedGraph
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.forms.order_states import find_state_orders
 from tflite2onnx.tensor import DType
@@ -31,9 +30,7 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
         *((_quantize_data,) if quantizes else ()),
         *FORMS,
         *(() if is_float else (_apply("RESHAPE TRANSPOSE", "movement.keep_channels_last"),)),
-        *((_read_shared_caches,) if options.caches == "shared" else ()),
-        # The product of matrices copies its second operand, unless the first one has a single row.
-        _apply("DYNAMIC_UPDATE_SLICE", "attention.attend_tokens"),
+        _WRITE_CACHES if options.caches == "shared" else _READ_CACHES,
     )
 
 
@@ -45,13 +42,6 @@ def _quantize_data(graph: Graph) -> Graph:
         if op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
     )
     return apply_passes(_QUANTIZED, graph) if has_weights else graph
-
-
-def _read_shared_caches(graph: Graph) -> Graph:
-    from tflite2onnx.targets.onnxruntime.forms.attention.read_caches import read_caches  # noqa: PLC0415 - rare
-
-    orders = graph.planning.user_orders if isinstance(graph, PlannedGraph) else {}
-    return read_caches(graph, orders)
 
 
 # Operators that TensorFlow's converter has split. All other forms see the whole ones.
@@ -126,3 +116,7 @@ FORMS: tuple[GraphPass, ...] = (
     # Dense layers are products of matrices between two RESHAPE.
     _apply("FULLY_CONNECTED", "products.flatten_rows"),
 )
+
+# The product of matrices copies its second operand, unless the first one has a single row.
+_READ_CACHES: GraphPass = _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches")
+_WRITE_CACHES: GraphPass = _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches:write_caches")

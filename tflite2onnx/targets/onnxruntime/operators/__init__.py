@@ -9,7 +9,7 @@ OPERATORS = OperatorTable(
     list_paths(
         __name__,
         {
-            "attention": "ATTENTION CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
+            "attention": "ATTENTION ROTARY_EMBEDDING",
             "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
             "convolution": "INTEGER_CONV_2D",
             "dense": "FULLY_CONNECTED",

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.layout import Axes, Frame, Order, axis_names, make_identity, pin_operand
+from tflite2onnx.layout import Axes, Frame, Order, axis_names, pin_operand
 from tflite2onnx.made_options import MadeOptions
-from tflite2onnx.op.base import Builder, Category, Value, View
+from tflite2onnx.op.base import Builder, Category, OutputShape, Value, View
 from tflite2onnx.op.linear.attention import ScaledAttention
 from tflite2onnx.op.traits import DynamicShape, MadeOperator
 from tflite2onnx.tensor import DType, Shape
@@ -29,16 +28,10 @@ class RotationOptions(MadeOptions):
 
 
 class AttentionOptions(MadeOptions):
-    """The factor of the scores; 1 / sqrt(depth) if it is 0."""
-
-    codes: ClassVar[tuple[str, ...]] = ("ATTENTION",)
-    scale: float = 0.0
-
-
-class CacheOptions(AttentionOptions):
-    """How tokens read the caches of keys and values.
+    """How tokens attend to each other.
 
     Attributes:
+        scale: the factor of the scores; 1 / sqrt(depth) if it is 0.
         key_order, value_order: the axes of batch, heads, tokens and depth in the caches.
         window: a token sees as many last tokens up to its position, all if it is 0.
         cap: scores s become cap * tanh(s / cap), unless it is 0.
@@ -46,34 +39,14 @@ class CacheOptions(AttentionOptions):
         is_long: the caches are too long for the processor's own caches.
     """
 
-    codes = ("CACHED_ATTENTION", "TOKEN_ATTENTION")
+    codes = ("ATTENTION",)
+    scale: float = 0.0
     key_order: Order = ()
     value_order: Order = ()
     window: int = 0
     cap: float = 0.0
     hidden: float | None = None
     is_long: bool = False
-
-
-class Attention(MadeOperator, ScaledAttention):
-    """ATTENTION of all tokens."""
-
-    codes = ("ATTENTION",)
-
-    @property
-    def given_scale(self) -> float:
-        return self.op.read_made(AttentionOptions).scale
-
-
-class _CacheAttention(MadeOperator):
-    """Base of attention whose options are `CacheOptions`."""
-
-    category = Category.ATTRIBUTE
-
-    @cached_property
-    def made(self) -> CacheOptions:
-        """The options."""
-        return self.op.read_made(CacheOptions)
 
 
 class RotaryEmbedding(MadeOperator):
@@ -135,33 +108,73 @@ class RotaryEmbedding(MadeOperator):
         return NeedsReshape(g.annotate(rotated, DType.FLOAT32, shape))
 
 
-class CachedAttention(_CacheAttention, DynamicShape):
-    """CACHED_ATTENTION: attention of tokens, whose keys and values are first written to the caches.
+class Attention(MadeOperator, ScaledAttention, DynamicShape):
+    """ATTENTION: softmax(scale * queries keys + mask) values, for each head.
 
-    The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
-    depth]; the caches of keys and values; the positions of the tokens; cosines and sines of all
-    positions, [length, depth / 2], if the queries and keys are to be rotated (`ROTARY_EMBEDDING`).
-    The outputs are [1, tokens, heads * depth] and both caches.
+    The inputs are queries, keys, values, a mask, the position, caches of keys and values, cosines
+    and sines. The operands that are present tell three forms apart:
+
+    - All tokens: queries, keys, values and perhaps a mask, as in `ScaledAttention`.
+    - One token that reads caches: the options have orders, in which the keys and the values are
+      caches. The queries are [heads, shares, depth]; `shares` of them read the same head. The mask
+      is added to the scores of all queries, or it is bool. With a position in place of a mask only
+      the tokens that are seen are read.
+    - Tokens whose keys and values are first written to the caches, which are inputs and the outputs
+      after the first. Queries, keys and values are [1, tokens, heads * depth], and follow each
+      other at the positions. If there are cosines and sines of all positions, [length, depth / 2],
+      queries and keys are rotated (`ROTARY_EMBEDDING`).
     """
 
-    codes = ("CACHED_ATTENTION",)
+    codes = ("ATTENTION",)
     operands = (
-        "float32 [1 tokens queries], float32 [1 tokens keys], float32 [1 tokens keys],"
-        "float32 [1 a b c], float32 [1 d e f], int32 [tokens], float32? [length half],"
-        "float32? [length half] -> float32 [1 tokens queries], float32 [1 a b c], float32 [1 d e f]"
+        "float32 [... n], float32, float32, float32|bool?, int32?, float32?, float32?, float32?,"
+        "float32? -> float32 [... m], float32?, float32?"
     )
-    returns_tuple = True
+
+    @cached_property
+    def made(self) -> AttentionOptions:
+        """The options."""
+        return self.op.read_made(AttentionOptions)
+
+    @property
+    def given_scale(self) -> float:
+        return self.made.scale
+
+    @property
+    def cap(self) -> float:
+        return self.made.cap
+
+    @property
+    def _writes(self) -> bool:
+        return len(self.op.outputs) > 1
+
+    def check(self) -> None:
+        if not self.made.key_order:
+            super().check()
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        y, *caches = self.op.outputs
+        return [(*self.input(0).shape[:-1], y.shape[-1]), *(t.shape for t in caches)]
 
     def frames(self) -> Sequence[Frame]:
-        keys, values = self.made.key_order, self.made.value_order
-        caches = ((3, keys), (~1, keys), (4, values), (~2, values))
-        return [pin_operand(operand, order) for operand, order in caches]
+        orders = (self.made.key_order, self.made.value_order) * self._writes
+        pairs = zip((5, 6, ~1, ~2), orders * 2, strict=False)
+        return [pin_operand(operand, order) for operand, order in pairs]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return (operand, axis) in {(0, 1), (1, 1), (2, 1), (~0, 1), (5, 0)}
+        return self._writes and (operand, axis) in {(0, 1), (1, 1), (2, 1), (~0, 1), (4, 0)}
 
-    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
-        queries, keys, values, key_cache, value_cache, position, *rotation = xs
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value | NeedsReshape, ...]:
+        if self._writes:
+            return self._write_caches(g, *xs)
+        attend = self._read_caches if self.made.key_order else self.attend
+        return (attend(g, *xs),)
+
+    def _write_caches(
+        self, g: Builder, queries: View, keys: View, values: View, *others: View
+    ) -> tuple[Value, ...]:
+        """Return attention, and the caches after keys and values are written to them."""
+        _, position, key_cache, value_cache, *rotation = others
         depth = key_cache.shape[-1]
         several = queries.tensor.symbols or queries.shape[1] > 1
         last = g.ReduceMax(position, keepdims=1) if several else position
@@ -191,37 +204,16 @@ class CachedAttention(_CacheAttention, DynamicShape):
             do_rotary=1 if rotation else None,
         )
 
-
-class TokenAttention(_CacheAttention):
-    """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
-
-    The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
-    keys and values. The mask is added to the scores of all queries, or it is bool. With a position
-    in place of a mask only the tokens that are seen are read.
-    """
-
-    codes = ("TOKEN_ATTENTION",)
-    operands = (
-        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f],"
-        "float32|bool? [1 tokens],"
-        "int32? [1] -> float32 [heads shares depth]"
-    )
-
-    def frames(self) -> Sequence[Frame]:
-        ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
-        present = [(i, n) for i, n in ranks if i < 0 or self.op.inputs[i] is not None]
-        return [pin_operand(operand, make_identity(rank)) for operand, rank in present]
-
-    def emit(
+    def _read_caches(
         self,
         g: Builder,
-        y: View,
         queries: View,
         keys: View,
         values: View,
         mask: View | None = None,
         position: View | None = None,
     ) -> NeedsReshape:
+        """Return the attention of one token."""
         made = self.made
         orders = made.key_order, made.value_order
         tokens, caches = keys.shape[orders[0][2]], [keys.value, values.value]
@@ -231,15 +223,7 @@ class TokenAttention(_CacheAttention):
             caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
             tokens = -1
         scores, shape = self._score(g, queries, caches[0], tokens)
-        if made.cap:
-            cap = g.scalar(made.cap, DType.FLOAT32)
-            scores = g.Mul(g.Tanh(g.Div(scores, cap)), cap)
-        if mask is not None and made.hidden is not None:
-            hidden = g.scalar(made.hidden, DType.FLOAT32)
-            scores = g.Where(mask.value, scores, hidden)
-        elif mask is not None:
-            scores = g.Add(scores, mask.value)
-        weights = g.Softmax(scores, axis=-1)
+        weights = self.weigh(g, scores, mask and mask.value, made.hidden)
         heads, shares, _ = queries.shape
         single = made.is_long and made.value_order[1:] != _TOKENS_LAST
         wanted = (heads, shares, 1, tokens) if single else (heads, shares, tokens)
