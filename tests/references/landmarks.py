@@ -68,7 +68,7 @@ def matrix_version_2(x: Array, options: dict[str, Any]) -> Array:
     points = x.reshape(-1, 3)[:, :2].astype(np.float64)
     left, right = (points[options[f"{side}_rotation_idx"]] for side in ("left", "right"))
     across, down = right - left
-    angle = options["target_rotation_radians"] - np.arctan2(down, across)
+    angle = options.get("target_rotation_radians", 0) - np.arctan2(down, across)
     low, high = _box(points[options["subset_idxs"]], angle)
     middle = _rotation(-angle) @ ((high + low) / 2)
     made = np.array([options["output_width"], options["output_height"]], np.float64)

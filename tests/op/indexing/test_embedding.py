@@ -167,7 +167,7 @@ def blockwise3(m: Build) -> Tensor:
 
 
 def sparse(
-    indices: list[list[int]], shape: list[int], row: list[int], combiner: str
+    indices: Any, shape: list[int], row: list[int], combiner: str
 ) -> tuple[Build, Tensor, list[Any]]:
     m, generator = Build(), np.random.default_rng(0)
     count, table = len(indices), m.input([7, *row])
@@ -201,13 +201,29 @@ def test_combined_rows_equal_litert(
     check_outputs(m, y, inputs=given)
 
 
+def test_combined_rows_of_no_ids_are_0() -> None:
+    m, y, given = sparse(np.empty((0, 2)), [3, 4], [5], "MEAN")
+    check_outputs(m, y, inputs=given)
+
+
+def test_combined_rows_refuse_ids_after_the_last_row() -> None:
+    m = Build()
+    inputs = [m.constant([7]), m.constant([[0, 0]]), m.constant([3, 4]), m.input([1])]
+    made = [m.tensor([3, 5])]
+    m.output(*m.op("EMBEDDING_LOOKUP_SPARSE", [*inputs, m.input([7, 5])], made, combiner="SUM"))
+    with pytest.raises(ConversionError, match=r"at least 0 and below \[7\]"):
+        convert(m.bytes())
+
+
 def test_combined_rows_refuse_unsupported_shapes() -> None:
     for indices, shape, row, reason in (
         ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 3\], got int32\[1, 2\]"),
         ([[0, 0]], [3, -2], [5], "shape of the sparse tensor must be"),
         ([[0, 0]], [3, 2], [], r"float32\[rows, width, ...\], got"),
+        ([[2, 2]], [3, 2], [5], r"at least 0 and below \[3, 2\]"),
+        ([[1, 0], [0, 1], [1, 1]], [3, 2], [5], "must be sorted"),
     ):
-        m, y, _ = sparse(indices, shape, row, "SUM")
+        m, y, _ = sparse(indices, shape, row, "MEAN")
         m.output(y)
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())
@@ -264,11 +280,11 @@ def test_mean_of_tokens_refuses_unsupported_shapes() -> None:
             convert(m.bytes())
 
 
-def test_number_of_ids_may_be_dynamic() -> None:
-    """The number of ids may be dynamic."""
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_number_of_ids_may_be_dynamic(*, in_blocks: bool) -> None:
     m = Build()
     ids = m.input([None], dtype="int32")
-    rows = m.constant(np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3))
-    (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [m.tensor([None, 3])])
+    rows = blockwise(m, "int4", 8) if in_blocks else m.constant(np.ones((ROWS, 8), np.float32))
+    (y,) = m.op("EMBEDDING_LOOKUP", [ids, rows], [m.tensor([None, 8])])
     result = check_outputs(m, y, inputs=[np.array(IDS, np.int32)])
-    assert [end.sizes for end in result.outputs] == [("batch", 3)]
+    assert [end.sizes for end in result.outputs] == [("batch", 8)]

@@ -102,7 +102,7 @@ def test_unsorted_segments_equal_litert(
 def test_segment_sum_equals_litert(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
     data = m.input(shape, dtype=dtype)
-    inputs = [data, m.constant([0, 0, 1, 2, 2])]
+    inputs = [data, m.constant([0, 1, 1, 2, 2])]
     check_outputs(m, *m.op("SEGMENT_SUM", inputs, [[3, *shape[1:]]]))
 
 

@@ -183,10 +183,11 @@ def test_key_points_after_the_boxes_are_not_read() -> None:
     check(m.bytes(), inputs=draw_detections(0, width=7), tolerance=0)
 
 
-def test_number_of_key_points_may_be_dynamic() -> None:
-    """The declared size of a dynamic axis may be less than the four elements that are read."""
+@pytest.mark.parametrize("classes", [CLASSES + 1, None])
+def test_number_of_key_points_may_be_dynamic(classes: int | None) -> None:
+    """The declared size of a dynamic axis may be less than the number of elements that are read."""
     m = Build()
-    scores = m.input([1, BOXES, CLASSES + 1], name="scores")
+    scores = m.input([1, BOXES, classes], name="scores")
     encoded = m.input([1, BOXES, None], name="boxes")
     m.output(*add_detection(m, [encoded, scores, m.constant(anchors())], options()))
     assert check_detections(m, draw_detections(3, 6)[::-1], options()) == 11
@@ -196,6 +197,14 @@ def test_single_box_is_detected() -> None:
     m, words = Build(), options(nms_score_threshold=0.0)
     detector(m, words, boxes=1)
     assert check_detections(m, draw_detections(0, boxes=1), words) == 1
+
+
+def test_single_class_without_background_is_detected() -> None:
+    m, words = Build(), options(num_classes=1)
+    operands = [m.input([1, BOXES, 4], name="boxes"), m.input([1, BOXES, 1], name="scores")]
+    m.output(*add_detection(m, [*operands, m.constant(anchors())], words))
+    boxes, scores = draw_detections(0)
+    assert check_detections(m, [boxes, scores[..., :1]], words) == 11
 
 
 def test_computed_anchors_equal_litert() -> None:
@@ -292,6 +301,7 @@ def test_detection_refuses_invalid_options(changes: dict[str, Any], reason: str)
         ([1, BOXES, 3], "float32", BOXES, r"float32\[1, 97, 3\]"),
         ([2, BOXES, 4], "float32", BOXES, r"float32\[2, 97, 4\]"),
         ([1, BOXES, 4], "float32", 96, r"float32\[96, 4\]"),
+        ([1, 0, 4], "float32", 0, r"float32\[0, 4\]"),
         (
             [BOXES, 4],
             "float32",
@@ -307,7 +317,7 @@ def test_detection_refuses_unsupported_operands(
     m = Build()
     operands = [
         m.input(encoded, dtype=dtype),
-        m.input([1, BOXES, CLASSES + 1]),
+        m.input([1, number, CLASSES + 1]),
         m.constant(anchors(number)),
     ]
     outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]

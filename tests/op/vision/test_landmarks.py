@@ -48,6 +48,7 @@ SECONDS: list[dict[str, Any]] = [
     {},
     {"left_rotation_idx": 7, "right_rotation_idx": 2},
     {"target_rotation_radians": -2.0},
+    {"target_rotation_radians": None},  # the default is 0
     {"right_rotation_idx": 2},
     {"subset_idxs": [4, 4]},
 ]
@@ -97,7 +98,7 @@ def test_matrix_of_vertical_points_equals_reference() -> None:
 def test_transform_matrix_of_version_2_equals_reference(options: dict[str, Any]) -> None:
     x = draw_numbers(1, 11, 3, low=0, high=192)
     m = Build()
-    words = {**SECOND, **options}
+    words = {k: v for k, v in {**SECOND, **options}.items() if v is not None}
     code = "Landmarks2TransformMatrix"
     m.output(*m.custom(code, [m.input(x.shape)], [[]], words, op_version=2))
     check_reference(m, [x], [landmarks.matrix_version_2(x, words)])

@@ -104,6 +104,15 @@ def test_number_of_outputs_may_be_computed(most: int, parameters: tuple[float, .
     check_outputs(m, indices, *scores, number, inputs=[boxes, values, np.array(most, np.int32)])
 
 
+def test_boxes_and_scores_have_one_dynamic_size() -> None:
+    m = Build()
+    inputs: list[Tensor] = [m.input([None, 4]), m.input([None]), m.constant(np.int32(3))]
+    inputs += [m.constant(np.float32(0.5)), m.constant(np.float32(0.1))]
+    made = [m.tensor([3], dtype="int32"), m.tensor([], dtype="int32")]
+    result = check_outputs(m, *m.op("NON_MAX_SUPPRESSION_V4", inputs, made), inputs=boxes_of(20))
+    assert [end.sizes for end in result.inputs] == [("batch", 4), ("batch",)]
+
+
 def test_suppression_without_sigma_needs_no_loop() -> None:
     for parameters in ((0.5, 0.0), (0.5, 0.0, 0.0)):
         m = Build()

@@ -17,10 +17,31 @@ from tests.support.streams import build_sum
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
+from tflite2onnx.passes.batch.inputs import add_first_axis, has_batch_axis
 from tflite2onnx.stateful import Stateful
+from tflite2onnx.tensor import DType, Tensor as FileTensor
 
 RANDOM = np.random.default_rng(7)
 Network = Callable[[Build], Sequence[Tensor]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "signature", "has_axis"),
+    [
+        ((), (), False),
+        ((1,), (), True),
+        ((3, 1), (3, -1), False),
+        ((3, 5), (-1, 5), True),
+    ],
+)
+def test_first_axis_of_one_or_a_dynamic_size_counts_samples(
+    shape: tuple[int, ...], signature: tuple[int, ...], *, has_axis: bool
+) -> None:
+    tensor = FileTensor("x", shape, DType.FLOAT32, shape_signature=signature)
+    assert has_batch_axis(tensor) == has_axis
+    wider = add_first_axis(tensor)
+    assert wider.shape == (1, *shape)
+    assert wider.shape_signature == ((1, *signature) if signature else ())
 
 
 def draw(*shape: int) -> np.ndarray[Any, Any]:

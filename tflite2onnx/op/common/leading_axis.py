@@ -51,8 +51,9 @@ def shift_axes_input(op: Op, index: int) -> Op | None:
     if axes is None or axes.data is None:
         return None
     numbers = np.asarray(axes.data + (axes.data >= 0), axes.data.dtype)
-    shifted = replace(axes, data=numbers)
-    return replace(op, inputs=(*op.inputs[:index], shifted, *op.inputs[index + 1 :]))
+    inputs = list(op.inputs)
+    inputs[index] = replace(axes, data=numbers)
+    return replace(op, inputs=tuple(inputs))
 
 
 def prepend_entries(op: Op, entries: Mapping[int, ArrayLike]) -> Op | None:

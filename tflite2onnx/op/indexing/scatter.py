@@ -180,7 +180,7 @@ class Segments(DynamicShape):
             return self.output.shape[0] if self.output.rank else 0
         numbers = ints(self, 1)
         steps = {b - a for a, b in pairwise(numbers)}
-        rises = min(steps, default=0) >= 0 and numbers[:1] >= [0]
+        rises = bool(numbers) and numbers[0] >= 0 and numbers == sorted(numbers)
         if not rises or (not self.gaps and (numbers[0] != 0 or not steps <= {0, 1})):
             required = (
                 "be sorted and not negative" if self.gaps else "rise from 0 in steps of 0 or 1"

@@ -134,8 +134,8 @@ class DetectionPostProcess(DynamicShape):
                 f"boxes, scores and anchors must be [1, n, 4], [1, n, classes] and [n, 4], got "
                 f"{', '.join(shapes)}"
             )
-        background = 0 if 2 in scores.symbols else scores.shape[2] - self._classes
-        if self._classes < 1 or background not in (0, 1):
+        has_scores = 2 in scores.symbols or scores.shape[2] - self._classes in (0, 1)
+        if self._classes < 1 or not has_scores:
             raise OperatorError(
                 f"each box must have a score for each of the {self._classes} classes "
                 f"(num_classes) and optionally for the background, got {scores.shape[2]} scores"
