@@ -159,9 +159,8 @@ def load_iree(path: str) -> Run:
     onnx = import_module("onnx")
     types = [port.type.tensor_type.elem_type for port in onnx.load(path).graph.output]
     kinds = [onnx.helper.tensor_dtype_to_np_dtype(each) for each in types]
-    (name,) = (
-        name for name in module.vm_module.function_names if name.isidentifier() and name != "__init"
-    )
+    # The function has the name of the graph; others are "__init" and the function's name with "$".
+    (name,) = (n for n in module.vm_module.function_names if "$" not in n and n != "__init")
     inputs, outputs = name_ends(path)
 
     def run_model(feeds: dict[str, Any]) -> dict[str, Any]:

@@ -97,7 +97,8 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
     shaped = {name: kind.shape for name, kind in kinds.items() if kind.HasField("shape")}
     nodes = [_view_node(node) for graph in graphs for node in graph.node]
     scales = {name for n in nodes if n.operator in QDQ for name in n.inputs[1:3]}
-    scales |= {name for n in nodes if n.operator in ("Slice", "Split") for name in n.inputs[1:]}
+    moves = ("Slice", "Split", "Pad")
+    scales |= {name for n in nodes if n.operator in moves for name in n.inputs[1:]}
     return ModelView(
         opset=next((o.version for o in model.opset_import if o.domain in STANDARD), 1),
         nodes=nodes,
@@ -135,10 +136,14 @@ def _list_stored_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _view_node(node: onnx.NodeProto) -> NodeView:
-    integers = {item.name: item.i for item in node.attribute if item.type == item.INT}
+    attributes = {
+        item.name: item.s.decode() if item.type == item.STRING else helper.get_attribute_value(item)
+        for item in node.attribute
+        if item.type in (item.INT, item.INTS, item.STRING)
+    }
     first = next((name for name in node.output if name), "")
     return NodeView(
-        node.name or first, node.op_type, node.domain, node.input, node.output, integers
+        node.name or first, node.op_type, node.domain, node.input, node.output, attributes
     )
 
 

@@ -29,14 +29,17 @@ def list_names(text: str) -> tuple[str, ...]:
 
 
 class NodeView(NamedTuple):
-    """A node: its name, operator, domain, inputs, outputs, and its attributes that are integers."""
+    """A node: its name, operator, domain, inputs, outputs, and attributes.
+
+    The attributes are those that are an integer, integers, or a word.
+    """
 
     name: str
     operator: str
     domain: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    integers: Mapping[str, int]
+    attributes: Mapping[str, Any]
 
 
 class ModelView(NamedTuple):
@@ -44,8 +47,8 @@ class ModelView(NamedTuple):
 
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
     None for a size that is dynamic. `constants` are the names of values that are stored in the
-    model. `arrays` has the elements of zero points and scales, and those of the places of Slice and
-    Split, which rules read.
+    model. `arrays` has the elements of zero points and scales, and those of the places of Slice,
+    Split and Pad, which rules read.
     """
 
     opset: int
@@ -115,6 +118,52 @@ class Operators(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RefusedAttributes(RuntimeRule):
+    """An operator must not have such values of all these attributes; None is a missing one."""
+
+    operator: str
+    values: Mapping[str, Sequence[int | str | None]]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with such values."""
+        for node in model.nodes:
+            found = [node.attributes.get(name) in refused for name, refused in self.values.items()]
+            if node.operator == self.operator and all(found):
+                words = [f"{name} must not be {each[0]}" for name, each in self.values.items()]
+                yield Breach(node.name, node.operator, " if ".join(words))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SymmetricPads(RuntimeRule):
+    """Operators must have equal pads at both ends of an axis."""
+
+    operators: Collection[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with other pads."""
+        for node in model.nodes:
+            pads = [*node.attributes.get("pads", ())]
+            half = len(pads) // 2
+            if node.operator in self.operators and pads[:half] != pads[half:]:
+                message = f"pads must be equal at both ends, got {_join_words(pads)}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDilations(RuntimeRule):
+    """Operators must have no dilations."""
+
+    operators: Collection[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with dilations."""
+        for node in model.nodes:
+            most = max(node.attributes.get("dilations", (1,)))
+            if node.operator in self.operators and most > 1:
+                yield Breach(node.name, node.operator, f"dilations must be 1, got {most}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ZeroPointsOfZero(RuntimeRule):
     """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
 
@@ -165,7 +214,7 @@ class PerChannelWeights(RuntimeRule):
         for node in _list_quantized(model):
             if all(size == 1 for size in model.shapes.get(node.inputs[1], ())):
                 continue
-            axis = node.integers.get("axis", 1)
+            axis = node.attributes.get("axis", 1)
             if node.inputs[0] not in model.constants:
                 message = "scale of data must be one number, got one for each channel"
                 yield Breach(node.name, node.operator, message)
@@ -183,6 +232,22 @@ class StaticShapes(RuntimeRule):
         for name in model.inputs:
             if None in model.shapes.get(name, ()):
                 yield Breach(name, "input", "sizes must be numbers, got a dynamic size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks(RuntimeRule):
+    """The first input of some operators must have one of these numbers of axes."""
+
+    ranks: Mapping[str, Sequence[int]]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node whose first input has another number of axes."""
+        for node in model.nodes:
+            shape = model.shapes.get(node.inputs[0]) if node.operator in self.ranks else None
+            if shape is not None and len(shape) not in self.ranks[node.operator]:
+                allowed = _join_words(self.ranks[node.operator])
+                message = f"number of axes must be {allowed}, got {len(shape)}"
+                yield Breach(node.name, node.operator, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +282,19 @@ class NoTypes(RuntimeRule):
             wrong = sorted(types & {*self.types})
             if wrong and node.operator not in self.unless:
                 message = f"type must not be {_join_words(self.types)}, got {wrong[0]}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNegativePads(RuntimeRule):
+    """Pad must remove no rows."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every Pad with a negative number."""
+        for node in model.nodes:
+            pads = model.arrays.get(node.inputs[1]) if node.operator == "Pad" else None
+            if pads is not None and (pads < 0).any():
+                message = f"pads must not be negative, got {pads.min()}"
                 yield Breach(node.name, node.operator, message)
 
 
@@ -280,6 +358,30 @@ class DequantizedInputs(RuntimeRule):
                     demand = f"type of input {place} before DequantizeLinear must be"
                     message = f"{demand} {_join_words(self.types)}, got {value}"
                     yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneTypeAround(RuntimeRule):
+    """DequantizeLinear and QuantizeLinear around some operators, or around nothing, have one type.
+
+    This is the type of their integers.
+    """
+
+    operators: Collection[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every QuantizeLinear of another type."""
+        made = {value: node for node in model.nodes for value in node.outputs}
+        for node in _list_quantized(model):
+            source = made.get(node.inputs[0]) if node.operator == "QuantizeLinear" else None
+            if source is not None and source.operator in self.operators:
+                source = made.get(source.inputs[0])
+            if source is None or source.operator != "DequantizeLinear":
+                continue
+            types = [model.types.get(name) for name in (source.inputs[0], node.outputs[0])]
+            if None not in types and types[0] != types[1]:
+                message = f"type must be {types[0]} as before DequantizeLinear, got {types[1]}"
+                yield Breach(node.name, node.operator, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +475,7 @@ def _list_starts(model: ModelView, node: NodeView) -> list[int]:
     """Return where the parts of a Slice, Split or Concat along height or width start."""
     arrays = [model.arrays.get(name, np.zeros(0, int)) for name in node.inputs[1:]]
     numbers = [[int(i) for i in array.reshape(-1)] for array in arrays]
-    axis = node.integers.get("axis", 0)
+    axis = node.attributes.get("axis", 0)
     rank = len(model.shapes.get(node.inputs[0], ()) if node.inputs else ())
     if node.operator == "Slice" and len(numbers) > 2:
         return [

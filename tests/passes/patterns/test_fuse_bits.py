@@ -11,7 +11,9 @@ from tests.support import Build, Tensor, check, run_onnx
 from tests.support.flex import flex_options
 from tests.support.graph_text import assert_rewritten, check_unchanged, parse_graph
 from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
 from tflite2onnx.passes.patterns.fuse_bits import fuse_bits
+from tflite2onnx.targets.checker import check_model
 from tflite2onnx.targets.table import TARGETS, Target
 
 INTEGERS = {"float16": "int16", "float32": "int32", "float64": "int64"}
@@ -180,7 +182,24 @@ def test_sign_of_nan_is_read_from_opset_26_on() -> None:
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "genai"])
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN", "signbit"])
 def test_keras_spellings_convert_for_all_targets(code: str, target: Target) -> None:
-    assert convert(make_keras(code), target=target).opset < 26
+    made = convert(make_keras(code), target=target)
+    assert made.opset < 26
+    assert not [rule for rule in check_model(made.model, target) if rule.operator == "opset"]
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != "genai"])
+def test_other_bits_are_refused_or_break_a_rule(target: Target) -> None:
+    """BitCast needs opset 26, which only ONNX Runtime's CPU provider reads."""
+    m = Build()
+    m.output(take_bits(m))
+    if target in ("onnxruntime", "web"):
+        assert not check_model(convert(m.bytes(), target=target).model, target)
+    elif target in ("coreml", "hailo"):
+        (broken,) = check_model(convert(m.bytes(), target=target).model, target)
+        assert broken.operator == "BitCast"
+    else:
+        with pytest.raises(ConversionError, match="needs opset 26"):
+            convert(m.bytes(), target=target)
 
 
 def test_bitcasts_of_samples_are_independent() -> None:

@@ -19,6 +19,12 @@ RULES = (
         advice="convert with --quantization float",
         source=_STEPS,
     ),
+    Operators(
+        refused=("BitCast",),
+        consequence="the compiler, which reads floats, does not load the model",
+        advice="cut the model before it",
+        source=_STEPS,
+    ),
     NoTypes(
         types=("int8", "uint8", "int16", "uint16"),
         consequence=_QUANTIZES,
