@@ -313,6 +313,18 @@ class NoDefaultInputs(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputsAreRead(RuntimeRule):
+    """A node must read each input."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every input that no node reads."""
+        read = {name for node in model.nodes for name in node.inputs}
+        for name in model.inputs:
+            if name not in read:
+                yield Breach(name, "input", "a node must read the input, got none")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConstantInputs(RuntimeRule):
     """Some inputs of operators must be constants, or be computed from constants only."""
 

@@ -4,6 +4,7 @@ from tflite2onnx.targets.rules import (
     NOT_LOADED,
     WRONG,
     DequantizedInputs,
+    InputsAreRead,
     NoDefaultInputs,
     NoTypes,
     Operators,
@@ -55,6 +56,10 @@ RULES = (
         constant=False,
         consequence=WRONG,
         advice="compile with LP_TRANSFORMS_MODE NO, or convert with --quantization float",
+    ),
+    InputsAreRead(
+        consequence="inputs after it get other data in OpenVINO's provider of ONNX Runtime",
+        advice="remove the input, or run the model in OpenVINO itself",
     ),
     Operators(refused=("BitCast",), consequence=NOT_LOADED, advice="cut the model before it"),
 )
