@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
 from tests.support import Build, run_tflite
+from tests.support.runtimes import session
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -377,3 +378,61 @@ def test_offset_refuses_ends_that_are_not_the_size_of_the_output(each: Cut, reas
     m.output(each.add(m, add_input(m, [3, 5]), m.tensor(None)))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
+
+
+# Computed bounds: the masks, the strides (None if they are computed, too), and the given strides.
+COMPUTED: list[tuple[dict[str, int], tuple[int, int] | None, tuple[int, int]]] = [
+    ({}, (1, 2), (1, 2)),
+    ({}, (-1, -2), (-1, -2)),
+    ({}, (1, -1), (1, -1)),
+    ({}, None, (2, 1)),
+    ({}, None, (-1, 2)),
+    ({"shrink_axis_mask": 3}, (1, 1), (1, 1)),
+    ({"shrink_axis_mask": 2}, (-2, 1), (-2, 1)),
+    ({"shrink_axis_mask": 1}, None, (1, -1)),
+    ({"shrink_axis_mask": 1, "begin_mask": 1}, (1, -1), (1, -1)),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("begin", ["computed", "constant"])
+@pytest.mark.parametrize(("masks", "steps", "given"), COMPUTED)
+def test_computed_bounds_before_the_first_element_clamp_as_litert(
+    masks: dict[str, int],
+    steps: tuple[int, int] | None,
+    given: tuple[int, int],
+    begin: str,
+    *,
+    dynamic: bool,
+) -> None:
+    """A begin before the axis is moved to its first element, or before it by backward steps."""
+    options: dict[str, Any] = masks
+    lists = [np.array(each, np.int32) for each in ((-9, -7), (-1, 9), given)]
+    constants = [begin == "constant", False, steps is not None]
+    m = Build()
+    x = m.input([None, None] if dynamic else [5, 4], dtype="int32")
+    bounds = [
+        m.constant(numbers) if is_constant else m.input([2], dtype="int32")
+        for numbers, is_constant in zip(lists, constants, strict=True)
+    ]
+    rank = 2 - masks.get("shrink_axis_mask", 0).bit_count()
+    y = m.op("STRIDED_SLICE", [x, *bounds], [m.tensor([None] * rank, dtype="int32")], **options)[0]
+    # LiteRT's interpreter does not hand out a tensor without elements.
+    flat = m.op("RESHAPE", [y, m.constant([-1])], [m.tensor([None], dtype="int32")])[0]
+    parts = [flat, m.constant(np.array([7], np.int32))]
+    m.output(*m.op("CONCATENATION", parts, [m.tensor([None], dtype="int32")], axis=0))
+    m.output(
+        *m.op("SHAPE", [y], [m.tensor([rank], dtype="int32")], out_type="int32") if rank else []
+    )
+    data = m.bytes()
+    ran = session(convert(data).model, optimize=True)
+    firsts = [*itertools.product([-9, -5, -1, 2], [-7, -4, 3])]
+    for first in firsts[: 1 if constants[0] else None]:
+        lists[0] = np.array(first, np.int32)
+        given_lists = [each for each, known in zip(lists, constants, strict=True) if not known]
+        for shape in [(5, 4), (4, 6)] if dynamic else [(5, 4)]:
+            inputs = [np.arange(np.prod(shape), dtype=np.int32).reshape(shape), *given_lists]
+            names = [each.name for each in ran.get_inputs()]
+            made = ran.run(None, dict(zip(names, inputs, strict=True)))
+            for mine, want in zip(made, run_tflite(data, inputs), strict=True):
+                np.testing.assert_array_equal(mine, want)

@@ -15,7 +15,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.common.leading_axis import Wider, prepend_axis, prepend_entries
-from tflite2onnx.op.common.runtime_shapes import take_entries
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
@@ -411,7 +411,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
 
     def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
         if self.has_data_dependent_shape:
-            bounds = self._list_bounds(g, begin, end, step)
+            bounds = self._list_bounds(g, x, begin, end, step)
             return g.with_compute_type(
                 "Slice", x.dtype, lambda v: self._slice_dynamic(g, y, x, v, bounds), x
             )
@@ -419,18 +419,45 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             "Slice", x.dtype, lambda v: self._slice_static(g, y, x, v), x.value
         )
 
-    def _list_bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
+    def _list_bounds(
+        self, g: Builder, x: View, begin: View, end: View, step: View
+    ) -> tuple[Value, ...]:
+        """Return the begins, ends and steps of an ONNX Slice, one for each entry.
+
+        The kernel and ONNX move a begin before the axis to its first element, with two exceptions:
+        the index of an axis that shrinks has an end, which must move with it, and backward steps
+        from there take nothing (see `_request_range`).
+        """
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
         first = _replace_masked(g, o.begin_mask >> entries & 1, first, steps, (0, _HIGHEST))
         last = _replace_masked(g, o.end_mask >> entries & 1, last, steps, (_HIGHEST, _LOWEST))
         single = o.shrink_axis_mask >> entries & 1
+        backward = None if steps.data is None else steps.data < 0
+        may_be_before = first.data is None or (first.data < 0).any()
+        if may_be_before and (single.any() or backward is None or backward.any()):
+            lowest = self._list_lowest_indices(g, x)
+            if backward is None or backward.any():
+                before = g.Less(first, lowest)
+                if backward is None:
+                    before = g.And(before, g.Less(steps, g.scalar(0, DType.INT64)))
+                elif not backward.all():
+                    before = g.And(before, backward)
+                last = g.Where(before, lowest, last)  # both bounds are the first element
+            first = g.Max(first, lowest)
         if not single.any():
             return first, last, steps
         is_last = g.Equal(first, g.scalar(-1, DType.INT64))
         next_one = g.Add(first, g.scalar(1, DType.INT64))
         after = g.Where(is_last, g.scalar(_HIGHEST, DType.INT64), next_one)
         return first, g.Where(single.astype(np.bool_), after, last), steps
+
+    def _list_lowest_indices(self, g: Builder, x: View) -> Value:
+        """Return the index of the first element, counted from the end, of each entry's axis."""
+        axes = {entry: axis for axis, entry in enumerate(self._find_old_axes())}
+        of_entries = [axes.get(i, 0) for i in range(self.input(1).elements)]
+        sizes = take_entries(g, emit_sizes(g, x), of_entries)
+        return g.Neg(sizes) if sizes.data is None else g.ints((-sizes.data).tolist())
 
     def _find_old_axes(self) -> list[int]:
         """Return the entry of each axis of the input, -1 for a whole axis without an entry."""
