@@ -14,7 +14,7 @@ from tests.support.project import ROOT
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.cli.parsers import make_parser
-from tflite2onnx.options import ConversionOptions, describe_target
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.targets.checker import check_model
 from tflite2onnx.targets.table import TARGETS, Target, find_options
 
@@ -75,12 +75,9 @@ def test_models_for_tensorrt_keep_its_rules(case: Case) -> None:
 def test_document_lists_the_options_of_each_target() -> None:
     text = (ROOT / "docs" / "runtimes.md").read_text()
     for target in TARGETS:
-        assert f"| `{target}` | `{describe_target(target)}` |" in text
-
-
-def test_a_target_is_described_as_on_the_command_line() -> None:
-    described = "--forms fastest --states optional --weights adaptive"
-    assert describe_target("onnxruntime") == described
+        words = {n: "" if v is True else f" {v}" for n, v in find_options(target).items()}
+        options = " ".join(f"--{name.replace('_', '-')}{word}" for name, word in words.items())
+        assert f"| `{target}` | `{options}` |" in text
 
 
 def test_a_conversion_imports_the_folder_of_its_target_only() -> None:

@@ -79,75 +79,66 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         output: the path of the ONNX file; None writes no file.
         layouts: the layout of single tensors, inner tensors too, in TFLite and in ONNX, by the name
             of the tensor: {"input": ("NHWC", "NCHW")}.
-        io_layout: layout of inputs and outputs: channels first wherever that saves a Transpose
-            (auto); as in the TFLite file (tflite); channels first wherever an operator such as a
-            convolution gives the axes a meaning (onnx).
-        opset: ONNX opset, at least 9 (default: the smallest opset from 17 up that has all operators
-            that the model needs).
-        io_type: element type of inputs and outputs, or of one by its name: float32 on a quantized
-            network (float), or integers where the network itself quantizes its inputs and
-            dequantizes its outputs (int8, uint8) (default: as in the file).
-        quantization: quantized tensors: integers, read through DequantizeLinear and written through
-            QuantizeLinear (qdq); likewise with one scale for each tensor, also where integers are
-            moved (qdq-uniform); with int8 and the zero point 0 throughout, in scales that are
-            computed from those of the file (symmetric); products as QLinearConv and
-            QLinearMatMul, from opset 10, where other computations are refused (qoperator) or read
-            and write as with qdq (qoperator-mixed); floats that are rounded to the numbers that
-            the integers stand for (rounded); or floats throughout (float).
-        activations: int8 activations inside the model: int8 as in the file (int8); uint8 with a
-            zero point that is 128 higher, which stands for the same real numbers (uint8); whichever
-            is faster on x86-64 (auto).
-        weights: 8-bit weights of integer products: uint8; int8, which is up to four times as fast
-            on processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,
-            where ONNX Runtime's products of uint8 and int8 saturate; int8, read as uint8 where
-            products saturate, which the model finds out when it is loaded (adaptive); integers that
-            are dequantized at load for products of real numbers (float); or as the target needs
-            them, right on every processor (auto).
-        dynamic_range: float data that LiteRT quantizes at run time, beside integer weights:
-            likewise (quantized), or left as they are, for runtimes without DynamicQuantizeLinear
-            (float).
-        forms: where ONNX has several forms of one computation: the form that ONNX Runtime's CPU
-            provider runs fastest (fastest); ONNX's own operator for the computation, which other
-            runtimes expect (canonical); or the form of the target (auto).
-        states: inputs for the states of a model: a run may omit them and then starts from the
-            initial values (optional); every run must have them, for runtimes that treat an input
-            with an initial value as a constant (required); or as the target needs them (auto).
-        caches: caches of a language model, before and after a step: tensors of their own
-            (separate); or in the same memory, where attention writes a row (shared).
-        lengths: signatures that differ in a length only, as prefill_8 and prefill_32, where several
-            signatures are converted: one file for each (each); one graph with a dynamic length, if
-            it is proven to be that of each signature at its length (joined); or joined in bundles,
-            unless sizes are fixed or a batch is given, and each for a single model (auto).
-        target: the runtime for which options that are not given are chosen.
+        io_layout: the layout of inputs and outputs: channels first where that saves a Transpose
+            (auto), as in the TFLite file (tflite), or channels first wherever the meaning of the
+            axes is known (onnx).
+        opset: the ONNX opset, at least 9 (default: the smallest opset from 17 on that has all
+            operators of the model).
+        io_type: the element type of inputs and outputs, or of one by its name: float32 (float), or
+            integers in the network's own scales (int8, uint8) (default: as in the file).
+        quantization: what quantized tensors become: integers as in the file (qdq), with one scale
+            for each tensor as NPUs need it (qdq-uniform), or int8 with the zero point 0
+            (symmetric); products of integers by QLinearConv and QLinearMatMul, from opset 10 on,
+            and nothing else (qoperator), or the rest as with qdq (qoperator-mixed); floats that
+            are rounded to the numbers of the integers (rounded), or floats throughout (float).
+        activations: the type of inner int8 activations: int8 as in the file, uint8 with the same
+            real numbers, or whichever is faster on x86-64 (auto).
+        weights: the type of 8-bit weights: uint8; int8, which is up to four times as fast, but
+            wrong on x86-64 processors without VNNI; int8 that is read as uint8 on those processors
+            (adaptive); floats, made when the model is loaded (float); or as the target needs them,
+            right on every processor (auto).
+        dynamic_range: float data that LiteRT quantizes while it runs: as in LiteRT (quantized), or
+            not quantized, for runtimes without DynamicQuantizeLinear (float).
+        forms: how computations that ONNX has several forms of are written: as ONNX Runtime's CPU
+            provider runs them fastest (fastest), by ONNX's own operators, for other runtimes
+            (canonical), or as the target needs them (auto).
+        states: whether a run may omit the states of a model, and then starts from their initial
+            values (optional), or must have them, for runtimes that take an input with an initial
+            value for a constant (required), or as the target needs it (auto).
+        caches: the caches of a language model, before and after a step: tensors of their own
+            (separate), or the same memory, in which attention writes a row (shared).
+        lengths: what becomes of signatures that differ in a length only, as prefill_8 and
+            prefill_32: a file for each (each), one graph of a dynamic length, if it is proven to
+            equal each signature (joined), or joined in bundles of dynamic sizes, and else each
+            (auto).
+        target: the runtime to convert for, which sets the options that are not given.
         allow_custom: keep operators that cannot be converted as nodes of the domain tflite.custom,
-            or tflite.builtin for built-in operators, with their options as attributes: for a
-            runtime that has their kernels, or to look at the rest of the network.
+            or tflite.builtin for built-in operators, with their options as attributes.
         static: fix all sizes as in the file (default: dynamic axes of inputs stay dynamic if all
             operators support that).
         shapes: the shapes of inputs, by the name of the tensor or of the signature's input. A word
             is the name of a dynamic size, also where the file has a number:
             {"audio": ["batch", 16000]}.
-        batch: a batch of independent samples, each as if it ran alone: the first size of all inputs
-            and outputs, a number, or a word, which makes it dynamic; loop:N and loop:NAME compute
-            sample by sample, also if an operator mixes samples; an input or output whose first size
-            is neither dynamic nor 1 gets a new first axis.
+        batch: convert for a batch of independent samples: a number, or a word for any number;
+            loop:N and loop:NAME compute one sample after another, also if an operator mixes
+            samples; inputs and outputs get a new first axis if theirs is neither dynamic nor 1.
         signature: the entry point to convert, if the model has several (default: the main one).
-        names: names of inputs and outputs: as in the TFLite graph (tensor), or in the signature
-            (signature).
-        inputs: cut the model: tensors that become its inputs, inner tensors too; operators before
+        names: the names of inputs and outputs: as in the TFLite graph (tensor), or as in the
+            signature (signature).
+        inputs: cut the model: these tensors, also inner ones, are its inputs, and operators before
             them are left out (default: the inputs of the model that the outputs need).
-        outputs: cut the model: tensors that become its outputs, inner tensors too; operators after
+        outputs: cut the model: these tensors, also inner ones, are its outputs, and operators after
             them are left out (default: the outputs of the model).
-        rename: another name for an input or an output, by the name that it has otherwise.
+        rename: new names of inputs and outputs, by the names that they have otherwise.
         float16: compute in half precision, with weights of half the size; operators that float16
             cannot hold stay in float32, and are listed.
         float16_io: with `float16`, inputs, outputs and states are float16 too (default: float32).
-        preprocess: take a picture, uint8[height, width, 3] of any size, and resize and normalize it
-            as the metadata of the model say; or with mean=, std=, channels=rgb|bgr|gray,
+        preprocess: take a picture of any size, uint8[height, width, 3], which the model resizes and
+            normalizes as its metadata say, or as given by mean=, std=, channels=rgb|bgr|gray,
             resize=stretch|letterbox|center, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and
             type=uint8|float32.
         postprocess: return boxes, scores, classes, labels and key points, decoded as the shapes and
-            the metadata of the model say; or with
+            the metadata of the model say, or as given by
             decoder=mediapipe|yolov5|yolov8|ssd|detections|scores, scores=sigmoid|softmax|none,
             threshold=, iou=, max=, units=pixels|fractions, coordinates=fractions|pixels and
             labels=FILE.

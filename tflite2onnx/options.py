@@ -39,12 +39,6 @@ DYNAMIC_RANGES = get_args(DynamicRange)
 IO_TYPES = get_args(IoType)
 
 
-def describe_target(target: Target) -> str:
-    """Return the options that a target sets, as on the command line."""
-    words = {n: "" if v is True else f" {v}" for n, v in find_options(target).items()}
-    return " ".join(f"--{name.replace('_', '-')}{word}" for name, word in words.items())
-
-
 _QOPERATOR = ("qoperator", "qoperator-mixed")
 
 # Contradictions of options that both `convert` and the command line have.
@@ -210,6 +204,8 @@ def _check_sizes(shapes: object, batch: object) -> None:
         isinstance(sizes, str) or not isinstance(sizes, Sequence) for sizes in shapes.values()
     ):
         raise OptionError(f'`shapes` must be such as {{"input": [1, 16000]}}, got {shapes!r}')
+    if batch == "loop":
+        raise OptionError("`batch` must be loop:N or loop:NAME, got loop")
     first = batch.removeprefix("loop:") if isinstance(batch, str) else batch
     first = int(first) if isinstance(first, str) and first.isdecimal() else first
     listed = [("batch", first)] if first is not None else []

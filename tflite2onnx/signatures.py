@@ -260,7 +260,7 @@ def rename_as_requested(
     aliases |= {name: name for name in names_now}
     for old in names:
         if old not in aliases:
-            hint = suggest_names(old, names_now, most=3)
+            hint = suggest_names(old, names_now, most=3, few=4)
             raise OptionError(f"`rename`: the model has no input or output {old}{hint}")
     new = {aliases[old]: name for old, name in names.items()}
     new_names = [new.get(name, name) for name in names_now]

@@ -132,5 +132,8 @@ def test_refuses_sizes_that_are_no_numbers_of_bytes(capsys: Captured, size: str)
         main(["model.tflite", f"--external-data-size={size}"])
     assert caught.value.code == 1
     err = capsys.readouterr().err
-    assert f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {size}; see" in err
+    assert (
+        f"--external-data-size must be a number of bytes such as 4096, 64K or 1M, got {size}; see"
+        in err
+    )
     assert {path.name for path in Path().iterdir()} == {"model.tflite"}

@@ -259,7 +259,7 @@ def test_fish_completion_has_a_line_for_each_option(
     ) in found
     (weights,) = (line for line in lines if "weights" in line)
     assert weights[weights.index("--arguments") + 1] == "auto adaptive int8 uint8 float"
-    assert weights[-2:] == ["--description", "8-bit weights of integer products"]
+    assert weights[-2:] == ["--description", "the type of 8-bit weights"]
     (tolerance, _) = (line for line in lines if "tolerance" in line)
     assert "--require-parameter" in tolerance
     assert ["--arguments", "bash zsh tcsh fish"] in [line[-4:-2] for line in lines]

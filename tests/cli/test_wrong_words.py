@@ -275,7 +275,7 @@ WRONG = [
     ("plain.tflite a.onnx b.onnx", "a model must have one output, got a.onnx and b.onnx"),
     ("plain.tflite --report -", "--report must be a file or a folder, got standard output"),
     ("plain.tflite --report p.tflite", "the page must not be named like a TFLite model"),
-    ("verify plain.tflite text.tflite", "the file must be an ONNX model"),
+    ("verify plain.tflite text.tflite", "the converted file must be an ONNX model, got another"),
     ("verify plain.tflite empty.tflite", "empty.tflite is empty"),
     ("verify plain.tflite a.onnx b.onnx", "the argument b.onnx must be left out; see"),
     ("verify", "MODEL.tflite must be given; see tflite2onnx verify --help"),
@@ -298,6 +298,50 @@ WRONG = [
     ("model.tflite --signature serve", "--signature must be main, got serve"),
     ("model.tflite --outputs nothing", "--outputs: the model has no tensor nothing"),
     ("model.tflite --verify --image text.tflite", "it must be a picture, such as PNG or JPEG"),
+    ("covert model.tflite", "there is no command covert; did you mean convert?"),
+    ("model.tflite --fp16", "there is no option --fp16; did you mean --float16?"),
+    ("model.tflite --io_layout tflite", "no option --io_layout; did you mean --io-layout?"),
+    ("model.tflite --io-layout NCHW", "auto, tflite or onnx, got NCHW; did you mean onnx?"),
+    ("model.tflite --quantization int8", "or float, got int8; see tflite2onnx --help"),
+    ("model.tflite --opset=", "--opset must be a whole number, got nothing"),
+    ("model.tflite --jobs 0", "--jobs must be at least 1, got 0"),
+    ("model.tflite --shape 1,5,7,3", "--shape must be NAME=SIZE,SIZE,..., once for each name"),
+    ("model.tflite --shape x=1,5", "x must have 4 sizes, as in [1, 5, 7, 3], got [1, 5]"),
+    ("model.tflite --shape picture=1,5,7,3", "no input picture; choose x"),
+    ("model.tflite --layout list.json", 'must have a mapping such as {"input": ["NHWC"'),
+    ("model.tflite --layout none.json", "cannot read none.json: No such file or directory"),
+    ("model.tflite --inputs=", "--inputs must be names of tensors, as in a,b, got nothing"),
+    ("model.tflite --outputs y,", "--outputs must be names of tensors, as in a,b, got y,"),
+    ("model.tflite --inputs x,x", "--inputs must name each tensor once, got x twice"),
+    ("model.tflite --rename x=y", "--rename: two inputs or outputs would be named y"),
+    ("model.tflite --rename nothing=z", "no input or output nothing; choose x or y"),
+    ("model.tflite --signature=", "--signature must be main, got nothing"),
+    ("model.tflite --batch loop", "--batch must be loop:N or loop:NAME, got loop"),
+    ("model.tflite --static --shape x=n,5,7,3", "--static must not be given with the names"),
+    ("model.tflite --preprocess mean=a", "mean must be a number, or one for each channel"),
+    ("model.tflite --preprocess colour=rgb", "no key colour; known keys are mean, std"),
+    ("model.tflite --postprocess decoder=yolo", "decoder must be mediapipe, yolov5, yolov8"),
+    ("model.tflite --postprocess threshold=2", "threshold must be a number from 0 to 1, got 2"),
+    ("model.tflite --verify --input x.npy", "--input must be NAME=FILE, data to verify on"),
+    ("model.tflite --verify --input x=text.tflite", "must be a .npy or .npz file of numbers"),
+    ("model.tflite --verify --input z=none.npy", "the name of an input must be x, got z"),
+    ("model.tflite --verify --input x=folder", "must have files that end in .npy, .npz, got none"),
+    ("model.tflite --verify --tolerance nan", "must be a finite number above 0, got nan"),
+    ("model.tflite --external-data-size big", "--external-data-size must be a number of bytes"),
+    ("model.tflite plain.tflite/out.onnx", "Not a directory; plain.tflite is a file"),
+    ("model.tflite --resume", "--resume must be given with a folder or several models, got one"),
+    ("a.task --signature main", "--signature must not be given, because the model has none"),
+    ("verify model.tflite none.onnx", "cannot read none.onnx: No such file or directory"),
+    ("verify model.tflite --prompt 1,2", "--prompt must be given with a bundle, a folder or"),
+    ("verify model.tflite --prompt a", "--prompt must be numbers, as in 1,2,3, got a"),
+    ("verify a.task none.onnx", "none.onnx must have the ONNX files of a.task, got none of"),
+    ("verify - -", "only one model can be standard input, got - twice"),
+    ("check text.tflite", "--target must be given; see tflite2onnx check --help"),
+    ("check folder --target qnn", "it is a folder, give a file in it"),
+    ("inspect --graphs model.tflite", "there is no option --graphs; did you mean --graph?"),
+    ("inspect model.tflite out.onnx", "the argument out.onnx must be left out"),
+    ("completion", "SHELL must be given; see tflite2onnx completion --help"),
+    ("help nothing", "there is no command nothing; see tflite2onnx --help"),
 ]
 
 
@@ -311,6 +355,7 @@ def test_what_a_wrong_command_says(
     os.mkfifo("pipe")
     Path("empty.tflite").touch()
     Path("text.tflite").write_text("this is a text, and no model")
+    Path("list.json").write_text("[1]")
     Path("half.tflite").write_bytes(build_named()[:250])
     before = sorted(Path().rglob("*"))
     for option in ([], ["--json"]):

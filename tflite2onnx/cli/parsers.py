@@ -31,6 +31,10 @@ _MESSAGES = {
 }
 
 
+# What users call the values of --io-layout.
+_SYNONYMS = {"nhwc": "tflite", "nchw": "onnx"}
+
+
 class UsageError(SystemExit):
     """Wrong words on the command line.
 
@@ -56,11 +60,12 @@ class Parser(argparse.ArgumentParser):
             match = re.fullmatch(pattern, message, re.DOTALL)
             if match:
                 value = "".join(match.groups()).strip("'\"")
+                word = value.partition("=")[0]
                 message = words.format(
-                    value,
+                    value or "nothing",
                     option=option,
                     choices=join_alternatives(choices or ["given"]),
-                    close=suggest_names(value.partition("=")[0], choices or known),
+                    close=suggest_names(_SYNONYMS.get(word.lower(), word), choices or known),
                 )
                 break
         raise UsageError(f"{message}; see {self.prog} --help", self.prog)

@@ -48,27 +48,20 @@ from tflite2onnx.verification.runtimes import ModelFile
 
 SUMMARY = "Run LiteRT and ONNX Runtime on the same inputs and compare the results."
 EPILOG = """\
-The outputs and the tensors between the operators are compared in order of execution. If a tensor
-exceeds the limits, each operator also runs on LiteRT's own inputs, and its result may differ by the
-number of steps that its kernel is known to differ by. The first wrong operator is the place to
-look. The tensors between the operators are outputs of separate runs, because ONNX Runtime would
-fuse them away.
+verdicts of tensors:
+  right          each element is within its limit
+  close          only a wider limit, which is printed, accepts the tensor
+  nothing shown  the output is one number everywhere, or not finite: try others
+  wrong          the operator exceeds its limits on LiteRT's own inputs
+  differs        the operator is right, but tensors before it differ
 
-The last line of the result has the time of an inference in both runtimes, on one thread, and the
-two types of nodes that take the most time in ONNX Runtime.
+The first wrong operator is the place to look. If a tensor exceeds its limits, each operator also
+runs alone on LiteRT's own inputs. The time is that of an inference in both runtimes, on one thread.
 
-Each tensor has a verdict. "right": each element is within its limit. "close": only a wider limit,
-which is printed, accepts it. "nothing shown": an output is the same number everywhere, or not
-finite, although other inputs were tried. "wrong": its operator exceeds its limits on LiteRT's own
-inputs. "differs": it exceeds the limits because earlier tensors differ. If the model is right with
-the optimizations of ONNX Runtime disabled, the message names the kernels of ONNX Runtime as the
-cause.
-
-Each model in a bundle is verified against its file in the folder of the converted bundle, and so is
-each signature of a model if a folder is given. A language model with the signatures prefill... and
-decode also chooses 20 tokens after a prompt in both runtimes, each with its own caches. The tokens
-must be equal wherever LiteRT's two best logits are farther apart than its own kernels are. A
-folder for a runtime of language models runs in this runtime, after prompts of 7, 40 and 400 tokens.
+Each model of a bundle is compared with its file in the folder of the converted bundle. A language
+model also chooses 20 tokens after a prompt in both runtimes, which must be equal wherever LiteRT's
+two best logits are farther apart than its own kernels are. A folder for a runtime of language
+models runs in this runtime, after prompts of 7, 40 and 400 tokens.
 
 exit status:
   0    all outputs, and all operators that ran alone, are within the limits
@@ -145,6 +138,8 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
+    if options.prompt:
+        raise OptionError("--prompt must be given with a bundle, a folder or --signature all")
     if options.report is not None:
         check_distinct_files(options.report, options.model)
         if options.converted is not None:

@@ -29,7 +29,7 @@ def resize_inputs(
     names = [tensor.name for tensor in graph.inputs]
     for name in shapes:
         if name not in names:
-            hint = suggest_names(name, names)
+            hint = suggest_names(name, names, few=4)
             raise OptionError(f"`shapes`: the model has no input {name}{hint}")
     resized, words = {}, dict[str, str]()
     for tensor in graph.inputs:

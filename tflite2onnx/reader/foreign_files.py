@@ -40,7 +40,7 @@ def describe_foreign_file(data: memoryview) -> str:
     if _is_onnx(data):
         return "this is an ONNX model, not a TFLite model"
     if len(data) < 8:  # the bytes are the offset of the root table and the identifier
-        return "the file is truncated: too short to hold a TFLite model"
+        return "the file is truncated: too short for a TFLite model"
     return "this is not a TFLite model (the identifier TFL3 is missing)"
 
 

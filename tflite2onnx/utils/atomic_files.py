@@ -46,6 +46,7 @@ def resolve_target(path: str | os.PathLike[str]) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or error
         folder = Path(path).parent
         advice = "" if folder.exists() else f"; make the folder {folder} first"
+        advice = f"; {folder} is a file" if folder.is_file() else advice
         raise OutputError(f"cannot write {os.fspath(path)}: {reason}{advice}") from error
 
 

@@ -9,9 +9,15 @@ def join_alternatives(words: Sequence[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def suggest_names(name: object, known: Iterable[str], most: int = 1) -> str:
-    """Return the end of a message with the names closest to `name`, "" if none is close."""
+def suggest_names(name: object, known: Iterable[str], most: int = 1, few: int = 0) -> str:
+    """Return the end of a message with the names closest to `name`, "" if none is close.
+
+    If none is close, and at most `few` are known, all of them are named.
+    """
     import difflib  # noqa: PLC0415 - only for errors
 
-    close = difflib.get_close_matches(str(name), known, n=most)
-    return f"; did you mean {join_alternatives(close)}?" if close else ""
+    names = [*known]
+    close = difflib.get_close_matches(str(name), names, n=most)
+    if close:
+        return f"; did you mean {join_alternatives(close)}?"
+    return f"; choose {join_alternatives(names)}" if 0 < len(names) <= few else ""

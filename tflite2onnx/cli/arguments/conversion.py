@@ -16,9 +16,10 @@ from tflite2onnx.cli.arguments.verification import (
     spell_options,
 )
 from tflite2onnx.convert import convert
-from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions, describe_target
+from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions
 from tflite2onnx.pictures.settings import Settings
 from tflite2onnx.targets.table import TARGETS
+from tflite2onnx.utils.suggestions import join_alternatives
 
 _SMALLEST = 1024  # bytes of a weight; smaller weights stay in the model's file
 
@@ -59,8 +60,8 @@ def _add_layouts(group: argparse._ActionsContainer) -> None:
         metavar="NAME=NHWC:NCHW",
         action="append",
         default=[],
-        help="layout of a tensor, which may be an inner tensor, in TFLite and in ONNX; NAME=NCHW if"
-        ' C is last in TFLite; or a JSON file with layouts: {"input": ["NHWC", "NCHW"]}; may be'
+        help="the layout of a tensor, also of an inner one, in TFLite and in ONNX; NAME=NCHW if C"
+        ' is last in TFLite; or a JSON file with layouts, {"input": ["NHWC", "NCHW"]}; may be'
         " repeated",
     )
 
@@ -71,8 +72,8 @@ def _add_shapes(group: argparse._ActionsContainer) -> None:
         metavar="NAME=SIZE,...",
         action="append",
         default=[],
-        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word instead"
-        " of a number makes the size dynamic, as in NAME=batch,height,width,3; may be repeated",
+        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word makes a"
+        " size dynamic, as in NAME=batch,height,width,3; may be repeated",
     )
 
 
@@ -102,8 +103,8 @@ def _add_outputs(group: argparse._ActionsContainer) -> None:
     add(
         "--json",
         action="store_true",
-        help="print only the result of each model on stdout, as JSON; if the model is written to"
-        " stdout, the JSON is on stderr",
+        help="print the result of each model as JSON, and nothing else on stdout; on stderr, if the"
+        " model is written to stdout",
     )
 
 
@@ -114,7 +115,7 @@ def _add_option(group: argparse._ActionsContainer, name: str) -> None:
     if OPTION_TYPES[name] is bool:
         kind = {"action": "store_true"}
     elif name == "target":
-        kind = {"choices": CHOICES[name], "action": _TargetAction, "metavar": "RUNTIME"}
+        kind = {"choices": CHOICES[name], "metavar": "RUNTIME"}
     elif name in CHOICES:
         kind = {"choices": CHOICES[name]}
     elif name == "io_type":
@@ -130,7 +131,8 @@ def _add_option(group: argparse._ActionsContainer, name: str) -> None:
     elif OPTION_TYPES[name] == Mapping[str, str]:
         kind = {"action": "append", "metavar": "OLD=NEW"}
     repeated = "; may be repeated" if kind.get("action") == "append" else ""
-    text = _describe_options().get(name, "") + repeated
+    targets = f": {join_alternatives(TARGETS)}" if name == "target" else ""
+    text = _describe_options().get(name, "") + targets + repeated
     default = None if option.default is MISSING else option.default
     group.add_argument(spell_option(name), default=default, help=text, **kind)
 
@@ -146,32 +148,13 @@ def _describe_options() -> dict[str, str]:
     return {name: spell_options(text) for name, text in texts.items()}
 
 
-class _TargetAction(argparse.Action):
-    """Stores a target. Only its help imports the options of all targets."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,  # noqa: ARG002 - the interface of argparse
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,  # noqa: ARG002 - likewise
-    ) -> None:
-        setattr(namespace, self.dest, values)
-
-    @property
-    def help(self) -> str:
-        """What the option does, and the options of each target."""
-        targets = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
-        return f"{self._text}: {targets}"
-
-    @help.setter  # noqa: A003 - the name is that of argparse
-    def help(self, text: str | None) -> None:
-        self._text = text
-
-
 def _split_names(text: str) -> list[str]:
     """Split names at commas; a name with a comma is in double quotes, as in CSV files."""
-    return [name for row in csv.reader([text]) for name in row]
+    names = [name for row in csv.reader([text]) for name in row]
+    if not all(names) or not names:
+        message = f"must be names of tensors, as in a,b, got {text or 'nothing'}"
+        raise argparse.ArgumentTypeError(message)
+    return names
 
 
 def _add_verification(group: argparse._ActionsContainer) -> None:
@@ -180,17 +163,16 @@ def _add_verification(group: argparse._ActionsContainer) -> None:
     add(
         "--verify",
         action="store_true",
-        help="run LiteRT and ONNX Runtime on the same inputs and compare the outputs:"
-        " floats may differ by 1e-4 of their range, and integers of 8 or 16 bits by 1; the outputs"
-        " of a quantized network may differ by a tenth of the signal, if each of its operators is"
-        " right on LiteRT's own inputs; requires: pip install tflite2onnx[verify]",
+        help="run LiteRT and ONNX Runtime on the same inputs and compare the outputs: floats may"
+        " differ by 1e-4 of their range, integers of 8 or 16 bits by 1, and outputs of a quantized"
+        " network by a tenth of the signal, if each operator alone is right; requires: pip install"
+        " tflite2onnx[verify]",
     )
     add(
         "--report",
         metavar="FILE.html",
-        help="verify each tensor and write a page with the results; for a bundle, a folder or"
-        " several signatures a folder, which gets a page for each; requires: pip install"
-        " tflite2onnx[verify]",
+        help="verify each tensor and write a page with the results, or for several models a folder"
+        " with a page for each; requires: pip install tflite2onnx[verify]",
     )
     add_verification_options(group)
 
@@ -218,15 +200,15 @@ def _add_parts(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--parts",
         action="store_true",
-        help="with --preprocess or --postprocess: also write the preprocessing, the network and the"
-        " postprocessing as models of their own, OUT.preprocessing.onnx and so on",
+        help="with --preprocess or --postprocess, also write each part as a model of its own:"
+        " OUT.preprocessing.onnx, OUT.network.onnx and OUT.postprocessing.onnx",
     )
 
 
 def _parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
     if match is None:
-        message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"
+        message = f"must be a number of bytes such as 4096, 64K or 1M, got {text}"
         raise argparse.ArgumentTypeError(message)
     return int(match[1]) << 10 * " KMG".index(match[2].upper() or " ")
 

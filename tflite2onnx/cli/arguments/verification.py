@@ -30,10 +30,9 @@ def add_verification_options(group: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         dest="arrays",
-        help="the user's data to verify on (--inputs cuts the model): arrays for the input of this"
-        " name in TFLite's layout, as a .npy file, a .npz file (with one array, or an array of this"
-        " name) or a folder of these files; a batch is split into samples; other inputs are random;"
-        " may be repeated",
+        help="your data for the input of this name, in TFLite's layout: a .npy file, a .npz file"
+        " (with one array, or an array of this name) or a folder of these; a batch is split into"
+        " samples, and other inputs are random (--inputs cuts the model); may be repeated",
     )
     add(
         "--image",
@@ -41,9 +40,9 @@ def add_verification_options(group: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         dest="pictures",
-        help="verify on a picture or a folder of pictures, for the image input: each is one sample,"
-        " resized and normalised according to the metadata of the model; may be repeated;"
-        " requires: pip install tflite2onnx[images]",
+        help="a picture or a folder of pictures for the image input, resized and normalized as the"
+        " metadata of the model say; each is a sample; may be repeated; requires: pip install"
+        " tflite2onnx[images]",
     )
     add(
         "--samples",
@@ -79,6 +78,7 @@ def spell_options(message: str) -> str:
     What was given has no quotation marks there.
     """
     message = re.sub(r"got '([^']+)'$", r"got \1", message)
+    message = re.sub(r", got (?:'')?$", ", got nothing", message)
     return re.sub(r"`([a-z]\w*)`", lambda match: spell_option(match[1]), message)
 
 

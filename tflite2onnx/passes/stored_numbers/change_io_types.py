@@ -40,7 +40,7 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
     names = [tensor.name for tensor in known]
     for name in () if isinstance(chosen, str) else chosen:
         if name not in names:
-            hint = suggest_names(name, names)
+            hint = suggest_names(name, names, few=4)
             raise OptionError(f"`io_type`: the model has no input or output {name}{hint}")
     inputs = {*graph.inputs}
     for tensor in known:
