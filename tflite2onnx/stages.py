@@ -19,7 +19,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -85,6 +85,7 @@ from tflite2onnx.targets.driver import (
     find_state_orders,
 )
 from tflite2onnx.targets.table import find_rules
+from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.utils.mapped_files import release_memory
@@ -396,16 +397,33 @@ def _convert_with_dynamic_axes(
             break
         reasons |= dict.fromkeys(sorted(axes), reason)
     # If the error does not depend on sizes, it is raised again here.
-    opened = keep_file_sizes(graph, operator_of)
     try:
+        opened = keep_file_sizes(graph, operator_of)
         emitted = _emit_canonical(opened, options, operator_of, planner)
-    except ConversionError:
+    except ConversionError as error:
         # A size of the file may be the cause, so that the reasons say what to do.
         for axis, why in reasons.items():
             _logger.warning("axis %s is fixed as in the file because %s", axis, why)
+        hint = _suggest_sizes(graph.inputs)
+        if hint and isinstance(error, UnsupportedOperators):
+            raise UnsupportedOperators(error.problems, hint) from error
         raise
     _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
+
+
+def _suggest_sizes(inputs: Iterable[Tensor]) -> str:
+    """Return a hint at the size of an axis which is 1 in the file because it is dynamic, else "".
+
+    The first of several axes is the batch, of which 1 is a likely size.
+    """
+    for t in inputs:
+        unknown = [i for i in t.dynamic_axes if t.shape[i] == 1 and (i or t.rank == 1)]
+        if unknown:
+            sizes = ",".join("N" if i in unknown else str(n) for i, n in enumerate(t.shape))
+            option = f"--shape {t.name}={sizes}"
+            return f"the file has the size 1 for a dynamic axis of {t.name}: give {option}"
+    return ""
 
 
 def _emit_canonical(

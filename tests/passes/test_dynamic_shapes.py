@@ -328,6 +328,24 @@ def test_single_supported_size_is_fixed_with_a_warning(caplog: pytest.LogCapture
     assert f"axis x_0 is fixed as in the file because {code}" in caplog.text
 
 
+def test_refusal_of_the_size_1_of_a_dynamic_axis_asks_for_the_size() -> None:
+    """The size of which features are computed cannot be found, unlike that of a RESHAPE."""
+    m = Build()
+    x = m.input([1], shape_signature=[-1], name="wave")
+    (length,) = m.op("SHAPE", [x], [[1]], dtype="int32", out_type="int32")
+    (more,) = m.op("ADD", [length, m.constant([9])], [[1]])
+    (features,) = m.op("FLOOR_DIV", [more, m.constant([3])], [[1]])
+    (sizes,) = m.op("CONCATENATION", [m.constant([1]), features], [[2]], axis=0)
+    (ones,) = m.op("FILL", [sizes, m.constant(np.array(1, np.float32))], [[1, 3]])
+    (total,) = m.op("SUM", [x, m.constant([0])], [[1]], keep_dims=True)
+    (scaled,) = m.op("MUL", [ones, total], [[1, 3]])
+    w = m.constant(np.ones((3, 20), np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [scaled, w, None], [[1, 3]]))
+    with pytest.raises(UnsupportedOperators, match=r"give --shape wave=N$"):
+        convert(m.bytes())
+    check(m.bytes(), inputs=[np.ones(51, np.float32)], shapes={"wave": [51]})
+
+
 def test_static_option_fixes_the_batch() -> None:
     m = Build()
     m.output(*conv(m, m.input([None, 5, 7, 3], name="x")))
