@@ -36,8 +36,8 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Array, DType, Shape
-from tflite2onnx.verification.dynamic_sizes import STEPS
 from tflite2onnx.verification.entry_point import resize_entry_point
+from tflite2onnx.verification.onnx_model import STEPS
 from tflite2onnx.verification.results import SizeComparison
 from tflite2onnx.verification.runtimes import open_interpreter, run_litert
 

@@ -310,8 +310,10 @@ def _assemble_with_pictures(
     assemble: Callable[..., Result],
 ) -> Result:
     """Return the model with its preprocessing and postprocessing."""
-    from tflite2onnx.pictures.attach import attach_pictures  # noqa: PLC0415 - slow to import
-    from tflite2onnx.pictures.parts import assemble_parts  # noqa: PLC0415 - likewise
+    from tflite2onnx.pictures.attach import (  # noqa: PLC0415 - slow to import
+        assemble_parts,
+        attach_pictures,
+    )
 
     notes = properties["metadata"] or {}
     attached = attach_pictures(emitted, options.preprocess, options.postprocess, graph, notes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,7 +34,6 @@ from tflite2onnx.builder.messages import (
 )
 from tflite2onnx.builder.nodes import Node, Types, require_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
-from tflite2onnx.builder.value_names import ValueNames
 from tflite2onnx.emit import Emitted
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
@@ -49,6 +49,7 @@ from tflite2onnx.storage_table import StorageInfo, list_storage
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target
 from tflite2onnx.utils.mapped_files import digest_elements, find_address, write_elements
+from tflite2onnx.utils.unique_names import Names
 
 # bytes: a smaller constant is in the skeleton itself, where shape inference can read it.
 _SMALL = 1024
@@ -520,3 +521,48 @@ def _write_head(header: TensorProto, data: Array) -> bytes:
 
 def _view_bytes(data: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+
+
+_LONG_NAME = 64  # The largest number of characters.
+# The package in a part of a name: "torch.nn.modules.linear." before "Linear_query".
+_PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
+
+
+class ValueNames:
+    """A unique name for each value: inputs and outputs come first, then tensors.
+
+    Constants have the names of their tensors, and other values have numbers. Long names are
+    shortened: in a small quantized network they would take as many bytes as the weights. PyTorch's
+    exporter names a tensor after all modules around it, each with its Python package, in 300
+    characters.
+    """
+
+    def __init__(
+        self, endpoints: Sequence[Port], tensors: Iterable[Port], nodes: Iterable[Node]
+    ) -> None:
+        self._names: dict[Value, str] = {}
+        self._free = Names(port.name for port in endpoints).make_unique
+        for port in endpoints:
+            self._names.setdefault(port.value, port.name)
+        bodies = (body for node in walk_nodes(nodes) for body in find_bodies(node).values())
+        for port in (*tensors, *(port for body in bodies for port in body.tensors)):
+            if port.value not in self._names:
+                self._names[port.value] = self._free(_shorten_name(port.name))
+
+    def rename(self, port: Port) -> Port:
+        name = self.find_name(port.value)
+        return port if port.name == name else port._replace(name=name)
+
+    def find_name(self, value: Value) -> str:
+        """Return a value's name."""
+        if value not in self._names:
+            # TensorFlow's converter names a product of constants after all of their operators,
+            # joined by ";".
+            name = value.name.partition(";")[0] if value.data is not None else value.name
+            self._names[value] = self._free(_shorten_name(name))
+        return self._names[value]
+
+
+def _shorten_name(name: str) -> str:
+    """Return the name of an inner tensor; a long name is without the Python packages of modules."""
+    return _PACKAGES.sub("", name) if len(name) > _LONG_NAME else name

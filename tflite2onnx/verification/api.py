@@ -29,7 +29,6 @@ from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.storage_table import describe_operator
 from tflite2onnx.utils.suggestions import join_alternatives
-from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_endpoints
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
     embed_external_weights,
@@ -46,9 +45,11 @@ from tflite2onnx.verification.kernels.other_kernels import OperatorKernels
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
+    list_other_sizes,
     list_sample_shapes,
     locate_tensors,
     open_model,
+    resize_endpoints,
 )
 from tflite2onnx.verification.results import Report, SizeComparison
 from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
