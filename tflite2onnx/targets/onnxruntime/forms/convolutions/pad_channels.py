@@ -59,7 +59,9 @@ _logger = logging.getLogger(__name__)
 _ALIGNMENT = 4
 _BLOCK = 8
 _LARGEST_BLOCK = 16
-_FEW = 4  # channels
+# Channels that stay as they are: 2 to 4 padded to 8 or 16 between two convolutions take 1.0 to 2.1
+# times as long (AVX2, 1x1 and 3x3 filters, 8x8 to 64x64 pixels).
+_FEW = 4
 _IMAGE = 4  # axes
 # By channel: the outputs and the inputs that are images correspond. Constants have elements for
 # channels, but for those of _SIZED, which list axes or sizes.
