@@ -19,9 +19,9 @@ PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
 _F32 = DType.FLOAT32
 
 
-def read_image_shape(operator: Operator, index: int = 0) -> Shape:
-    """Return the shape of an input; OperatorError unless it is images with pixels."""
-    x = operator.input(index)
+def read_image_shape(operator: Operator) -> Shape:
+    """Return the shape of the first input; OperatorError unless it is images with pixels."""
+    x = operator.input(0)
     if x.rank != _IMAGE or 0 in x.shape[1:]:
         raise OperatorError(
             f"{x.name} must be non-empty images [batch, height, width, channels], got "

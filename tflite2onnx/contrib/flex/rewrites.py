@@ -86,14 +86,14 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     ]
 
 
-def move_axis_to_option(code: str, place: int, option: str = "axis") -> Translation:
-    """Return a rule that turns the input `place`, which is an axis, into an option."""
+def move_axis_to_option(code: str, place: int) -> Translation:
+    """Return a rule that turns the input `place`, which is an axis, into the option `axis`."""
 
     def rewrite_op(op: Op) -> Sequence[Op]:
         inputs = [*op.present]
         options = {
             "fused_activation_function": "NONE",
-            option: int(inputs.pop(place).values.item()),
+            "axis": int(inputs.pop(place).values.item()),
             "batch_dims": op.options.get("batch_dims", 0),
         }
         return [as_builtin(op, code, *inputs, **options)]
