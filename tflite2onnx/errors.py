@@ -216,11 +216,7 @@ class ErrorCollector:
 
 @contextmanager
 def collect_errors() -> Iterator[ErrorCollector]:
-    """Raise the errors of several operators together, at the end.
-
-    Raises:
-        UnsupportedOperators: there are errors.
-    """
+    """Raise the errors of several operators together at the end, as UnsupportedOperators."""
     collector = ErrorCollector()
     yield collector
     if collector.problems:

@@ -109,11 +109,7 @@ class Endpoint:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Endpoint:
-        """Return the endpoint that the metadata of an ONNX model describe (see `to_dict`).
-
-        Raises:
-            TypeError, KeyError: the entry was not written by `to_dict`.
-        """
+        """Return the endpoint of an entry that `to_dict` made; TypeError or KeyError for others."""
         order, letters = tuple(entry["order"]), entry["tflite_layout"]
         sizes = zip(order, entry.get("onnx_sizes", ()), strict=False)
         return cls(

@@ -21,11 +21,7 @@ _IMAGE = 4  # axes
 
 
 def make_sites(operators: Sequence[Operator]) -> list[Site]:
-    """Return the operators of a graph as sites of the layout plan.
-
-    Raises:
-        UnsupportedOperators: operators cannot be converted; the error lists all of them.
-    """
+    """Return operators as sites of the plan; UnsupportedOperators lists all that are not valid."""
     operator_sites = []
     with collect_errors() as errors:
         for operator in operators:
@@ -58,11 +54,7 @@ class Planning(NamedTuple):
     io_layout: str
 
     def plan(self, graph: Graph) -> Planned:
-        """Plan the orders of all tensors of a graph.
-
-        Raises:
-            UnsupportedOperators: operators cannot be converted; the error lists all of them.
-        """
+        """Plan the orders of all tensors of a graph; see `make_sites` for the errors."""
         operators = [*map(self.operator_of, graph.walk_ops())]
         sites = make_sites(operators)
         interface = make_interface(graph, self.user_orders, self.io_layout)

@@ -63,11 +63,7 @@ def join_lengths(model: Model) -> list[JoinedGraph]:
 
 
 def _join(model: Model, name: str, signatures: Sequence[Signature]) -> JoinedGraph:
-    """Return one graph for signatures.
-
-    Raises:
-        ConversionError: the signatures differ in more than a length.
-    """
+    """Return one graph for signatures; ConversionError if more than a length differs."""
     operator_of = OperatorCache(ConversionOptions())
     first, *others = signatures
     graphs = [open_graph(model, each.subgraph, operator_of) for each in signatures]
@@ -115,11 +111,7 @@ def _compare_endpoints(a: Graph, first: Signature, b: Graph, other: Signature) -
 
 
 def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
-    """Return which entries of constants of `a` have other numbers in `b`.
-
-    Raises:
-        OperatorError: the graphs differ in more than these numbers.
-    """
+    """Return which entries of constants differ in `b`; OperatorError if the graphs differ more."""
     if len(a.ops) != len(b.ops) or len(a.inputs) != len(b.inputs) or a.initial or b.initial:
         raise OperatorError("the signatures must have as many operators, and no states")
     for pair in zip(a.inputs, b.inputs, strict=True):
@@ -178,11 +170,7 @@ def _are_equal(s: Tensor, t: Tensor) -> bool:
 
 
 def _find_entry(x: Op, y: Op, index: int) -> int:
-    """Return which number of a constant stands for a length.
-
-    Raises:
-        OperatorError: more than a length differs.
-    """
+    """Return which number of a constant is a length; OperatorError if more differs."""
     s, t = (op.operand(index).values for op in (x, y))
     differing = [] if s.shape != t.shape or s.ndim != 1 else np.flatnonzero(s != t).tolist()
     fits = len(differing) == 1
@@ -231,11 +219,7 @@ def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
 
 
 def _find_shapes(graphs: Sequence[Graph]) -> dict[str, tuple[int | str, ...]]:
-    """Return the shapes of the inputs that have the length.
-
-    Raises:
-        OperatorError: there are several lengths.
-    """
+    """Return the shapes of inputs that have the length; OperatorError if there are several."""
     shapes, lengths = {}, set()
     for tensors in zip(*(graph.inputs for graph in graphs), strict=True):
         sizes = [(*axis_sizes,) for axis_sizes in zip(*(t.shape for t in tensors), strict=True)]

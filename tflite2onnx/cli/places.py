@@ -40,11 +40,7 @@ class Job:
         return self.each_signature or is_bundle(self.source)
 
     def read_bundle(self) -> Bundle:
-        """Return the models of a bundle.
-
-        Raises:
-            ConversionError: the bundle cannot be read.
-        """
+        """Return the models of a bundle; ConversionError if the bundle cannot be read."""
         if is_bundle(self.source):
             return read_bundle(self.source)
         return make_bundle(self.source)
@@ -195,11 +191,7 @@ def is_folder(path: str) -> bool:
 
 
 def find_models(folder: str) -> list[str]:
-    """Return the paths of all models and bundles in a folder and below, relative to it.
-
-    Raises:
-        ModelFileError: a folder cannot be read, or there is no model.
-    """
+    """Return the relative paths of models and bundles below a folder; ModelFileError if none."""
 
     def fail(error: OSError) -> None:
         raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from error

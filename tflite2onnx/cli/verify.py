@@ -225,11 +225,7 @@ def _verify_folder(options: argparse.Namespace, bundle: Bundle, target: str) -> 
 
 
 def _find_parts(bundle: Bundle, options: argparse.Namespace) -> list[BundlePart]:
-    """Return the parts of a bundle whose files a folder has, or all parts without a folder.
-
-    Raises:
-        ModelFileError: the folder has the file of no part.
-    """
+    """Return the parts whose files the folder has, all without a folder; ModelFileError if none."""
     parts = list_parts(bundle, options.signature)
     folder = options.converted
     if folder is None:

@@ -78,11 +78,7 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
 
 
 def unregister(*codes: str, custom: bool | None = None) -> None:
-    """Remove the classes that are registered for these names.
-
-    Raises:
-        RegistrationError: no class is registered for one of the names.
-    """
+    """Remove the classes that are registered for names; RegistrationError if a name has none."""
     keys = [_find_key(code, custom=custom) for code in codes]
     for key in keys:
         if key not in _registered:

@@ -200,11 +200,7 @@ def list_canonical_passes(operator_of: OperatorOf = find_operator) -> tuple[Grap
 
 
 def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
-    """Return the graph if all its operators can be converted.
-
-    Raises:
-        UnsupportedOperators: operators cannot be converted; the error lists all of them.
-    """
+    """Return the graph; UnsupportedOperators lists all operators that cannot be converted."""
     with collect_errors() as errors:
         for op in graph.walk_ops():
             with errors.at(op.place):

@@ -101,11 +101,7 @@ def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
 def find_family(
     ports: Sequence[Port], facts: NetworkFacts, settings: Mapping[str, Any]
 ) -> Family | None:
-    """Return the family of a network with these outputs, None if no family fits.
-
-    Raises:
-        PictureError: the decoder in `settings` does not fit the outputs.
-    """
+    """Return the family of outputs, None if none fits; PictureError if `settings` do not fit."""
     name = settings.get("decoder")
     for decoder, find in _FINDERS.items():
         if name in (None, decoder) and (family := find(ports, facts, settings)) is not None:

@@ -59,11 +59,7 @@ class Preprocessing(NamedTuple):
 
 
 def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
-    """Return the input that takes pictures, and the letters of its axes in TFLite's order.
-
-    Raises:
-        PictureError: no input or several take pictures.
-    """
+    """Return the input that takes pictures, and its letters; PictureError unless it is one."""
     image_ports = [(port, axes) for port in ports if (axes := find_image_axes(port))]
     if len(image_ports) != 1:
         raise PictureError(

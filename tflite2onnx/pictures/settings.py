@@ -96,11 +96,7 @@ POSTPROCESS_KEYS: _Readers = {
 
 
 def read_settings(option: str, value: Settings, readers: _Readers) -> dict[str, Any] | None:
-    """Return the settings of an option by their keys, None if the option is off.
-
-    Raises:
-        OptionError: a key is unknown, or its value is invalid.
-    """
+    """Return settings by their keys, None if the option is off; OptionError if one is invalid."""
     if value is False:
         return None
     if isinstance(value, str):

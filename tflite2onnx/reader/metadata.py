@@ -77,11 +77,7 @@ class ModelMetadata(NamedTuple):
 
 
 def read_model_metadata(model: Model) -> ModelMetadata | None:
-    """Return the metadata of a model, None if it has none.
-
-    Raises:
-        ModelFileError: the metadata are damaged.
-    """
+    """Return the metadata of a model, None if it has none; ModelFileError if they are damaged."""
     raw = model.metadata.get(BUFFER, b"")
     if not raw:
         return None

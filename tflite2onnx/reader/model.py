@@ -105,11 +105,7 @@ def read_entry_point(source: AnySource, key: str | None) -> Model:
 
 
 def list_entry_points(source: AnySource) -> dict[str, int]:
-    """Return the index of the sub-graph of each signature.
-
-    Raises:
-        ModelFileError: as above.
-    """
+    """Return the index of the sub-graph of each signature; errors as of `read_model`."""
     return _read_file(source, lambda reader: reader.entry_points)
 
 

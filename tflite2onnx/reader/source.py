@@ -28,11 +28,7 @@ class ModelSource:
     elements: dict[Hashable, Array] = field(default_factory=dict, repr=False)
 
     def read_weights(self, group: str) -> memoryview:
-        """Return the bytes of a group of external weights.
-
-        Raises:
-            ModelFileError: there is no file of this name beside the model.
-        """
+        """Return the bytes of external weights; ModelFileError if there is no such file."""
         if self.weights is not None:
             return self.weights
         if self.folder is None:
@@ -51,11 +47,7 @@ AnySource = str | os.PathLike[str] | bytes | memoryview | ModelSource
 
 
 def open_source(source: AnySource) -> ModelSource:
-    """Return a model, given as a path, or as the bytes of its file.
-
-    Raises:
-        ModelFileError: the file cannot be read, or is empty.
-    """
+    """Return the model of a path or of bytes; ModelFileError if it cannot be read, or is empty."""
     if isinstance(source, ModelSource):
         return source
     if isinstance(source, (str, os.PathLike)):

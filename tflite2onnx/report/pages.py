@@ -69,11 +69,7 @@ def write_page(
 
 
 def make_folder(page: str | os.PathLike[str]) -> None:
-    """Make the folder of a page.
-
-    Raises:
-        OutputError: it cannot be made.
-    """
+    """Make the folder of a page; OutputError if it cannot be made."""
     try:
         Path(page).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -25,11 +25,7 @@ ABSENT = ("(absent)",)
 
 
 def check_contradictions(table: Iterable[Contradiction], options: object) -> None:
-    """Check the attributes of `options`.
-
-    Raises:
-        OptionError: two options contradict each other.
-    """
+    """Check the attributes of `options`; OptionError if two options contradict each other."""
     for row in table:
         values = _find_values(getattr(options, row.option))
         others = [value for name in row.others for value in _find_values(getattr(options, name))]

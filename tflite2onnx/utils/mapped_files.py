@@ -91,11 +91,7 @@ class MappedFile(mmap.mmap):
         return mapped
 
     def copy_bytes(self, array: Array) -> bytes:
-        """Return the bytes of a contiguous array in the mapped file.
-
-        Raises:
-            ModelFileError: another program made the file shorter.
-        """
+        """Return the bytes of a contiguous array; ModelFileError if the file became shorter."""
         offset = find_address(array) - find_address(np.frombuffer(self, np.uint8))
         data = os.pread(self._descriptor, array.nbytes, offset)
         if len(data) < array.nbytes:

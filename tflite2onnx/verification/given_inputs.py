@@ -168,11 +168,7 @@ def _explain_dtype(array: Array, detail: Detail) -> str:
 
 
 def _cast_sample(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
-    """Return a sample in the element type of its input.
-
-    Raises:
-        VerifyError: an integer is out of the range of the type.
-    """
+    """Return a sample in its input's type; VerifyError if an integer is out of its range."""
     if dtype.kind == "S":
         return sample
     if dtype.kind in "iu" and sample.dtype.kind in "iu":

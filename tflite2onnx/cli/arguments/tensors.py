@@ -72,11 +72,7 @@ def _build_unique_mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
-    """Return the shapes by input; `convert` checks them against the model.
-
-    Raises:
-        OptionError: a word is not a shape, or an input is named twice.
-    """
+    """Return the shapes by input; OptionError if a word is no shape, or an input is named twice."""
     pairs = read_pairs("--shape", "NAME=SIZE,SIZE,...", words)
     return {
         name: [read_size(size.strip()) for size in sizes.split(",")]

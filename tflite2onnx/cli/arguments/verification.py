@@ -83,11 +83,7 @@ def spell_options(message: str) -> str:
 
 
 def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options as the arguments of `verify`.
-
-    Raises:
-        OptionError: --input is not NAME=FILE, or is given twice for one name.
-    """
+    """Return the arguments of `verify`; OptionError if --input is not NAME=FILE, each name once."""
     name = next((word for word in options.arrays if "=" not in word), None)
     if name is not None:
         raise OptionError(

@@ -134,11 +134,7 @@ def _pad_first(op: Op, fill: float, rewrite: Translation) -> Sequence[Op] | None
 
 
 def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
-    """Return TFLite's options of a convolution or a pool: one for each axis, no lists.
-
-    Raises:
-        OperatorError: TFLite cannot express the attributes.
-    """
+    """Return the options of each axis of a window, no lists; OperatorError if TFLite lacks them."""
     layout, padding = f"N{axes.upper()}C", op.options.get("padding")
     lists = strides, dilations = [
         op.options.get(name, [1] * len(layout)) for name in ("strides", "dilations")

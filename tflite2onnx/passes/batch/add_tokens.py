@@ -206,11 +206,7 @@ def _multiply_matrices(op: Op) -> list[Op]:
 
 
 def _find_product(scores: Tensor, graph: Graph) -> Tensor:
-    """Return the product of matrices that alone determines the scores.
-
-    Raises:
-        MixedSamplesError: no product alone determines the scores.
-    """
+    """Return the product that alone determines the scores; MixedSamplesError if there is none."""
     while True:
         op = graph.producers.find(scores)
         sources = [t for t in op.present if not t.is_constant]

@@ -17,11 +17,7 @@ from tflite2onnx.targets.prepared import PreparedModel
 
 
 def prepare_model(bundle: Bundle) -> PreparedModel:
-    """Return the decoder of a bundle.
-
-    Raises:
-        BundleError: the bundle has no decoder, or onnxruntime-genai cannot run it.
-    """
+    """Return the decoder of a bundle; BundleError if there is none that onnxruntime-genai runs."""
     name = find_decoder(bundle)
     model = read_model(bundle.models[name])
     connected, others = connect_models(bundle, name, model, choose_signature(model).key)

@@ -87,11 +87,7 @@ class BundleDecoder(NamedTuple):
 
 
 def find_decoder(bundle: Bundle) -> str:
-    """Return the name of the model that decodes tokens.
-
-    Raises:
-        BundleError: no model of the bundle decodes tokens.
-    """
+    """Return the name of the model that decodes tokens; BundleError if the bundle has none."""
     names = [name for name in bundle.models if name in _ROLES]
     if not names:
         raise BundleError(
@@ -277,11 +273,7 @@ def _compute_inputs(
 
 
 def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
-    """Return operators that compute a mask: a token attends to tokens up to its position.
-
-    Raises:
-        BundleError: the mask has too many tokens.
-    """
+    """Return operators that compute a causal mask; BundleError if it has too many tokens."""
     length = mask.shape[-1]
     if length > MOST_ELEMENTS:
         raise BundleError(f"the mask must have at most {MOST_ELEMENTS:,} tokens, got {length:,}")
@@ -301,11 +293,7 @@ def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
 
 
 def _compute_parameters(origin: Op, positions: Tensor, parameters: Tensor) -> Sequence[Op]:
-    """Return operators that compute where a token is written.
-
-    Raises:
-        BundleError: the input has another form.
-    """
+    """Return operators that compute where a token is written; BundleError for another input."""
     if (parameters.shape, parameters.dtype) != (_PARAMETER_SHAPE, positions.dtype):
         raise BundleError(
             f"{parameters.name} must be {positions.dtype.label}{list(_PARAMETER_SHAPE)},"

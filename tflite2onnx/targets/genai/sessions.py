@@ -24,11 +24,7 @@ def is_folder(folder: Path) -> bool:
 
 
 def find_signature(bundle: Bundle) -> tuple[str, str]:
-    """Return the model and the signature that become the decoder.
-
-    Raises:
-        BundleError: the bundle has no decoder.
-    """
+    """Return the model and the signature of the decoder; BundleError if the bundle has none."""
     name = find_decoder(bundle)
     return name, choose_signature(read_model(bundle.models[name])).key
 

@@ -62,11 +62,7 @@ class IsolatedRuntime:
         self._process: _Process | None = None
 
     def open(self, model: ModelFile, kernels: str, *, inner: bool = False) -> IsolatedInterpreter:
-        """Return an interpreter; see `open_interpreter`.
-
-        Raises:
-            LiteRTError: LiteRT does not open the model, or crashes.
-        """
+        """Return an interpreter; LiteRTError if LiteRT does not open the model, or crashes."""
         import_runtime("ai_edge_litert.interpreter")
         with as_verify_error("LiteRT"):
             if self._process is None or self._process.running.poll() is not None:

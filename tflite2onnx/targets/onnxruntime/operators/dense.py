@@ -16,10 +16,7 @@ class MatrixOptions(DenseOptions):
 
 
 class FullyConnected(matmul.FullyConnected):
-    """FULLY_CONNECTED.
-
-    ONNX Runtime fuses a bias and an activation with Gemm only.
-    """
+    """FULLY_CONNECTED. ONNX Runtime fuses a bias and an activation with Gemm only."""
 
     def multiply_floats(
         self, g: Builder, y: View, x: View, w: View, b: View | None
