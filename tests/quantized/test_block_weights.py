@@ -57,7 +57,9 @@ def test_blocks_of_weights_give_the_numbers_of_litert(
     data = build(rows, shape, size, bias=bias)
     for given in (x, -np.abs(x)):
         result = check(data, inputs=[given], default_kernels=True)
-    assert count_optimized_nodes(result.model)["MatMulNBits"] == 1
+    # One more product finds out what the kernel of this processor rounds.
+    probes = shape == SHAPES[1] and rows == 1
+    assert count_optimized_nodes(result.model)["MatMulNBits"] == 1 + probes
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 
+import numpy as np
+import onnxruntime as ort
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from scripts.compare_arm64 import EQUAL, compare_processors, has_integers
 from tests.golden.records import Case, assets, zoo
+from tests.quantized.test_block_weights import build
 from tests.runtimes.environments import ARM64, Runtime
+from tests.runtimes.remote import RemoteSession
+from tests.support import check
 
 _SMALLEST = 10
 _ADVICE = "not installed: scripts/runtimes.py --make arm64-max, on Debian 12 with qemu-user"
@@ -30,7 +36,27 @@ def list_networks() -> list[Case]:
     return sorted(found, key=lambda case: case.path.stat().st_size)[:_SMALLEST]
 
 
-@pytest.mark.skipif(not ARM64[0].is_made or not shutil.which("qemu-aarch64"), reason=_ADVICE)
+needs_arm64 = pytest.mark.skipif(
+    not ARM64[0].is_made or not shutil.which("qemu-aarch64"), reason=_ADVICE
+)
+
+
+@needs_arm64
+@pytest.mark.nightly(cases=2)
+@pytest.mark.parametrize("runtime", ARM64, ids=lambda each: each.processor)
+@pytest.mark.parametrize("size", [32, 128])
+def test_blocks_of_int4_weights_give_the_numbers_of_litert(runtime: Runtime, size: int) -> None:
+    """With dot product ONNX Runtime quantizes whole rows; without, blocks of rows."""
+    x = np.random.default_rng(size).standard_normal((1, 512)).astype(np.float32)
+    result = check(build(1, (128, 512), size), inputs=[x], default_kernels=True)
+    model, feeds = result.model.SerializeToString(), {result.inputs[0].name: x}
+    (want,) = ort.InferenceSession(model).run(None, feeds)
+    with closing(RemoteSession(runtime.command, model, 600)) as session:
+        (y,) = session.run([result.outputs[0].name], feeds)
+    np.testing.assert_allclose(y, want, rtol=0, atol=1e-6 * np.ptp(want))
+
+
+@needs_arm64
 @pytest.mark.nightly(cases=3)
 @pytest.mark.parametrize("case", list_networks(), ids=lambda case: case.name)
 @pytest.mark.parametrize("runtime", ARM64, ids=lambda each: each.processor)

@@ -122,6 +122,7 @@ class Nodes:
         self.nodes: list[Node] = []
         # From the outputs of Reshape nodes to their inputs.
         self._reshaped: dict[Value | None, Value | None] = {}
+        self._shared: dict[Callable[..., Value], Value] = {}
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, int], Value] = {} if around is None else around.pool
 
@@ -156,6 +157,15 @@ class Nodes:
         present = {k: v for k, v in attributes.items() if v is not None}
         self.nodes.append(Node(op_type, operands, results, present, domain))
         return results
+
+    def share(self, add: Callable[..., Value]) -> Value:
+        """Return the value that a function adds the nodes of; they are added once for a function.
+
+        Nodes of ONNX's own operators become one without this (`merge_equal_nodes`).
+        """
+        if add not in self._shared:
+            self._shared[add] = add(self)
+        return self._shared[add]
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         """Return a function that adds a node of this type: g.Conv(x, w, group=2)."""

@@ -13,6 +13,10 @@ Level 4 rounds nothing if the largest integer of each block is 127. So one row b
 two. The integers of a row, less 127, are -127 to 128. In the first row the largest integers of each
 block are 127 in place of their value; the second row has the differences, and zeros. In each block
 of the second row all numbers but 0 are equal, so level 4 represents them, too.
+
+On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. It does
+not round a row of -127 to 128, so there the first row is the whole row, and the second row is 0. A
+small product finds out at run time what level 4 does.
 """
 
 from collections.abc import Sequence
@@ -109,9 +113,9 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     if few or (count != 1 and isinstance(count, int)):
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
-    sums = g.constant(_negate_sums(w, rounds=rounds))
+    sums, probe = g.constant(_negate_sums(w, rounds=rounds)), g.share(_probe_level)
     if count == 1:
-        product = _pair_row(g, rows, weights).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights, probe).multiply(g, weights, sums)
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
     # Products of the same rows have the first If in common (`merge_equal_nodes`).
@@ -120,7 +124,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     unused = [quantized.scale] * 2
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights)),
+        *(g, single, one, _pair_row(one, rows, weights, probe)),
         *(several, (quantized.dequantize(several), *unused)),
     )
     one, several = g.make_nested(), g.make_nested()
@@ -145,8 +149,8 @@ def _branch(
     )
 
 
-def _pair_row(g: Builder, row: Value, weights: _Weights) -> _PairedRow:
-    """Return a row of -127 to 128 as two rows, which level 4 does not round."""
+def _pair_row(g: Builder, row: Value, weights: _Weights, probe: Value) -> _PairedRow:
+    """Return a row as two rows, which level 4 does not round."""
     size, features = weights.block_size, weights.features
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
     # A row of zeros has the scale 1, and a rounding error of its product would remain. All other
@@ -157,11 +161,30 @@ def _pair_row(g: Builder, row: Value, weights: _Weights) -> _PairedRow:
     largest = g.scalar(_LARGEST, DType.FLOAT32)
     centred = g.Sub(g.cast(integers, DType.FLOAT32), largest)
     blocks = g.reshape(centred, (features // size, size))
-    first = g.Where(
-        g.Equal(blocks, g.reduce("ReduceMax", blocks, [1], keepdims=True)), largest, blocks
-    )
+    highest = g.Max(g.reduce("ReduceMax", blocks, [1], keepdims=True), probe)
+    first = g.Where(g.Equal(blocks, highest), largest, blocks)
     rows = g.reshape(g.Concat(first, g.Sub(blocks, first), axis=0), (2, features))
     return _PairedRow(rows, g.Mul(scale, g.constant(np.ones((1, 2), np.float32))), offset)
+
+
+def _probe_level(g: Builder) -> Value:
+    """Return a number below all integers if level 4 quantizes blocks; one above them if rows.
+
+    The product is -1 times a 1 beside 127 and -127, which 256 steps represent as 0.996. ONNX
+    Runtime does not fold the DequantizeLinear; it would fold the product by another kernel.
+    """
+    size, factor = 32, 2.0**20
+    integers = np.full((1, size), _LARGEST, np.uint8)
+    integers[0, :3] = _LARGEST + 1, 2 * _LARGEST, 0
+    row = g.DequantizeLinear(
+        g.constant(integers), g.scalar(1, DType.FLOAT32), g.scalar(_LARGEST, DType.UINT8)
+    )
+    packed = np.full((1, 1, size // 2), _SIGN_BITS, np.uint8)
+    packed[0, 0, 0] -= 1
+    weights = _Weights(
+        g.constant(packed), g.constant(np.array([factor], np.float32)), 1, size, size
+    )
+    return g.Add(weights.multiply(g, row, _INTEGERS), g.scalar(factor - 256, DType.FLOAT32))
 
 
 def _store_weights(g: Builder, w: View, *, rounds: bool) -> _Weights:
