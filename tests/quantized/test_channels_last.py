@@ -108,3 +108,15 @@ def test_no_transpose_is_left_in_heads_of_detectors(order: tuple[int, ...]) -> N
     # The input, and the output of rows of a channel.
     assert count_optimized_nodes(convert(data).model)["Transpose"] == axis
     check_bits(data)
+
+
+def test_no_transpose_is_left_after_a_pixel() -> None:
+    """Channels of one pixel do not move, so that the plan has no Transpose for ONNX Runtime's."""
+    m = Build()
+    fields: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    x = m.input([1, 1, 1, CHANNELS], **fields)
+    y = convolve(m, x, x.shape)
+    m.output(*m.op("RESHAPE", [y], [[1, CHANNELS]], new_shape=[1, CHANNELS], **fields))
+    data = m.bytes()
+    assert count_optimized_nodes(convert(data).model)["Transpose"] <= 1
+    check(data, steps=1)

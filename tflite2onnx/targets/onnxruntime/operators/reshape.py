@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import Axes, Frame, make_identity
+from tflite2onnx.layout import Axes, Frame, make_channels_first, make_identity
 from tflite2onnx.made_options import ReshapeOptions
 from tflite2onnx.op.movement import reshape_transpose
 
@@ -47,13 +47,24 @@ class Reshape(reshape_transpose.Reshape):
         return _keep_last(super().frames()) if made.keeps_last else super().frames()
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
-        if not self.op.read_made(MovedOptions).joins_columns:
+        made = self.op.read_made(MovedOptions)
+        if made.keeps_last and _is_pixel(x):
+            # Channels of one pixel do not move, but this Transpose cancels that of a convolution.
+            pixel = g.Transpose(x.with_order(make_channels_first(x.rank)), perm=[0, 2, 3, 1])
+            return g.reshape(g.annotate(pixel, x.dtype, x.tensor.sizes), y.sizes)
+        if not made.joins_columns:
             return super().emit(g, y, x, *rest)
         # Runtimes remove the Transposes around Reshape.
         image = x.value if x.order == make_identity(x.rank) else g.Transpose(x, perm=[0, 2, 3, 1])
         g.annotate(image, x.dtype, x.tensor.sizes)
         image = g.annotate(g.reshape(image, y.tensor.sizes), x.dtype, y.tensor.sizes)
         return g.Transpose(image, perm=[0, 3, 1, 2])
+
+
+def _is_pixel(x: View) -> bool:
+    """Return whether an image has one pixel of several channels."""
+    shape = x.tensor.shape
+    return x.rank == len(_IMAGE) and shape[1:3] == (1, 1) and shape[3] > 1 and not x.tensor.symbols
 
 
 class Transpose(reshape_transpose.Transpose):
