@@ -32,6 +32,7 @@ from tflite2onnx.builder.rewrites import (
     merge_equal_nodes,
     omit_zero_states,
     rename_ports,
+    share_copied_outputs,
 )
 from tflite2onnx.builder.store_once import share_transposed
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
@@ -149,8 +150,10 @@ def emit(
     joined = join_reshapes(g.nodes, g.types, results, g.ints)
     distinct, merged = merge_equal_nodes(joined, results)
     exact = keep_float_weights(g, omit_zero_states(distinct), results)
-    live, changed = rewrite(g, exact, results)
-    ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in changed)
+    named, copied = share_copied_outputs(exact, results)
+    live, changed = rewrite(g, named, results)
+    same = {**merged, **copied}
+    ports = tuple(p for p in rename_ports(_list_ports(g), same) if p.value not in changed)
     nodes = lower_nodes(_join_products(g, graph, live, results, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)

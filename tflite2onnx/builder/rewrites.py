@@ -19,6 +19,10 @@ that need these integers take no other.
 same tensor may emit the same nodes: the extremes of data that several products quantize, or a
 Reshape to a shape that an ONNX operator requires.
 
+`share_copied_outputs`: an output that copies a computed quantized tensor, by DequantizeLinear and
+QuantizeLinear of one scale. ONNX Runtime before 1.31 removes these two nodes without renaming the
+tensor for its other readers, and refuses the model (qdq_final_cleanup.cc).
+
 `omit_zero_states`: computed initial states of recurrent nodes that are zeros, the default of ONNX's
 nodes. A layer whose batch is dynamic reads the size of the batch from its sequence, and makes zeros
 of this size. These are eight nodes.
@@ -285,6 +289,30 @@ def merge_equal_nodes(
             others.append(current)
             results.append(current)
     return tuple(results), merged
+
+
+def share_copied_outputs(
+    nodes: Sequence[Node], outputs: Collection[Value]
+) -> tuple[tuple[Node, ...], Merged]:
+    """Return nodes that read such an output in place of the tensor, and the tensors' outputs."""
+    makers, merged = find_makers(nodes), dict[Value, Value]()
+    for node in nodes:
+        real = makers.get(node.inputs[0]) if node.op_type == "QuantizeLinear" else None
+        x = real.inputs[0] if real and real.op_type == "DequantizeLinear" else None
+        if real is None or x is None or x not in makers or node.outputs[0] not in outputs:
+            continue
+        numbers = [None if y is None else y.data for y in (*real.inputs[1:], *node.inputs[1:])]
+        half = len(numbers) // 2
+        pairs = zip(numbers[:half], numbers[half:], strict=True)
+        is_copy = all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs)
+        if is_copy and x not in outputs and x not in merged:
+            merged[x] = node.outputs[0]
+    copies = {*merged.values()}
+    kept = (node for node in nodes if copies.isdisjoint(node.outputs))
+    renamed = (
+        node._replace(outputs=tuple(merged.get(y, y) for y in node.outputs)) for node in kept
+    )
+    return tuple(_read_merged(node, merged) for node in renamed), merged
 
 
 def _have_equal_attributes(a: Node, b: Node) -> bool:

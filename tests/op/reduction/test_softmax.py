@@ -70,6 +70,16 @@ def test_quantized_softmax_equals_litert_within_one_step(size: int) -> None:
     check_outputs(m, *y, steps=1)
 
 
+def test_softmax_of_one_class_is_a_constant_where_it_cannot_be_another_function() -> None:
+    """QLinearSoftmax before ONNX Runtime 1.32 makes 0 of it."""
+    m = Build()
+    x = m.input([5, 1], dtype="int8", scale=0.1)
+    (y,) = m.op("SOFTMAX", [x], [[5, 1]], beta=1.0, scale=1 / 256, zero_point=-128)
+    m.output(*m.op("ADD", [x, y], [m.tensor([5, 1], dtype="int8", scale=0.1)]))
+    model = check(m.bytes(), steps=1, quantization="qdq-uniform").model
+    assert "Softmax" not in {node.op_type for node in model.graph.node}
+
+
 def normalize_between_convolutions(code: str) -> Build:
     m = Build()
     x = m.input([2, 5, 7, 3])

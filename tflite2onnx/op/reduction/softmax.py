@@ -72,8 +72,11 @@ class Softmax(Exponential):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         beta = self.options.beta
+        is_uniform = y.plan.reading is Reading.UNIFORM
+        if is_uniform and y.tensor.shape[-1] == 1 and not y.tensor.symbols and self._overflows():
+            return g.constant(np.ones(y.shape, np.float32))
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
-        if y.plan.reading is not Reading.UNIFORM and self._overflows():
+        if not is_uniform and self._overflows():
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
 
