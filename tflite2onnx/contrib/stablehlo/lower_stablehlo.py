@@ -90,15 +90,18 @@ def _lower_op(op: Op, graphs: Sequence[Graph]) -> Sequence[Op]:
 
 
 def _lower_concatenate(rw: Rewriter, op: Op, *_: Tensor | None) -> None:
+    """Make CONCATENATION."""
     axis = op.options.dimension
     rw.ops.append(as_builtin(op, "CONCATENATION", axis=axis, fused_activation_function="NONE"))
 
 
 def _lower_transpose(rw: Rewriter, op: Op, x: Tensor) -> None:
+    """Make TRANSPOSE."""
     rw.transpose(x, op.options.permutation, output=op.outputs[0])
 
 
 def _lower_clamp(rw: Rewriter, op: Op, low: Tensor, x: Tensor, high: Tensor) -> None:
+    """Make a minimum and a maximum."""
     (y,) = op.outputs
     rw.op("FlexMaximum", rw.op("FlexMinimum", x, high, like=y), low, output=y)
 
@@ -173,6 +176,7 @@ def _lower_broadcast(rw: Rewriter, op: Op, x: Tensor) -> None:
 
 
 def _lower_slice(rw: Rewriter, op: Op, x: Tensor) -> None:
+    """Make STRIDED_SLICE."""
     (y,), o = op.outputs, op.options
     begin, end, strides = (
         list(column or ()) for column in (o.start_indices, o.limit_indices, o.strides)
@@ -231,6 +235,7 @@ def _lower_dynamic_slice(rw: Rewriter, op: Op, x: Tensor, *starts: Tensor | None
 
 
 def _lower_update(rw: Rewriter, op: Op, x: Tensor, update: Tensor, *starts: Tensor | None) -> None:
+    """Make DYNAMIC_UPDATE_SLICE."""
     # The kernel clamps the indices as StableHLO does.
     rw.op("DYNAMIC_UPDATE_SLICE", x, update, _pack_starts(rw, x, starts), output=op.outputs[0])
 
@@ -252,6 +257,7 @@ def _lower_reduce(rw: Lowering, op: Op, *operands: Tensor) -> None:
 
 
 def _lower_while(rw: Rewriter, op: Op, *_: Tensor | None) -> None:
+    """Make WHILE."""
     o = op.options
     graphs = {name: getattr(o, name) for name in ("cond_subgraph_index", "body_subgraph_index")}
     rw.ops.append(as_builtin(op, "WHILE", **graphs))
