@@ -93,6 +93,11 @@ class Op:
         output = self.outputs[0].name if self.outputs else "no output"
         return f"{self.code or 'custom'} (operator {self.index}, {output})"
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The inputs that are not None, and the outputs."""
+        return (*self.present, *self.outputs)
+
     def operand(self, index: int) -> Tensor:
         """Return an input, or `ABSENT` if the file omits it."""
         return (self.inputs[index] if index < len(self.inputs) else None) or ABSENT
@@ -240,6 +245,12 @@ class Graph:
         yield self
         for graph in (graph for op in self.ops for graph in op.graphs):
             yield from graph.walk_graphs()
+
+    def walk_tensors(self) -> Iterator[Tensor]:
+        """Yield the tensors of the graph and of all operators, some of them several times."""
+        yield from (*self.tensors, *self.inputs, *self.outputs)
+        for op in self.walk_ops():
+            yield from op.tensors
 
     def walk_outputs(self) -> Iterator[Tensor]:
         """Yield the outputs of the graph and of all graphs nested in it."""

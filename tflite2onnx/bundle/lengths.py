@@ -214,7 +214,7 @@ def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
                 shape = tuple(copies[key].values.tolist())
                 options = Options({**options, "new_shape": shape})
         ops.append(replace(op, inputs=tuple(inputs), options=options))
-    tensors = dict.fromkeys(t for op in ops for t in (*op.present, *op.outputs))
+    tensors = dict.fromkeys(t for op in ops for t in op.tensors)
     return replace(graph, ops=tuple(ops), tensors=(*dict.fromkeys((*graph.inputs, *tensors)),))
 
 

@@ -116,8 +116,7 @@ def _is_refused(operator: Operator) -> bool:
     if isinstance(operator, unsupported.Unsupported):
         return True
     op = operator.op
-    tensors = (*op.present, *op.outputs)
-    is_open = op.graphs or any(t.is_unranked or t.dynamic_axes for t in tensors)
+    is_open = op.graphs or any(t.is_unranked or t.dynamic_axes for t in op.tensors)
     return not (is_open or is_valid(operator))
 
 
@@ -138,7 +137,7 @@ def _make_operator(op: Op, explain: Callable[[Op], str]) -> Operator:
 def _reads_packed_elements(op: Op) -> bool:
     """Return whether a Flex operator has operands of less than 8 bits, which TensorFlow lacks."""
     flex = op.code.startswith("Flex")
-    return flex and any(0 < t.dtype.bits < 8 for t in (*op.present, *op.outputs))
+    return flex and any(0 < t.dtype.bits < 8 for t in op.tensors)
 
 
 def has_class(op: Op) -> bool:

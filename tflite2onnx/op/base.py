@@ -171,7 +171,7 @@ class Operator:
     def _expect_operands(self) -> None:
         """Raise OperatorError for operands that no operator accepts, or not this `emit`."""
         op = self.op
-        for tensor in (*op.present, *op.outputs):
+        for tensor in op.tensors:
             if (dtype := tensor.dtype).is_handle:
                 raise OperatorError(f"{tensor.name} must hold numbers or text, got {dtype.label}")
         if len(op.outputs) != 1 and not self.returns_tuple:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from importlib import import_module
-from itertools import chain
 from traceback import walk_tb
 from typing import TypeAlias, TypeVar
 
@@ -29,7 +28,6 @@ from tflite2onnx.passes.simplify import (
 )
 from tflite2onnx.passes.state.lift_variables import lift_variables
 from tflite2onnx.passes.stored_numbers.flip_negative_scales import flip_negative_scales
-from tflite2onnx.passes.stored_numbers.widen_half import widen_half
 
 T = TypeVar("T", Model, Graph)
 FLOATS = "float32: "
@@ -136,16 +134,8 @@ def explain_unchanged(op: Op) -> str:
 def _list_dtypes(value: Model | Graph) -> set[str]:
     """Return the names of the element types in a model or graph."""
     graphs = value.graphs if isinstance(value, Model) else (value,)
-    tensors = (
-        t
-        for graph in graphs
-        for operands in (
-            (graph.tensors, graph.inputs, graph.outputs),
-            *((op.present, op.outputs) for op in graph.walk_ops()),
-        )
-        for t in chain.from_iterable(operands)
-    )
-    return {dtype.name for dtype in {t.dtype for t in tensors}}
+    dtypes = {t.dtype for graph in graphs for t in graph.walk_tensors()}
+    return {dtype.name for dtype in dtypes}
 
 
 # Passes over a whole model.
@@ -169,7 +159,11 @@ def list_entry_point_passes(
     )
     return (
         partial(_infer_shapes_around, lowerings, operator_of),
-        widen_half,  # operators have no classes for float16 that only the delegate runs
+        # Operators have no classes for float16 that only the delegate runs.
+        apply_pattern(
+            "AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED MEAN",
+            "stored_numbers.widen_half",
+        ),
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
         # ONNX's BitCast is of opset 26, which few runtimes load.

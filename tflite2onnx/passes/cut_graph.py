@@ -191,10 +191,6 @@ def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
         if t.dtype is DType.RESOURCE
     }
     return {
-        op: {
-            handles.get(t, t)
-            for t in (*op.present, *op.outputs)
-            if t.is_variable or t.dtype is DType.RESOURCE
-        }
+        op: {handles.get(t, t) for t in op.tensors if t.is_variable or t.dtype is DType.RESOURCE}
         for op in graph.ops
     }

@@ -205,7 +205,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
             ]
     except OperatorError:  # a size is 0, and the other sizes are too large for numpy
         return []
-    has_dynamic_sizes = any(t.symbols for t in (*op.present, *op.outputs))
+    has_dynamic_sizes = any(t.symbols for t in op.tensors)
     unknown = any(a is None for a in arrays) and Fact.SHAPE_ONLY not in operator.facts
     unknown |= sum(t.nbytes for t in op.outputs) > room
     if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):

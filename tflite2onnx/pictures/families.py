@@ -87,15 +87,10 @@ def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]
     return NetworkFacts(graph, size, packed, described, labels, threshold, ends)
 
 
-def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
+def _ends_in_scores(graph: Graph, tensor: Tensor) -> bool:
     """Return whether LOGISTIC or SOFTMAX computes an output, before operators that only move it."""
-    producers = {output: op for op in graph.ops for output in op.outputs}
-    while tensor in producers:
-        op = producers[tensor]
-        if not op.is_builtin(*_MOVING):
-            return op.is_builtin("LOGISTIC", "SOFTMAX")
-        tensor = op.inputs[0]
-    return False
+    source = graph.producers.trace(tensor, *_MOVING)
+    return graph.producers.find(source).is_builtin("LOGISTIC", "SOFTMAX")
 
 
 def find_family(

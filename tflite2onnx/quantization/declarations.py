@@ -149,10 +149,9 @@ def has_one_scale(op: Op) -> bool:
 
 def find_tensor_without_scale(op: Op) -> Tensor | None:
     """Return an integer operand without a scale if another operand has one, else None."""
-    operands = (*op.present, *op.outputs)
-    if not any(map(is_quantized, operands)):
+    if not any(map(is_quantized, op.tensors)):
         return None
-    return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
+    return next((t for t in op.tensors if t.dtype in QUANTIZED and not is_quantized(t)), None)
 
 
 def list_operands(op: Op) -> dict[int, Tensor]:
@@ -182,7 +181,7 @@ def check_scales(operator: Declared) -> None:
     The reader has checked scales by declared shapes. A computed tensor may have another shape.
     """
     op = operator.op
-    scaled = [(t, t.quantization) for t in (*op.present, *op.outputs) if is_quantized(t)]
+    scaled = [(t, t.quantization) for t in op.tensors if is_quantized(t)]
     several = [(t, scales) for t, scales in scaled if scales and scales.per_axis]
     unscaled = find_tensor_without_scale(op)
     if (unscaled is None and not several) or reads_integers(operator):

@@ -46,9 +46,7 @@ def lower_complex(graph: Graph) -> Graph:
         UnsupportedOperators: operators on complex tensors have no rule.
         ModelFileError: the complex constants are far larger than their bytes in the file.
     """
-    operands = (t for op in graph.ops for t in (*op.present, *op.outputs))
-    tensors = (*graph.tensors, *graph.inputs, *graph.outputs, *operands)
-    numbers = dict.fromkeys(t for t in tensors if t.dtype in PARTS)
+    numbers = dict.fromkeys(t for t in graph.walk_tensors() if t.dtype in PARTS)
     if not numbers:
         return graph
     _check_constant_bytes([t.values for t in numbers if t.has_data] + [*graph.initial])

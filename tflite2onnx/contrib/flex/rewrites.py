@@ -75,7 +75,7 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     """Return an operator that computes in other dtypes, and the CASTs before and after it."""
     others = {
         t: replace(t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None)
-        for t in (*op.present, *op.outputs)
+        for t in op.tensors
         if t.dtype in carriers
     }
     casts = partial(Op, "CAST", op.index)

@@ -166,7 +166,7 @@ def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = zip(op.outputs, *(graph.outputs for graph in op.graphs), strict=True)
     elif op.is_builtin("RESHAPE"):  # `graph.copy_op` makes the RESHAPE
         rows = iter([(*op.inputs[:1], *op.outputs)])
-    elif any(t.dtype is DType.VARIANT for t in (*op.present, *op.outputs)):
+    elif any(t.dtype is DType.VARIANT for t in op.tensors):
         raise OperatorError(
             "it must not read or write a list of tensors: only operators that create lists, or set,"
             " get or stack their items, are supported"

@@ -265,7 +265,7 @@ class Batching:
 
         The samples stay in their axis if the samples of another input are in the same axis.
         """
-        rank = max(t.rank for t in (*op.present, *op.outputs))
+        rank = max(t.rank for t in op.tensors)
         places = [self._places.get(t) for t in op.present if t.rank == rank]
         inputs = {}
         for x in op.present:

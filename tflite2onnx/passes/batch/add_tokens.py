@@ -52,7 +52,7 @@ def add_tokens(
     turned = [make_op("RESHAPE", [open_rows[t], make_list([-1, 1])], inner[t]) for t in rows]
     ops = (*turned, *(op.with_inputs(inner) for op in decoder.ops))
     inputs = tuple(open_rows.get(t, t) for t in decoder.inputs)
-    tensors = dict.fromkeys(t for op in ops for t in (*op.present, *op.outputs))
+    tensors = dict.fromkeys(t for op in ops for t in op.tensors)
     return replace(decoder, inputs=inputs, ops=ops, tensors=(*dict.fromkeys((*inputs, *tensors)),))
 
 

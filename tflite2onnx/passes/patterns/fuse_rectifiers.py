@@ -100,7 +100,7 @@ def _find_functions(op: Op, functions: _Functions) -> dict[Tensor, _Homogeneous]
     # Otherwise the degree is none, or depends on signs.
     several = len(data) > 1 and op.is_builtin("DIV", "PRELU")
     casts_to_bool = op.is_builtin("CAST") and not is_float(op.outputs[0])
-    if not data or several or casts_to_bool or not all(map(_is_known, (*op.present, *op.outputs))):
+    if not data or several or casts_to_bool or not all(map(_is_known, op.tensors)):
         return {}
     found = {}
     for x in (*functions.get(data[0], {}), *filter(is_float, data[:1])):

@@ -382,12 +382,11 @@ def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:
 
 def _sort_ops(ops: Sequence[Op]) -> tuple[Op, ...]:
     """Return operators in order of execution, which changes as little as possible."""
-    producers = {t: op for op in ops for t in op.outputs}
-    done: dict[Op, None] = {}
+    producers, done = Producers(ops), dict[Op, None]()
     for op in ops:
         waiting = [op]
         while waiting:
-            needed = [producers[t] for t in waiting[-1].inputs if t in producers]
+            needed = [producers[t] for t in waiting[-1].present if t in producers]
             missing = [each for each in needed if each not in done]
             if missing:
                 waiting += missing

@@ -82,7 +82,7 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
     """
     graph, memory, goes_on = lift_kernel_memory(graph)
     ops = list(graph.walk_ops())
-    variables = (t for op in ops for t in (*op.present, *op.outputs) if t.is_variable)
+    variables = (t for op in ops for t in op.tensors if t.is_variable)
     if not any(variables) and not any(op.is_builtin(*RESOURCES) for op in ops):
         return graph
     lasting = memory.union(model.graphs[index].tensors)

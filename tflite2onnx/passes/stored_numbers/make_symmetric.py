@@ -143,7 +143,7 @@ def _requantize_operands(
     Raises:
         OperatorError: the operator depends on the integers of the file.
     """
-    if not any(t in changed for t in (*op.present, *op.outputs)):
+    if not any(t in changed for t in op.tensors):
         return [op]
     operator, result = find_operator(op), op.outputs[0]
     _check_numbers(operator)

@@ -5,11 +5,12 @@ the results to float16. CAST, the operator in float32 and CAST do the same. Expo
 operators for models of mixed precision.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
+from tflite2onnx.passes.patterns.matching import Activated, Match, any_of
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_float_like
 from tflite2onnx.tensor import DType, Tensor
 
@@ -19,18 +20,16 @@ _CODES = (
 )
 
 
-def widen_half(graph: Graph) -> Graph:
-    """Return the graph with operators on float32 in place of those on float16."""
-
-    def widen(op: Op) -> Sequence[Op]:
-        is_half = op.is_builtin(*_CODES) and all(map(_is_half, (*op.inputs[:1], *op.outputs)))
-        return _widen(op) if is_half else [op]
-
-    return graph.rewrite(widen)
-
-
-def _widen(op: Op) -> Sequence[Op]:
-    rw = Rewriter(op)
+@rule(
+    "products and means of float16",
+    "CAST, the same of float32, CAST",
+    Activated(any_of(_CODES, "x", ...)),
+    lambda found: all(map(_is_half, (found.x, *found.last.outputs))),
+    floats=False,
+)
+def widen_half(found: Match) -> list[Op]:
+    """Return operators on float32 in place of one on float16."""
+    op, rw = found.last, Rewriter(found.last)
     inputs = [
         rw.op("CAST", t, output=make_float_like(t, "float32")) if _is_half(t) else t
         for t in op.inputs

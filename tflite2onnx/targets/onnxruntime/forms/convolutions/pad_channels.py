@@ -131,7 +131,7 @@ class Channels(DisjointSets[Tensor]):
         by_channel = [op for op in graph.ops if _computes_by_channel(op)]
         self._convolved = {*by_channel, *filter(_is_convolution, graph.ops)}
         for op in by_channel:
-            self.join(filter(_is_image, (*op.present, *op.outputs)))
+            self.join(filter(_is_image, op.tensors))
 
     @cached_property
     def fixed(self) -> set[Tensor]:
@@ -244,7 +244,7 @@ def _computes_by_channel(op: Op) -> bool:
 
 def _pad_operator(op: Op, known: Mapping[Tensor, Tensor]) -> Op:
     """Return an operator with padded operands, and with padded constants."""
-    if known.keys().isdisjoint((*op.present, *op.outputs)):
+    if known.keys().isdisjoint(op.tensors):
         return op
     x, y = op.operand(0), op.outputs[0]
     made, read = (known[t].shape[-1] - t.shape[-1] if t in known else 0 for t in (y, x))
