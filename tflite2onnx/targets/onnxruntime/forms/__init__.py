@@ -50,7 +50,7 @@ _JOINED: tuple[GraphPass, ...] = (
     _apply("float32: FULLY_CONNECTED", "products.join_products"),
     _apply("BATCH_MATMUL", "products.merge_columns"),
     # A TRANSPOSE of channels costs nothing in the filters.
-    _apply("TRANSPOSE", "convolutions.permute_filters"),
+    _apply("float32: TRANSPOSE", "convolutions.permute_filters"),
 )
 
 # Convolutions quantize float data at run time. These forms are before the others, which see the
