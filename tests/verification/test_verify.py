@@ -436,7 +436,7 @@ def test_error_has_the_reason_why_onnx_runtime_fails(tmp_path: Path) -> None:
     """The message has ONNX Runtime's reason, or that the file does not exist."""
     for other, reason in (
         (tmp_path / "none.onnx", r"cannot read .*none\.onnx: No such file"),
-        (b"nothing", "ONNX Runtime cannot run the model: "),
+        (b"nothing", "must be an ONNX model, got another or a damaged file"),
         (onnx.ModelProto(), "ONNX Runtime cannot run the model: "),
     ):
         with pytest.raises(VerifyError, match=reason):

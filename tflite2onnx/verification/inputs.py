@@ -1,5 +1,7 @@
 """The inputs of both models: random numbers or the user's arrays, converted for the ONNX model."""
 
+from __future__ import annotations  # numpy imports numpy.random when the name is read
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType

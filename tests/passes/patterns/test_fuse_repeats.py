@@ -112,7 +112,7 @@ def test_repeated_sequences_become_resize(dtype: str) -> None:
     m = Repeats(dtype)
     m.convolve(m.repeat(m.sequence(), 1, 2))
     found = list_nodes(m.bytes())
-    assert "Resize" in found
+    assert ("Resize" if dtype == "float32" else "Concat") in found  # bytes are copied whole
     assert "Tile" not in found
 
 
