@@ -9,6 +9,7 @@ import pytest
 
 from tests.references.flex import build_flex
 from tests.support import Build, run_onnx
+from tests.support.flex import flex_options
 from tflite2onnx import convert
 
 if TYPE_CHECKING:
@@ -72,6 +73,16 @@ def test_functions_equal_numpy(name: str, dtype: str) -> None:
     compare(build_flex(name, [x], [want]), [x], want)
 
 
+@pytest.mark.parametrize("shapes", [((), (5,)), ((3, 1), (5,)), ((3, 5), (1,)), ((5,), (5,))])
+def test_parts_are_broadcast_to_one_shape(shapes: tuple[tuple[int, ...], ...]) -> None:
+    a, b = (np.random.default_rng(i).standard_normal(s).astype("f") for i, s in enumerate(shapes))
+    want = (a + 1j * b).astype(np.complex64)
+    m = build_flex("Complex", [a, b], [want])
+    result = convert(m.bytes(), io_layout="tflite")
+    feeds = dict(zip([end.name for end in result.inputs], [a, b], strict=True))
+    np.testing.assert_array_equal(run_onnx(result.model, feeds)[0], to_pairs(want))
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("second", [True, False])
@@ -90,3 +101,14 @@ def test_matrix_products_equal_numpy(name: str, dtype: str, *, first: bool, seco
     keys = ("adj_x", "adj_y") if batch else ("transpose_a", "transpose_b")
     turns: dict[str, Any] = dict(zip(keys, (first, second), strict=True))
     compare(build_flex(name, [a, b], [want], **turns), [a, b], want)
+
+
+def test_transform_of_a_dynamic_axis_equals_numpy() -> None:
+    m = Build()
+    x = m.input([None, None], dtype="complex64")
+    m.output(
+        *m.custom("FlexFFT", [x], [m.tensor([None, None], dtype="complex64")], flex_options("FFT"))
+    )
+    for shape in ((3, 5), (1, 12)):
+        x_of_size = draw("complex64", *shape)
+        compare(m, [x_of_size], np.fft.fft(x_of_size).astype(np.complex64))

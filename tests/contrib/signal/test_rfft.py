@@ -333,3 +333,20 @@ def test_complex_numbers_of_dynamic_sizes_equal_litert(move: Any) -> None:
         feeds = {port.name: array for port, array in zip(result.inputs, given, strict=True)}
         for one, other in zip(want, run_onnx(result.model, feeds), strict=True):
             assert difference(one, other) == ""
+
+
+def test_transforms_of_a_length_that_is_the_size_of_an_axis_equal_litert() -> None:
+    """TensorFlow's rfft of a signal of unknown length lists the length as a computed size."""
+    m = Build()
+    x = m.input([None, 1, None], name="x")
+    (shape,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+    bounds = [m.constant(np.array([i], np.int32)) for i in (1, 3, 1)]
+    (lengths,) = m.op("STRIDED_SLICE", [shape, *bounds], [[2]], dtype="int32")
+    (y,) = m.op("RFFT2D", [x, lengths], [m.tensor([None, 1, None], dtype="complex64")])
+    m.output(*(m.op(code, [y], [m.tensor([None, 1, None])])[0] for code in ("REAL", "IMAG")))
+    result = convert(m.bytes(), io_layout="tflite")
+    for rows, length in ((2, 16), (1, 64)):
+        given = np.random.default_rng(0).standard_normal((rows, 1, length)).astype(np.float32)
+        want = run_tflite(m.bytes(), [given])
+        for one, other in zip(want, run_onnx(result.model, {"x": given}), strict=True):
+            assert difference(one, other) == ""

@@ -68,9 +68,26 @@ def test_roll_of_a_constant_folds() -> None:
 
 @pytest.mark.parametrize(
     ("shifts", "axes", "reason"),
-    [(1, 4, "below 2, got 4"), ([1, 2], [0], "shifts [1, 2] and axes [0]")],
+    [(1, 4, "below 2, got 4"), ([1, 2], [0], "2 shifts and axes [0]")],
 )
 def test_roll_refuses_invalid_axes(shifts: Any, axes: Any, reason: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(build_roll([5, 7], np.int32(shifts), np.int32(axes)).bytes())
     assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("sizes", [[2, 5, 7, 3], [None, None, None, 3]], ids=str)
+@pytest.mark.parametrize(("shifts", "axes"), [*SHIFTS, (9, 1), ([-8, 2], [2, 1])])
+def test_roll_by_computed_shifts_of_dynamic_axes_equals_numpy(
+    shifts: Any, axes: Any, sizes: list[int | None], *, computed: bool
+) -> None:
+    m = Build()
+    by = np.array(shifts, np.int32)
+    operands = [m.input(sizes), m.input(by.shape, dtype="int32") if computed else m.constant(by)]
+    y = m.tensor(sizes)
+    m.output(*m.custom("Roll", [*operands, m.constant(np.array(axes, np.int32))], [y]))
+    for shape in [(2, 5, 7, 3), (1, 4, 9, 3)][: 1 + (None in sizes)]:
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        inputs = [x, by] if computed else [x]
+        check_reference(m, inputs, [roll_reference(x, shifts, axes)], tolerance=0)

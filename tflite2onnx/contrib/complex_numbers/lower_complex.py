@@ -153,7 +153,7 @@ class _PairRewriter(Rewriter):
         return real, imaginary
 
     def pack_parts(self, *parts: Tensor) -> None:
-        """Add a PACK of real parts and imaginary parts, which are broadcast to one shape."""
+        """Add a PACK of real parts and imaginary parts, which have one shape."""
         axis = max(t.rank for t in self.source.inputs if t)
         self.op("PACK", *parts, output=self.output, axis=axis, values_count=_PAIR)
 
@@ -201,6 +201,22 @@ def _multiply_matrices(rw: _PairRewriter) -> None:
     turns: dict[str, Any] = {name: bool(o.get(name, False)) for name in ("adj_x", "adj_y")}
     conjugates = (False, False) if rw.source.code == "FlexMatMul" else [*turns.values()]
     _multiply_pairs(rw, rw.source.code, conjugates, **turns)
+
+
+def _join_parts(rw: _PairRewriter) -> None:
+    """Join real and imaginary parts, which are broadcast to one shape."""
+    parts = rw.inputs
+    if len({part.shape for part in parts}) > 1:
+        ranks = [part.rank for part in parts]
+        sizes = [
+            rw.op("SHAPE", part, output=Tensor(f"{part.name}/sizes", (rank,), DType.INT32))
+            for part, rank in zip(parts, ranks, strict=True)
+        ]
+        joined = Tensor(f"{rw.output.name}/sizes", (max(ranks),), DType.INT32)
+        shape = rw.op("BROADCAST_ARGS", *sizes, output=joined)
+        whole = _make_part(rw.output, "part").shape
+        parts = [rw.op("BROADCAST_TO", part, shape, like=part, shape=whole) for part in parts]
+    rw.pack_parts(*parts)
 
 
 def _compute_exponential(rw: _PairRewriter) -> None:
@@ -364,7 +380,7 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
         ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul"),
         _multiply_matrices,
     ),
-    "FlexComplex": lambda rw: rw.pack_parts(*rw.inputs),
+    "FlexComplex": _join_parts,
     "FlexConj": _conjugate_pairs,
     "FlexExp": _compute_exponential,
     "FlexLog": _compute_logarithm,

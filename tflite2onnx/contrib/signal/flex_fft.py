@@ -13,6 +13,7 @@ from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
+from tflite2onnx.utils.dimension import is_known
 
 _PAIR = 2
 
@@ -69,11 +70,13 @@ class FlexFourier(DynamicShape):
     @cached_property
     def _lengths(self) -> Shape:
         lengths = tuple(ints(self, 1)) if self._kind.real else self._split_shape[1]
-        if len(lengths) != self._kind.axes or min(lengths) < 1:
+        known = [n for n in lengths if is_known(n)]
+        if len(lengths) != self._kind.axes or min(known, default=1) < 1:
             raise OperatorError(
                 f"its lengths must be {self._kind.axes} positive numbers, got {list(lengths)}"
             )
-        check_element_count(max(lengths) ** (2 if self._kind.real and self._kind.inverse else 1))
+        power = 2 if self._kind.real and self._kind.inverse else 1
+        check_element_count(max(known, default=1) ** power)
         return lengths
 
     @property
@@ -131,7 +134,8 @@ class FlexFourier(DynamicShape):
         return g.Add(*parts)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < len(self._split_shape[0])
+        # Inverse transforms divide by the length, and real ones depend on it.
+        return axis < len(self._split_shape[0]) or not (self._kind.real or self._kind.inverse)
 
 
 def _invert_transform(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:

@@ -13,7 +13,7 @@ from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
-from tflite2onnx.utils.dimension import Dim
+from tflite2onnx.utils.dimension import Dim, is_known
 
 _PAIR = 2
 COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
@@ -72,7 +72,7 @@ class _Transform(Operator):
     def _lengths(self) -> tuple[int, int]:
         lengths = ints(self, 1)
         # The kernels require lengths that are powers of two.
-        if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
+        if len(lengths) != 2 or any(is_known(n) and (n < 1 or n & (n - 1)) for n in lengths):
             raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
         return lengths[0], lengths[1]
 

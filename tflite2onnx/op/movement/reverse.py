@@ -1,8 +1,7 @@
 """REVERSE_V2, REVERSE_SEQUENCE and Roll: the elements of an axis in another order."""
 
-from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 
 import numpy as np
@@ -18,8 +17,9 @@ from tflite2onnx.op.common.checks import (
     ints,
 )
 from tflite2onnx.op.common.leading_axis import prepend_axis
+from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes, take_entries
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import DynamicShape, Foldable, Movement
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_equal
@@ -123,8 +123,11 @@ class ReverseSequence(Movement):
         return g.ReverseSequence(x, wide, time_axis=time, batch_axis=batch)
 
 
-class Roll(DynamicShape, Foldable):
-    """Roll: shifts elements along axes cyclically; elements past the end move to the start."""
+class Roll(AnySizes, Foldable):
+    """Roll: shifts elements along axes cyclically; elements past the end move to the start.
+
+    The shifts may be computed, and the axes may be dynamic.
+    """
 
     codes = ("Roll",)
     keeps_shape = True
@@ -133,40 +136,61 @@ class Roll(DynamicShape, Foldable):
     add_leading_axis = prepend_axis(axes=2)
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return None if operand else self._shifts.keys()
+        return None if operand else self._entries.keys()
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return operand in (0, ~0) and axis not in self._shifts
+    @cached_property
+    def _entries(self) -> dict[int, list[int]]:
+        """The entries of the list of shifts for each axis, which may be listed repeatedly."""
+        x, count, axes = self.input(0), self.input(1).elements, ints(self, 2)
+        if count != len(axes) or 0 in x.shape:
+            raise OperatorError(
+                f"the input must have elements, and a shift for each axis, got {list(x.shape)}, "
+                f"{count} shifts and axes {axes}"
+            )
+        entries: dict[int, list[int]] = {}
+        for entry, number in enumerate(axes):
+            entries.setdefault(axis_of(number, x.rank), []).append(entry)
+        return entries
 
     @cached_property
     def _shifts(self) -> dict[int, int]:
-        """The shift along each axis; the shifts of an axis that is listed repeatedly are added."""
-        x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
-        if len(shifts) != len(axes) or 0 in x.shape:
-            raise OperatorError(
-                f"the input must have elements, and a shift for each axis, got {list(x.shape)}, "
-                f"shifts {shifts} and axes {axes}"
-            )
-        totals: Counter[int] = Counter()
-        for shift, number in zip(shifts, axes, strict=True):
-            totals[axis_of(number, x.rank)] += shift
-        return {axis: shift % x.shape[axis] for axis, shift in totals.items()}
+        """The shift along each axis: the sum of its entries."""
+        shifts = ints(self, 1)
+        return {axis: sum(shifts[i] for i in entries) for axis, entries in self._entries.items()}
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(self.output, (x.dtype,))
-        for axis in self._shifts:
+        for axis in self._entries:
             check_element_count(x.shape[axis])
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+    def emit(self, g: Builder, y: View, x: View, shifts: View, *_: View) -> Value:
         value = x.value
-        for axis, shift in self._shifts.items():
-            if shift:
-                order = np.roll(np.arange(x.tensor.shape[axis]), shift)
+        for axis, entries in self._entries.items():
+            if not self.input(1).is_constant:
+                count = self.input(1).elements
+                numbers = g.cast(shifts.reshape((count,)), DType.INT64)
+                parts = [take_entries(g, numbers, [entry]) for entry in entries]
+                value = self._turn(g, x, value, axis, reduce(g.Add, parts))
+            elif axis in x.tensor.symbols:
+                value = self._turn(g, x, value, axis, g.ints([self._shifts[axis]]))
+            elif self._shifts[axis] % x.tensor.shape[axis]:
+                order = np.roll(np.arange(x.tensor.shape[axis]), self._shifts[axis])
                 value = g.move("Gather", x.dtype, value, order, axis=x.axis(axis))
         return value if value is not x.value else g.Identity(value)
 
-    def evaluate(self, *inputs: Array) -> Sequence[Array]:
+    def _turn(self, g: Builder, x: View, value: Value, axis: int, shift: Value) -> Value:
+        """Return the last `shift` elements of an axis, and then the others."""
+        size = take_entries(g, emit_sizes(g, x), [axis])
+        cut, axes = g.Mod(g.Neg(shift), size), g.ints([x.axis(axis)])
+
+        def join(v: Value) -> Value:
+            last = g.Slice(v, cut, g.ints([AXIS_END]), axes)
+            return g.Concat(last, g.Slice(v, g.ints([0]), cut, axes), axis=x.axis(axis))
+
+        return g.with_compute_type("Concat", x.dtype, join, value)
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         output = inputs[0]
         for axis, shift in self._shifts.items():
             output = np.roll(output, shift, axis)
