@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
+from tflite2onnx.quantization.rules import find_bias_storage
+from tflite2onnx.tensor import DType, Quantization, Tensor as FileTensor
 
 if TYPE_CHECKING:
     from tests.support import Tensor
@@ -69,3 +71,22 @@ def test_the_scale_of_a_bias_is_not_read(code: str, dtype: str, scale: float | N
 def test_scales_that_some_kernels_refuse_are_ignored(code: str, scale: float) -> None:
     """Odd bias scales, which the kernels of uint8 and FULLY_CONNECTED refuse."""
     check_layer(code, "int8", scale)
+
+
+@pytest.mark.parametrize(
+    ("number", "dropped"),
+    [(2**31 - 1, 0), (2**31, 1), (-(2**31), 0), (-(2**31) - 1, 1), (2**40, 10)],
+)
+def test_biases_of_more_than_32_bits_lose_low_bits(number: int, dropped: int) -> None:
+    """The scale of the bias is that of the accumulators, times 2 for each bit that is dropped."""
+    scales = (np.array([0.5], np.float32), np.array([0.25, 3], np.float32))
+    x, w = (
+        FileTensor(name, (2, 2), dtype, quantization=Quantization(scale, np.zeros(scale.size)))
+        for name, dtype, scale in zip("xw", (DType.INT16, DType.INT8), scales, strict=True)
+    )
+    data = np.array([number, 0])
+    bias = FileTensor("b", (2,), DType.INT64, data)
+    storage = find_bias_storage(x, w, bias)
+    assert storage is not None
+    assert storage.dropped == dropped
+    np.testing.assert_array_equal(storage.scale, np.array([0.125, 1.5]) * 2**dropped)

@@ -18,8 +18,11 @@ from tests.quantized.layers import Layer
 from tests.quantized.test_products import SCHEMES, SHAPES, check_exactly
 from tests.support import Build, check
 from tflite2onnx import convert, verify
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.qoperators import join_products
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
+from tflite2onnx.tensor import DType
 
 NETWORKS = [f"{name}_{kind}" for name in ("keywords", "mobilenet") for kind in ("int8", "uint8")]
 LAYERS = [shape for shape in SHAPES if shape != "TRANSPOSE_CONV"]
@@ -90,6 +93,21 @@ def test_matrix_product_becomes_one_quantized_node(*, constant: bool) -> None:
     m = build_product(constant=constant)
     result = check(m.bytes(), steps=1, quantization="qoperator", random_layouts=())
     assert count_nodes(result)["QLinearMatMul"] == 1
+
+
+def test_product_of_which_a_number_is_read_stays() -> None:
+    """A product that a second node reads is computed once, with real numbers."""
+    scale, zero = Value(np.array(0.5, np.float32)), Value(np.array(3, np.int8), DType.INT8)
+    a, b, y, stored, real = (Value() for _ in range(5))
+    nodes = [
+        *(Node("DequantizeLinear", (Value(), scale, zero), (x,), {}) for x in (a, b)),
+        Node("MatMul", (a, b), (y,), {}),
+        Node("QuantizeLinear", (y, scale, zero), (stored,), {}),
+    ]
+    assert [node.op_type for node in join_products(nodes, [stored])] == ["QLinearMatMul"]
+    assert join_products(nodes, [stored, y]) == (*nodes,)
+    read = [*nodes, Node("Abs", (y,), (real,), {})]
+    assert join_products(read, [stored, real]) == (*read,)
 
 
 def test_computed_weights_become_one_quantized_convolution() -> None:

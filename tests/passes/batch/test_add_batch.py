@@ -17,7 +17,11 @@ from tests.support.streams import build_sum
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.batch.inputs import add_first_axis, has_batch_axis
+from tflite2onnx.passes.batch.loop_samples import loop_samples
+from tflite2onnx.passes.shape_walk import ShapeWalk
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.tensor import DType, Tensor as FileTensor
 
@@ -433,6 +437,14 @@ def test_initial_state_of_one_sample_is_repeated() -> None:
 # Sample by sample
 
 LOOPED = ("a sum", "a condition", "SOFTMAX over the batch", "PAD of the batch", "a range")
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_tensors_of_the_loop_have_the_shapes_that_are_inferred(name: str) -> None:
+    looped = loop_samples(read_model(build(REFUSED[name][0])).graphs[0], find_operator)
+    known = ShapeWalk(looped, find_operator, {}).walk()
+    made = [y for op in (*looped.ops, *looped.ops[-1].graphs[0].ops) for y in op.outputs]
+    assert [known[y].shape for y in made] == [y.shape for y in made]
 
 
 @pytest.mark.parametrize("name", LOOPED)
