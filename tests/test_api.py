@@ -311,11 +311,12 @@ def test_debug_log_goes_to_handlers_of_the_program(
 
 
 def test_conversion_imports_no_runtime(model: Path) -> None:
-    """`import tflite2onnx` and a conversion import no runtime and no TensorFlow."""
+    """`import tflite2onnx`, `Stateful` and a conversion import no runtime and no TensorFlow."""
     code = """
 import sys, json
 before = set(sys.modules)
 import tflite2onnx, tflite2onnx.cli, tflite2onnx.verification
+tflite2onnx.Stateful
 tflite2onnx.cli.main(["-q", sys.argv[1]])
 print(json.dumps(sorted({m.split(".")[0] for m in set(sys.modules) - before})))
 """

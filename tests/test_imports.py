@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
@@ -229,15 +228,3 @@ def test_only_listed_modules_import_libraries() -> None:
         if name not in LIBRARIES.get(library, ())
     ]
     assert wrong == []
-
-
-def test_a_conversion_needs_no_runtime() -> None:
-    """Only `verify` imports LiteRT and ONNX Runtime; no module imports TensorFlow."""
-    model = PACKAGE.parent / "assets" / "models" / "keywords_int8.tflite"
-    code = (
-        f"import sys, tflite2onnx, tflite2onnx.cli; tflite2onnx.convert({str(model)!r}).model;"
-        "print(*{'ai_edge_litert', 'onnxruntime', 'tensorflow'} & sys.modules.keys())"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -162,12 +161,6 @@ def test_models_without_state_run_unchanged() -> None:
     for _ in range(2):
         np.testing.assert_array_equal(live.run(None, {"x": -FIRST})[0], FIRST)
     assert live.state == {}
-
-
-def test_import_of_stateful_imports_no_runtime() -> None:
-    code = "import sys, tflite2onnx; tflite2onnx.Stateful; print('onnxruntime' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_required_states_start_from_the_metadata() -> None:

@@ -38,6 +38,14 @@ def test_refuses_a_tensor_neither_known_nor_computed() -> None:
         g.define(tensor, Value(), (0, 1))
 
 
+def test_refuses_a_size_to_infer_beside_a_size_of_0() -> None:
+    g = Builder(17)
+    x = dynamic_value(g, "n", 0)
+    with pytest.raises(OperatorError, match="its operands must not be empty"):
+        g.reshape(x, [-1, 0])
+    assert g.reshape(x, [2, 0]) in {node.outputs[0] for node in g.nodes}
+
+
 def test_refuses_to_merge_the_axis_of_scales() -> None:
     """A RESHAPE that merges the axis of the scales is refused: DequantizeLinear needs this axis."""
     quantization = Quantization(np.ones(3, np.float32), np.zeros(3, np.int64), axis=1)

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import runpy
-import stat
 import subprocess
 import sys
 from dataclasses import fields
@@ -174,13 +173,6 @@ def test_layout_file_equals_mapping_in_python(model: str, tmp_path: Path, encodi
     (tmp_path / "mapping.json").write_text(json.dumps(mapping), encoding)
     assert main(["-q", "--layout", "mapping.json", model]) == 0
     assert onnx.load("model.onnx") == convert(model, layouts=mapping).model
-
-
-def test_writing_to_a_device_does_not_replace_it(model: str, capsys: Captured) -> None:
-    """Writing to /dev/null does not replace the device by a file."""
-    assert main([model, "/dev/null"]) == 0
-    assert "wrote /dev/null, " in capsys.readouterr().out
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_control_characters_in_names_are_escaped(model: str, tmp_path: Path) -> None:

@@ -218,16 +218,6 @@ def test_wrong_usage_has_exit_status_1(
     assert message in expect_complaint(capsys, words)
 
 
-def test_help_lists_options_and_exit_statuses(capsys: Captured) -> None:
-    """--help lists all options and the exit statuses."""
-    with pytest.raises(SystemExit) as caught:
-        main(["verify", "--help"])
-    assert caught.value.code == 0
-    out = capsys.readouterr().out
-    words = ["--input", "--image", "--samples", "--seed", "--per-operator", "exit status:"]
-    assert all(word in out for word in words)
-
-
 def test_progress_bar_is_on_a_terminal_only(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A progress bar is shown on a terminal only."""
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
 from tests.support import Build, check, difference, run_onnx
 from tflite2onnx.convert import convert
+from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +44,14 @@ def check_outputs(m: Build, *outputs: Tensor, **options: Any) -> Any:
     options.setdefault("seeds", [0])
     options.setdefault("ranges", {"float32": (-8, 7)})
     return check(m.bytes(), **options)
+
+
+def refusal_reason(m: Build, *outputs: Tensor) -> str:
+    """Return the message of the error for a model that cannot be converted."""
+    m.output(*outputs)
+    with pytest.raises(ConversionError) as caught:
+        convert(m.bytes())
+    return str(caught.value)
 
 
 def folds(m: Build, *outputs: Tensor) -> None:

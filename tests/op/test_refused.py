@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
+from tests.op.ports import refusal_reason
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
 from tests.support import Build, pack
@@ -153,14 +154,6 @@ def test_refuses_changed_recurrent_operators(
     model = ChangeableModel(data)
     change(model)
     assert reason in model.refusal()
-
-
-def refusal_reason(m: Build, *outputs: Any) -> str:
-    """Return the message of the error for a model with these outputs."""
-    m.output(*outputs)
-    with pytest.raises(ConversionError) as caught:
-        convert(m.bytes())
-    return str(caught.value)
 
 
 def test_refuses_wrong_numbers_of_axes() -> None:

@@ -169,16 +169,6 @@ def convert_in_process(place: Path, code: str, *, custom: bool) -> subprocess.Co
     return run_command(place, "model.tflite")
 
 
-def test_operator_of_an_installed_package_is_converted(tmp_path: Path) -> None:
-    install(tmp_path, "mine", "Thrice")
-    done = convert_in_process(tmp_path, "Thrice", custom=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    (y,) = run_onnx(onnx.load(tmp_path / "model.onnx"), {"x": x})
-    np.testing.assert_array_equal(y, 3 * x)
-    assert "Thrice  " in run_command(tmp_path, "ops").stdout
-
-
 def test_package_replaces_a_builtin_operator(tmp_path: Path) -> None:
     install(tmp_path, "mine", "ABS")
     assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
@@ -197,16 +187,6 @@ def test_package_is_imported_only_if_a_model_needs_it(tmp_path: Path) -> None:
 def test_refuses_a_package_that_offers_no_class(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice", source="Tripled = 3")
     assert "3 must be a subclass" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
-
-
-def test_refuses_an_operator_that_two_packages_offer(tmp_path: Path) -> None:
-    install(tmp_path, "mine", "Thrice")
-    install(tmp_path, "yours", "Thrice")
-    assert (
-        "one package must offer its class, got several"
-        in convert_in_process(tmp_path, "Thrice", custom=True).stderr
-    )
-    assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
 
 
 def test_program_takes_precedence_over_a_package(tmp_path: Path) -> None:

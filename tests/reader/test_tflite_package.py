@@ -25,23 +25,12 @@ from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 MODELS = sorted((Path(__file__).parents[2] / "assets" / "models").glob("*.tflite"))
 MEMBERS = {kind: fields for union in schema.UNIONS.values() for kind, fields in union.items()}
 KINDS = schema.TABLES | MEMBERS
-# Tables, and fields of older tables, that the schema got after version 2.18 of the package.
-NEWER_TABLES = {
-    "BlockwiseQuantization",
-    "ExternalBuffer",
-    "ExternalBufferGroup",
-    "MultiAxisQuantization",
-    "StablehloCaseOptions",
-}
 NEWER_FIELDS = {
     "Model.ExternalBufferGroups",
     "Model.ExternalBuffers",
     "Tensor.ExternalBuffer",
     "FullyConnectedOptions.QuantSpec",
 }
-# Accessors without a field, and suffixes of additional accessors of a field.
-NO_FIELDS = {"Init", "GetRootAs"}
-ENDS = ("Length", "AsNumpy", "IsNone", "BufferHasIdentifier")
 RUNS = 5
 
 
@@ -49,19 +38,6 @@ RUNS = 5
 def accessor(name: str) -> str:
     """Return the method of a generated class for a field: SharedName for shared_name."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-
-
-def fields_of(kind: str) -> set[str]:
-    """Return the accessors of the fields in our schema."""
-    names = (entry.partition(":")[0] for entry in KINDS[kind])
-    return {accessor(name) for name in names if name != "-"}
-
-
-def their_fields(kind: str) -> set[str]:
-    """Return the accessors of the fields in the package's class."""
-    names = {name for name in vars(getattr(tflite, kind)) if name[0] != "_"}
-    names = {n for n in names if n not in NO_FIELDS and not n.startswith("GetRootAs")}
-    return {n for n in names if not any(n == f"{m}{e}" for m in (*names, kind) for e in ENDS)}
 
 
 def read_ours(table: Table) -> Any:
@@ -118,14 +94,6 @@ def read_their_field(table: Any, method: str, field: str) -> Any:
         member.Init(value.Bytes, value.Pos)
         return read_theirs(member, kind)
     return read_theirs(value, field) if field in KINDS else value
-
-
-def test_schema_has_the_fields_of_the_package() -> None:
-    """Our schema has the package's tables and fields, and the newer ones."""
-    assert {kind for kind in KINDS if not hasattr(tflite, kind)} == NEWER_TABLES
-    for kind in KINDS.keys() - NEWER_TABLES:
-        newer = {name.partition(".")[2] for name in NEWER_FIELDS if name.startswith(f"{kind}.")}
-        assert fields_of(kind) == their_fields(kind) | newer, kind
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: str(path.stem))

@@ -72,6 +72,12 @@ def test_equal_expressions_compare_equal(one: Any, other: Any) -> None:
     assert isinstance(a, int) or hash(a) == hash(a + b - b)
 
 
+def test_only_a_symbol_alone_is_a_symbol() -> None:
+    assert N.symbol == Symbol("n", 2)
+    assert T.symbol == Symbol("t", 7)
+    assert [size.symbol for size in (2 * N, N + 1, N * T, N * N, N // 2)] == [None] * 5
+
+
 def test_ceiling_division_is_floor_division() -> None:
     assert -(-T // 2) == (T + 1) // 2
     half = -(-T // 2)

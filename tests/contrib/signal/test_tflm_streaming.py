@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.op.ports import refusal_reason
 from tests.references import check_reference_runs, draw_numbers, streams
 from tests.support import Build
 from tests.support.streams import assign, handle, initialise, read_variable, states
@@ -237,21 +238,15 @@ def test_operators_after_an_ended_run_keep_their_states(
     check_reference_runs(m, runs)
 
 
-def refusal(m: Build) -> str:
-    with pytest.raises(ConversionError) as error:
-        convert(m.bytes())
-    return str(error.value)
-
-
 def test_circular_buffer_refuses_invalid_cycles_and_scales() -> None:
-    assert "its cycles_max must be less than 2147483648, got 2147483648" in refusal(
+    assert "its cycles_max must be less than 2147483648, got 2147483648" in refusal_reason(
         build_circular_buffer(7, {"cycles_max": 1 << 31})
     )
-    assert "it must have cycles_max" in refusal(build_circular_buffer(7, b"", (2, 96)))
-    assert "must have the same scale" in refusal(
+    assert "it must have cycles_max" in refusal_reason(build_circular_buffer(7, b"", (2, 96)))
+    assert "must have the same scale" in refusal_reason(
         build_circular_buffer(7, {"cycles_max": 1}, scale=0.25)
     )
-    assert "int8[1, 7, 2, 3], got" in refusal(
+    assert "int8[1, 7, 2, 3], got" in refusal_reason(
         build_circular_buffer(7, {}, dtype="uint8", zero_point=3)
     )
 
@@ -361,7 +356,7 @@ def test_delay_must_have_one_input() -> None:
     x = m.input([7], dtype="int16")
     made = m.tensor([7], dtype="int16")
     m.output(*m.custom("SignalDelay", [x, x], [made], {"delay_length": 23}))
-    assert "it must have 1 input, got 2" in refusal(m)
+    assert "it must have 1 input, got 2" in refusal_reason(m)
 
 
 def test_two_operators_with_equal_names_have_separate_states() -> None:
@@ -392,4 +387,4 @@ def test_refuses_states_inside_a_branch() -> None:
     condition = m.input([1], dtype="bool")
     made = [m.tensor([7], dtype="int16")]
     m.output(*m.op("IF", [condition, x], made, then_subgraph_index=1, else_subgraph_index=2))
-    assert "not supported inside a loop or a branch" in refusal(m)
+    assert "not supported inside a loop or a branch" in refusal_reason(m)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.op.ports import refusal_reason
 from tests.support import Build, Subgraph, Tensor, check as compare, run_onnx
 from tests.support.control import (
     add_if,
@@ -373,30 +374,24 @@ def test_case_index_out_of_range_selects_the_last_branch(count: int) -> None:
 # Invalid models
 
 
-def refusal(m: Build) -> str:
-    with pytest.raises(ConversionError) as error:
-        convert(m.bytes())
-    return str(error.value)
-
-
 def test_body_must_return_the_variables_of_the_loop() -> None:
     m = Build()
     x = m.input(SHAPE)
     m.output(*loop(m, [counter(m), x], lambda _, xs: [xs[0]]))
-    assert "it must have 1 outputs as its sub-graph, got 2" in refusal(m)
+    assert "it must have 1 outputs as its sub-graph, got 2" in refusal_reason(m)
     m = Build()
     m.output(*loop(m, [counter(m), m.input(SHAPE)], lambda _, xs: [xs[1], xs[0]]))
-    assert "must be int32 as tensor_2, got float32" in refusal(m)
+    assert "must be int32 as tensor_2, got float32" in refusal_reason(m)
 
 
 def test_refuses_a_condition_of_another_type() -> None:
     m = Build()
     change = count_rounds(apply_operator("SIN"))
     m.output(*loop(m, [counter(m), m.input(SHAPE)], change, lambda _, xs: xs[0]))
-    assert "must be bool as condition, got int32" in refusal(m)
+    assert "must be bool as condition, got int32" in refusal_reason(m)
     m = Build()
     m.output(*add_if(m, counter(m), [m.input(SHAPE)], apply_operator("SIN"), apply_operator("COS")))
-    assert "input 0 must be a tensor of type bool" in refusal(m)
+    assert "input 0 must be a tensor of type bool" in refusal_reason(m)
 
 
 def test_branches_of_bfloat16_need_opset_16_and_refuse_int4() -> None:
@@ -408,7 +403,7 @@ def test_branches_of_bfloat16_need_opset_16_and_refuse_int4() -> None:
         y, _ = add_if(m, condition, xs, lambda _, xs: xs, lambda _, xs: xs[::-1])
         m.output(*m.op("CAST", [y], [SHAPE], dtype="float32"))
         if dtype == "int4":
-            assert "must have 8 bits or more, got int4" in refusal(m)
+            assert "must have 8 bits or more, got int4" in refusal_reason(m)
             continue
         check(m.bytes())
         with pytest.raises(ConversionError, match=r"If of bfloat16, .* needs opset 16"):
@@ -419,7 +414,7 @@ def test_refuses_a_loop_that_runs_itself() -> None:
     m = Build()
     m.output(*loop(m, [counter(m), m.input(SHAPE)], count_rounds(lambda _, xs: xs)))
     m.model().subgraphs[0].operators[0].builtinOptions.bodySubgraphIndex = 0
-    assert "sub-graph 0 must not call itself" in refusal(m)
+    assert "sub-graph 0 must not call itself" in refusal_reason(m)
 
 
 @pytest.mark.parametrize("depth", [12, 24, 25])
@@ -439,7 +434,7 @@ def test_control_flow_nests_at_most_24_levels(depth: int) -> None:
 
     m.output(*add_if(m, condition, [condition, m.input(SHAPE)], change(1), lambda _, xs: xs))
     if depth > 24:
-        assert "control flow must be nested at most 24 deep" in refusal(m)
+        assert "control flow must be nested at most 24 deep" in refusal_reason(m)
     elif depth > 12:
         onnx.checker.check_model(convert(m.bytes()).model, full_check=True)
     else:

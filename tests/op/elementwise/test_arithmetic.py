@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.op.ports import refusal_reason
 from tests.support import Build, check
 from tests.support.facts import carrier
 from tflite2onnx.convert import convert
-from tflite2onnx.errors import ConversionError, OptionError
+from tflite2onnx.errors import OptionError
 from tflite2onnx.op.elementwise.arithmetic import (
     Absolute,
     AddN,
@@ -109,14 +110,6 @@ def check_constants(code: str, *arrays: Array, **options: Any) -> Converted:
 
 def node_types(result: Converted) -> list[str]:
     return [node.op_type for node in result.model.graph.node]
-
-
-def refusal_reason(m: Build, *outputs: Tensor) -> str:
-    """Return the message of the error for a model that cannot be converted."""
-    m.output(*outputs)
-    with pytest.raises(ConversionError) as caught:
-        convert(m.bytes())
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(("code", "dtype"), list_lines(OF_ONE))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.op.ports import refusal_reason
 from tests.support import Build, check
 from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
@@ -159,14 +160,6 @@ def test_dequantize_of_float16_and_int8_equals_litert(*, quantized: bool) -> Non
     (y,) = m.op("DEQUANTIZE", [m.input(shape, **kind)], [m.tensor(shape)])
     m.output(*m.op("EXP", [y], [shape]))
     check(m.bytes(), ranges={"float16": (-8, 8)})
-
-
-def refusal_reason(m: Build, *outputs: Tensor) -> str:
-    """Return the message of the error for a model that cannot be converted."""
-    m.output(*outputs)
-    with pytest.raises(ConversionError) as caught:
-        convert(m.bytes())
-    return str(caught.value)
 
 
 def test_refuses_unsupported_types_of_casts() -> None:
