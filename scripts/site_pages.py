@@ -1,7 +1,8 @@
 """Change pages for MkDocs (`hooks` in mkdocs.yml), so that GitHub and the site show the same files.
 
 A link to a file outside of docs/ becomes its address in the repository. Lists are indented as
-Python-Markdown reads them. A `|` in the code of a table is not escaped.
+Python-Markdown reads them. A `|` in the code of a table is not escaped. A page without sections has
+no table of contents, whose place its tables take.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _CODE = re.compile(r"`[^`\n]*`")
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: object) -> str:
     """Return the text of a page as MkDocs is to read it."""
     folder = posixpath.dirname(posixpath.join("docs", page.file.src_uri))
+    if "\n## " not in markdown:
+        page.meta["hide"] = ["toc"]
 
     def find_target(link: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, link[1]))

@@ -39,7 +39,7 @@ class _Fourier(Signal):
         """The type to compute in.
 
         For lengths that are not powers of 2 it is float64, because float32 is inaccurate in
-        runtimes (docs/runtimes.md).
+        runtimes (docs/runtime-faults.md).
         """
         if self.input(0).dtype is not DType.FLOAT32:
             return DType.INT64

@@ -173,7 +173,7 @@ class PRelu(Elementwise):
     """PRELU: x where it is not negative, else x * alpha; alpha broadcasts to x.
 
     LiteRT rounds 8-bit results twice. A table has the kernel's result for each slope and integer.
-    It also takes less time than PRelu of real numbers (docs/runtimes.md).
+    It also takes less time than PRelu of real numbers (docs/runtime-faults.md).
     """
 
     rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(emit_node("PRelu"), "float32")}

@@ -12,7 +12,7 @@ def look_up(g: Builder, table: Value | View, x: View, index: Value | None = None
     An `index` of int32 for each element of `x` may be given in place of the integers.
 
     It emits GatherElements, because kernels of Gather copy each element as a block, which takes
-    longer (docs/runtimes.md).
+    longer (docs/runtime-faults.md).
     """
     flat = g.reshape(g.cast(x, DType.INT32) if index is None else index, [-1])
     elements = g.GatherElements(table, flat, axis=0)

@@ -16,7 +16,7 @@ from tflite2onnx.utils.dimension import require_number
 
 # ScatterND copies a tensor once. It copies nothing if input and output share memory, as caches of
 # language models do. Slice and Concat copy the tensor twice. For each row of indices ScatterND
-# takes as long as a copy of about this number of elements (docs/runtimes.md).
+# takes as long as a copy of about this number of elements (docs/runtime-faults.md).
 _ELEMENTS_PER_ROW = 64
 
 

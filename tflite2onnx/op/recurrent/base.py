@@ -128,7 +128,7 @@ def stack_matrices(
 
     Integer weights stay integers in the file, followed by a DequantizeLinear. A runtime folds it at
     load if x is a float tensor. If x is quantized, the DequantizeLinear is not folded, because
-    runtimes would then quantize the weights again (docs/runtimes.md).
+    runtimes would then quantize the weights again (docs/runtime-faults.md).
 
     Args:
         g: the builder.

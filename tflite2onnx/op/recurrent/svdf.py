@@ -124,7 +124,7 @@ class Svdf(DynamicShape):
         """Return the output, [batch, units], of the memory, [batch, filters, times].
 
         For int8 this is a grouped convolution over all times, for which runtimes have an integer
-        kernel. For other types a product and a sum are faster (docs/runtimes.md).
+        kernel. For other types a product and a sum are faster (docs/runtime-faults.md).
         """
         x, times, b, state = self.input(0), self.input(2), self.op.inputs[_BIAS], self.input(_STATE)
         rank, (filters, steps) = self.options.rank, times.shape

@@ -90,7 +90,7 @@ class LayerNorm(AnySizes):
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
     ) -> Value:
         # Some runtimes have a kernel that normalizes all axes but the first one or two, and run
-        # several operators for any other normalization (docs/runtimes.md).
+        # several operators for any other normalization (docs/runtime-faults.md).
         while axis > _OUTER and x.sizes[axis - 1] == 1:
             axis -= 1
         shape = x.shape[axis:]

@@ -291,7 +291,7 @@ def find_integer_indices(size: int, output_size: int) -> Array:
 def find_onnx_indices(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
     """Return ONNX's results in place of `find_indices`: in exact arithmetic, and in float32.
 
-    Runtimes compute in float32, and in some versions exactly in some cases (docs/runtimes.md).
+    Runtimes compute in float32, and in some versions exactly (docs/runtime-faults.md).
     """
     i = np.arange(output_size)
     x, half = i.astype(np.float32), np.float32(0.5)
