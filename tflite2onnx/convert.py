@@ -72,6 +72,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
 ) -> Result:
     """Convert a TFLite model to ONNX.
 
+        result = convert("model.tflite", "model.onnx", io_layout="tflite")
+        print(result.inputs[0].onnx_shape, result.nodes)
+
     A word in parentheses is the value of an option that has the meaning before it.
 
     Args:
@@ -149,7 +152,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         The ONNX model with a description of its inputs, outputs and states.
 
     Raises:
-        ConversionError: the model cannot be converted; the message gives the reason.
+        ConversionError: the model cannot be converted, or options are wrong or contradict each
+            other; the message gives the reason, and no file is written.
         TypeError: `model` or `output` has a wrong type.
     """
     given: dict[str, Any] = {name: v for name, v in locals().items() if name in OPTION_TYPES}

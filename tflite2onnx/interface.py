@@ -80,9 +80,11 @@ class Endpoint:
 
     @property
     def shown_layout(self) -> tuple[str, str]:
-        """The layout for a reader: numbers of axes that stay where they are say nothing."""
+        """The layout for a reader: of axes without letters, the sequence in ONNX if it differs."""
         tflite, onnx = self.layout
-        return ("", "") if tflite == onnx and tflite[:1].isdecimal() else (tflite, onnx)
+        if not tflite[:1].isdecimal():
+            return tflite, onnx
+        return "", f"axes {onnx}" if tflite != onnx else ""
 
     @property
     def quantization(self) -> Quantization | None:

@@ -172,7 +172,8 @@ def _make_row(
         return GraphRow(step.kind, name, shape, "", "", lane, step.attributes)
     end = make_endpoint(port.tensor, port.order, "", port.dtype, port.letters)
     region = find_region(port.order)
-    return GraphRow(step.kind, name, end.onnx_shape, region, end.layout[1], lane, step.attributes)
+    layout = end.shown_layout[1]
+    return GraphRow(step.kind, name, end.onnx_shape, region, layout, lane, step.attributes)
 
 
 def find_region(order: tuple[int, ...]) -> str:
