@@ -4,13 +4,17 @@ FOLDER has a folder OWNER+REPOSITORY for each source, with `.tflite` files in wh
 stand for a slash of the path. Every network runs in its own process, because LiteRT aborts the
 process on some networks::
 
-    python scripts/make_gallery.py FOLDER             # numbers
+    python scripts/make_gallery.py FOLDER --nodes     # nodes and Transposes
+    python scripts/make_gallery.py FOLDER             # and the outputs beside LiteRT's
     python scripts/make_gallery.py FOLDER --latency   # and times, on an idle machine
+
+What is not measured stays as it is on the page, if the page has the same networks.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -28,10 +32,11 @@ from tflite2onnx.verification.latency import measure_latency
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 COLUMNS = ("network", "from", "scheme", "MB", "nodes", "Transposes", "beside LiteRT", "time")
 _MEGABYTE = 1e6
+_MEASURED = re.compile(r"^The times .*", re.MULTILINE)
 HEAD = """# Published networks
 
 Each row is a network as its authors published it. `python scripts/make_gallery.py FOLDER` made this
-page.
+page, with `--latency` for the times.
 
 - *nodes*: of the default ONNX model.
 - *Transposes*: with `--forms canonical`, the plain form for every runtime, and by default, the form
@@ -46,7 +51,7 @@ page.
 Row = dict[str, str]
 
 
-def describe_network(path: Path, *, with_latency: bool) -> Row:
+def describe_network(path: Path, *, with_latency: bool, with_outputs: bool) -> Row:
     """Return the cells of a network."""
     row = {"scheme": inspect(path).scheme, "MB": f"{path.stat().st_size / _MEGABYTE:.2f}"}
     try:
@@ -55,6 +60,8 @@ def describe_network(path: Path, *, with_latency: bool) -> Row:
     except ConversionError as error:
         return row | {"beside LiteRT": f"refused: {str(error).splitlines()[0]}"}
     row |= {"nodes": f"{result.nodes:,}", "Transposes": f"{plain.transposes} / {result.transposes}"}
+    if not with_outputs:
+        return row
     try:
         report = verify(path, result, tensors=False)
     except ConversionError as error:
@@ -76,43 +83,56 @@ def _compare(output: Difference, verdict: Verdict) -> str:
     return f"{verdict.value}, {output.decibels:.0f} dB"
 
 
-def describe_apart(path: Path, *, with_latency: bool) -> Row:
+def describe_apart(path: Path, *, with_latency: bool, with_outputs: bool) -> Row:
     """Return the cells of a network, which a process of its own finds."""
+    describe = partial(describe_network, with_latency=with_latency, with_outputs=with_outputs)
     try:
-        return in_new_process(partial(describe_network, with_latency=with_latency), path)
+        return in_new_process(describe, path)
     except BrokenProcessPool:
         return {"beside LiteRT": "not run, LiteRT crashes"}
     except ConversionError as error:
         return {"beside LiteRT": f"ends with {type(error).__name__}: {error}"}
 
 
-def make_page(folder: Path, *, with_latency: bool) -> Iterator[str]:
-    """Yield the lines of the page."""
+def read_rows(text: str) -> list[Row]:
+    """Return the rows of a page."""
+    cells = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    columns, rows = [[cell.strip() for cell in row] for row in cells[:1]], cells[2:]
+    return [dict(zip(columns[0], map(str.strip, row), strict=True)) for row in rows]
+
+
+def make_page(
+    folder: Path, before: str, *, with_latency: bool, with_outputs: bool
+) -> Iterator[str]:
+    """Yield the lines of the page, which replaces the page `before`."""
     yield HEAD
     paths = sorted(folder.rglob("*.tflite"), key=lambda path: path.as_posix().lower())
-    rows = []
-    for path in paths:
+    rows, kept = [], read_rows(before)
+    for index, path in enumerate(paths):
         source, _, name = path.relative_to(folder).as_posix().partition("/")
-        row = describe_apart(path, with_latency=with_latency)
-        print(path.name, row, flush=True)
         link = source.replace("+", "/", 1)
-        rows.append(
-            row
-            | {
-                "network": name.rpartition("__")[2].removesuffix(".tflite"),
-                "from": f"[{link}](https://github.com/{link})",
-            }
-        )
+        row = {
+            "network": name.rpartition("__")[2].removesuffix(".tflite"),
+            "from": f"[{link}](https://github.com/{link})",
+        }
+        known = kept[index] if len(kept) == len(paths) else {}
+        known = known if known.items() >= row.items() else {}
+        found = describe_apart(path, with_latency=with_latency, with_outputs=with_outputs)
+        print(path.name, found, flush=True)
+        rows.append(known | row | found)
     verdicts = Counter(row["beside LiteRT"].partition(",")[0] for row in rows)
     yield (
         f"{len(rows)} networks: "
         + "; ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
         + "."
     )
+    measured = _MEASURED.search(before)
     if with_latency:
         yield f"\nThe times were measured on {describe_processor()}."
+    elif measured:
+        yield "\n" + measured[0].replace("The times were", "The times of an earlier version were")
     yield ""
-    columns = [c for c in COLUMNS if with_latency or c != "time"]
+    columns = [c for c in COLUMNS if with_latency or measured or c != "time"]
     yield f"| {' | '.join(columns)} |"
     yield "| --- " * len(columns) + "|"
     for row in rows:
@@ -125,9 +145,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="a folder of models")
-    parser.add_argument("--latency", action="store_true", help="measure the time of an inference")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--latency", action="store_true", help="measure the time of an inference")
+    what.add_argument("--nodes", action="store_true", help="do not run the networks")
     arguments = parser.parse_args()
-    lines = make_page(arguments.folder, with_latency=arguments.latency)
+    before = PAGE.read_text() if PAGE.exists() else ""
+    lines = make_page(
+        arguments.folder,
+        before,
+        with_latency=arguments.latency,
+        with_outputs=not arguments.nodes,
+    )
     PAGE.write_text("\n".join(lines) + "\n")
 
 

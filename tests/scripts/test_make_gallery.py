@@ -32,3 +32,26 @@ def test_page_has_a_row_for_each_network(
     assert refused.startswith("| text |")
     assert "ends with" in refused
     assert "2 networks: " in page.read_text()
+
+
+def test_what_is_not_measured_stays_on_the_page(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --nodes outputs and times stay, and the page says that the times are older."""
+    folder = tmp_path / "models" / "owner+name"
+    folder.mkdir(parents=True)
+    shutil.copy(MODEL, folder / "keywords.tflite")
+    page = tmp_path / "models.md"
+    link = "[owner/name](https://github.com/owner/name)"
+    page.write_text(
+        "The times were measured on a clock.\n\n"
+        "| network | from | scheme | MB | nodes | Transposes | beside LiteRT | time |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        f"| keywords | {link} | int8 | 0.1 | 1 | 9 / 9 | equal | 7.50 |\n"
+    )
+    monkeypatch.setattr(script, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["make_gallery.py", str(tmp_path / "models"), "--nodes"])
+    for _ in range(2):
+        script.main()
+        assert "The times of an earlier version were measured on a clock." in page.read_text()
+        assert page.read_text().splitlines()[-1].endswith("| 1 / 1 | equal | 7.50 |")
