@@ -94,6 +94,14 @@ def test_tables_on_a_pipe_have_120_columns(capsys: pytest.CaptureFixture[str]) -
     assert row.endswith("got [1, 1, 49, 10]")
 
 
+def test_long_names_in_sentences_are_shortened() -> None:
+    """A name in a sentence has half of a line, so that no line is longer than the limit."""
+    rows = [("input", f"no: CONV_2D ({'a' * 100}): must have 3 channels"), ("x", "yes")]
+    lines = list(TextTable(rows).align(80))
+    assert max(map(len, lines)) <= 80
+    assert any(word.startswith("(aaa") and word.endswith("aaa):") for word in lines[0].split())
+
+
 @pytest.mark.parametrize("limit", [40, 60, 80, 200])
 def test_names_are_shortened_only_as_far_as_the_limit_requires(limit: int) -> None:
     """A table is as wide as the limit allows: names lose their middle, numbers nothing."""

@@ -124,8 +124,10 @@ def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
 def _shorten_names(rows: list[list[str]], limit: int) -> list[list[str]]:
     """Return rows with shorter names, which are words without spaces, if they fit the limit so.
 
-    If they do not fit even then, and are broken anyway, a name has a third of a line.
+    If they do not fit even then, and are broken anyway, a name has a third of a line. A word of a
+    sentence has half of a line at most.
     """
+    rows = [[_shorten_words(cell, limit // 2) for cell in row] for row in rows]
     longest = max(_measure_columns(rows), default=0)
     for width in [*range(longest, _SHORTEST, -1), max(_SHORTEST, limit // 3)]:
         shorter = [[cell if " " in cell else shorten(cell, width) for cell in row] for row in rows]
@@ -133,6 +135,12 @@ def _shorten_names(rows: list[list[str]], limit: int) -> list[list[str]]:
         if sum(widths) + 2 * (len(widths) - 1) <= limit:
             break
     return shorter
+
+
+def _shorten_words(cell: str, longest: int) -> str:
+    """Return a sentence with shorter words, and a single name as it is."""
+    words = cell.split(" ")
+    return " ".join(shorten(word, longest) for word in words) if words[1:] else cell
 
 
 def _group_columns(widths: Sequence[int], limit: int, indent: int) -> list[list[int]]:

@@ -75,21 +75,31 @@ class SizeComparison:
 class Report:
     """The result of a verification: the worst sample of each output and each inner tensor.
 
-    `tensors` are the tensors between operators, in order of execution; there are none if the values
-    that store them are unknown. `operators` are the same tensors, each computed from LiteRT's own
-    inputs; there are none unless this was requested, or an element exceeds the limit of a single
-    element. `closed` are the operators that run sub-graphs; tensors inside these sub-graphs are not
-    compared, only the outputs of the operators. `names` are the outputs' names in the TFLite model,
-    if they differ from the names in the ONNX model. `right_unoptimized` is whether a verification
-    that fails would succeed with ONNX Runtime's optimizations disabled; None if it does not fail.
-    `storage` has, for each tensor that exceeds its limits, how its operator reads and writes (see
-    `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
-    them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
-    random numbers. `latency` is the time of an inference; the command line measures it.
-    `other_sizes` are the comparisons at sizes of dynamic axes that differ from those of the file;
-    None if the model has no dynamic axes or its inputs are given. `kernels` are the kernels of
-    LiteRT that ran. `misread` are the operators whose constants LiteRT's kernels misread: it ran
-    with constants that they read as meant.
+        report = verify("model.tflite", "model.onnx")
+        print(report.ok, report.verdict.value, report.diverging)
+
+    Attributes:
+        outputs: the difference of each output.
+        samples: the number of runs.
+        seed: the seed of the random inputs.
+        tensors: the tensors between operators, in order of execution; none if the values that store
+            them are unknown.
+        operators: the same tensors, each computed from LiteRT's own inputs; none unless this was
+            requested, or an element exceeds the limit of a single element.
+        closed: the operators that run sub-graphs; only their outputs are compared.
+        names: the outputs' names in the TFLite model, if they differ from those in the ONNX model.
+        right_unoptimized: whether a verification that fails would succeed with ONNX Runtime's
+            optimizations disabled; None if it does not fail.
+        storage: for each tensor that exceeds its limits, how its operator reads and writes (see
+            `quantize.describe_operator`).
+        processor: whether the processor has an instruction set; None if this is unknown.
+        sample_names: the file of each sample, or the seed of its random numbers.
+        latency: the time of an inference in milliseconds; the command line measures it.
+        other_sizes: the comparisons at other sizes of dynamic axes; None if the model has no
+            dynamic axes or its inputs are given.
+        kernels: the kernels of LiteRT that ran.
+        misread: the operators whose constants LiteRT's kernels misread: it ran with constants that
+            they read as meant.
     """
 
     outputs: tuple[Difference, ...]
