@@ -87,7 +87,7 @@ def describe_apart(path: Path, *, with_latency: bool, with_outputs: bool) -> Row
     """Return the cells of a network, which a process of its own finds."""
     describe = partial(describe_network, with_latency=with_latency, with_outputs=with_outputs)
     try:
-        return in_new_process(describe, path)
+        return in_new_process(describe, path) if with_outputs else describe(path)
     except BrokenProcessPool:
         return {"beside LiteRT": "not run, LiteRT crashes"}
     except ConversionError as error:
