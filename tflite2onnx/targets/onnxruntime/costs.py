@@ -224,9 +224,9 @@ def list_terms(
     """
     channels, *window = filters
     kernel = find_kernel(block, channels, tuple(window), depthwise=depthwise)
-    width = _round_up(outputs, block)
+    width = round_up(outputs, block)
     if kernel in ("pointwise", "window"):
-        channels = _round_up(channels, block)
+        channels = round_up(channels, block)
     loads = (
         0 if depthwise else channels * prod(window) * pixels[1] * -(-width // (_TOGETHER * block))
     )
@@ -244,7 +244,8 @@ def find_kernel(block: int, read: int, window: tuple[int, ...], *, depthwise: bo
     return "pointwise" if prod(window) == 1 else "window"
 
 
-def _round_up(channels: int, block: int) -> int:
+def round_up(channels: int, block: int) -> int:
+    """Return the channels of whole blocks."""
     return -(-channels // block) * block
 
 
@@ -262,7 +263,7 @@ def explain_planes(image: Tensor) -> str:
     pixels, channels = image.elements / image.shape[-1], image.shape[-1]
     in_blocks = Times(
         *(
-            factors["pointwise"].estimate(Terms(products=pixels * _round_up(channels, block) ** 2))
+            factors["pointwise"].estimate(Terms(products=pixels * round_up(channels, block) ** 2))
             for block, factors in FACTORS.items()
         )
     )
@@ -278,7 +279,7 @@ def explain_floats(conv: Conv2D, kernel: str = "", *, signed: bool = False) -> s
     """
     x, y, filters = conv.input(0), conv.output, conv.sizes(1)
     window, pixels = (filters["H"], filters["W"]), prod(y.shape[1:3])
-    channels, outputs = filters["I"], _round_up(filters["O"], _FILTERS)
+    channels, outputs = filters["I"], round_up(filters["O"], _FILTERS)
     copied, columns = pixels * prod(window) * channels, prod(window) * channels * outputs
     numbers = Terms(loads=prod(x.shape[1:3]) * channels + pixels * outputs)
     nodes = [("integers", Terms(products=pixels * columns, filters=columns))]

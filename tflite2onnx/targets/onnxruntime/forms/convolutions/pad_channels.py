@@ -51,7 +51,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has, has_unit_steps, is_float, normalize_axes
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.targets.onnxruntime.costs import explain_planes, keep_faster
+from tflite2onnx.targets.onnxruntime.costs import explain_planes, keep_faster, round_up
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -164,7 +164,7 @@ class Channels(DisjointSets[Tensor]):
         known: dict[Tensor, Tensor] = {}
         for tensor in (t for op in graph.ops for t in op.outputs):
             if block := blocks.get(self.find(tensor)):
-                shape = (*tensor.shape[:-1], _round_up(tensor.shape[-1], block))
+                shape = (*tensor.shape[:-1], round_up(tensor.shape[-1], block))
                 known[tensor] = replace(tensor, shape=shape, shape_signature=())
         return graph.rewrite(lambda op: [_pad_operator(op, known)])
 
@@ -198,10 +198,6 @@ def _gains(image: Tensor, ops: Sequence[Op]) -> bool:
     loss = "" if channels < _LARGEST_BLOCK else explain_planes(image)
     _logger.debug("%s: padded channels: %s", image.name, loss or "faster")
     return not loss and len(ops) >= _ENOUGH
-
-
-def _round_up(channels: int, block: int) -> int:
-    return -(-channels // block) * block
 
 
 def _is_int8(tensor: Tensor) -> bool:
