@@ -195,6 +195,15 @@ def test_class_follows_from_the_kind_of_tokenizer(content: Mapping[str, Any], ki
     assert read_json("tokenizer_config.json")["tokenizer_class"] == kind
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_templates_that_must_be_given_are_named(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        convert_bundle(build_task(tokenizer=train(kind, "LLAMA")), "out", target="genai")
+    assert ("as template_str" in caplog.text) == (kind == "unigram")
+
+
 PIECE = message((1, message((1, "a"), (2, 0.5))))
 
 

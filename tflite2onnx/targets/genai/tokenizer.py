@@ -67,6 +67,13 @@ class Tokenizer(NamedTuple):
             if numbers and numbers[0] in texts
         }
         template = _make_chat_template(metadata, named.get("bos_token", ""))
+        if template and self.kind == _UNIGRAM:
+            # tokenizer_impl.cc of onnxruntime-extensions loads the template of BPE only.
+            _logger.warning(
+                "onnxruntime-genai does not load the chat template of a Unigram tokenizer: give"
+                " chat_template of %s to apply_chat_template() as template_str",
+                CONFIG,
+            )
         config = {
             "tokenizer_class": self.kind,
             "add_bos_token": "bos_token" in named,
