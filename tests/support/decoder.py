@@ -46,7 +46,7 @@ METADATA = message(
 )
 
 
-def build_decoder(
+def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     *,
     mask: str = "float32",
     tokens_first: bool = False,
@@ -54,6 +54,7 @@ def build_decoder(
     seed: int = 1,
     depth: int = DEPTH,
     normalized: bool = False,
+    rotated: bool = False,
     cap: float = 0,
     prefills: Sequence[int] = (PREFILL,),
 ) -> bytes:
@@ -67,14 +68,15 @@ def build_decoder(
     second layer reads the caches of the first layer; with "mixed" numbers of a token are multiplied
     by a matrix of the token; with "product" decode adds a product of two int8 constants to the
     logits; with "state" it convolves the rows of three tokens. `depth` is that of a head. The rows
-    before the last product may be `normalized`, and scores may have a cap. `prefills` are numbers
-    of tokens.
+    before the last product may be `normalized`, and scores may have a cap. If they are `rotated`,
+    queries and keys are rotated by their positions before heads and tokens change places, and the
+    queries are scaled between. `prefills` are numbers of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
     options = {
         "mask": mask, "tokens_first": tokens_first, "extra": extra, "normalized": normalized,
-        "cap": cap,
+        "rotated": rotated, "cap": cap,
     }  # fmt: skip
     graphs: list[tuple[Build | Subgraph, str, int]] = [(m, "decode", 1)]
     graphs += [(m.subgraph("prefill"), f"prefill_{count}", count) for count in prefills]
@@ -182,6 +184,30 @@ class _Signature:
         scale = self.g.constant(np.ones(shape[1], np.float32))
         return self.op("MUL", [self.op("MUL", [rows, root], shape), scale], shape)
 
+    def rotate_both(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries, which are scaled, and keys."""
+        queries, keys = self.rotate(x, positions), self.rotate(x, positions)
+        factor = self.g.constant(np.array(0.5, np.float32))
+        return self.op("MUL", [queries, factor], list(x.shape)), keys
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Return rows, [1, rows, heads, depth], rotated by the angles of their positions."""
+        (*axes, depth), column, zeros = x.shape, [1, self.count, 1, 1], [0, 0, 0]
+        half = depth // 2
+        places = self.op("CAST", [self.reshape(positions, column)], column, dtype="float32")
+        speeds = self.g.constant(np.geomspace(1, 0.01, half, dtype=np.float32))
+        angles = self.op("MUL", [places, speeds], [*column[:3], half])
+        part = [*axes, half]
+        a, b = (
+            self.op("SLICE", [x, self.ints(*zeros, start), self.ints(*part)], part)
+            for start in (0, half)
+        )
+        cos, sin = (self.op(code, [angles], list(angles.shape)) for code in ("COS", "SIN"))
+        pairs = [(a, cos), (b, sin), (b, cos), (a, sin)]
+        ac, bs, bc, as_ = (self.op("MUL", [*pair], part) for pair in pairs)
+        halves = [self.op("SUB", [ac, bs], part), self.op("ADD", [bc, as_], part)]
+        return self.op("CONCATENATION", halves, [*axes, depth], axis=3)
+
     def convolve(self, row: Tensor) -> Tensor:
         """Return the weighted sum of a row and the two rows before it, which are a state."""
         width = row.shape[1]
@@ -241,15 +267,18 @@ def _build_signature(
     if options["mask"] == "replaced":
         start = s.reshape(s.input("param_tensor", [1, 1, 1, 7], "int32"), [7])
     split = s.reshape(rows, [1, count, HEADS, depth])
-    heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, depth])
+    queries, new = s.rotate_both(split, positions) if options["rotated"] else (split, split)
+    heads = s.transpose(queries, (0, 2, 1, 3), [1, HEADS, count, depth])
     if options["tokens_first"]:
         shape = [1, LENGTH, HEADS, depth]
-        keys, values = (s.update(kind, split, start, shape) for kind in "kv")
+        keys, values = s.update("k", new, start, shape), s.update("v", split, start, shape)
         keys = s.transpose(keys, (0, 2, 1, 3), [1, HEADS, LENGTH, depth])
         values = s.transpose(values, (0, 2, 3, 1), [1, HEADS, depth, LENGTH])
     else:
         turned = s.transpose(split, (0, 2, 3, 1), [1, HEADS, depth, count])
-        keys = s.update("k", heads, start, [1, HEADS, LENGTH, depth])
+        shape = [1, HEADS, LENGTH, depth]
+        moved = s.transpose(new, (0, 2, 1, 3), [1, HEADS, count, depth])
+        keys = s.update("k", moved, start, shape)
         values = s.update("v", turned, start, [1, HEADS, depth, LENGTH])
     mixed = s.attend(heads, keys, values, positions, options)
     if options["extra"] == "shared":

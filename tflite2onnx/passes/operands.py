@@ -82,6 +82,19 @@ def squeeze_order(op: Op) -> tuple[int, ...] | None:
     return order if len(order) == len(kept) else None
 
 
+def keeps_sequence(op: Op) -> bool:
+    """Return whether an operator is a RESHAPE, or a TRANSPOSE of axes of one element."""
+    order = squeeze_order(op) if op.is_builtin("TRANSPOSE") else None
+    return op.is_builtin("RESHAPE") or (order is not None and order == tuple(sorted(order)))
+
+
+def trace_sequence(tensor: Tensor, graph: Graph) -> Tensor:
+    """Return a tensor before all operators that leave its elements in their sequence."""
+    while keeps_sequence(op := graph.producers.find(tensor)):
+        tensor = op.operand(0)
+    return tensor
+
+
 def joins_last_axis(op: Op) -> bool:
     """Return whether an operator is a CONCATENATION along the last axis of its operands."""
     rank = op.operand(0).rank  # scalars become a list

@@ -44,6 +44,8 @@ FORMS = [
     {"mask": "float32", "tokens_first": True},
     {"mask": "float32", "extra": "shared"},
     {"mask": "float32", "extra": "mixed"},
+    {"mask": "float32", "rotated": True},
+    {"mask": "", "rotated": True, "tokens_first": True},
 ]
 STATE: dict[str, Any] = {"mask": "float32", "extra": "state", "depth": 16}
 TOKENS = [3, 14, 7, 1, 1, 9]

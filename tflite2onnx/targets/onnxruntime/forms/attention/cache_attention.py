@@ -115,7 +115,7 @@ def _read_operands(found: Match) -> CacheAttention | None:
         product = graph.producers[tensors["scores"]]
         if last.options.adj_x or product.options.adj_x:
             return None
-        queries = scale_matrices(queries, graph, "RESHAPE")
+        queries = scale_matrices(queries, graph, one_token=True)
         key_axes = _HEADS_FIRST if product.options.adj_y else _TRANSPOSED
         value_axes = _TRANSPOSED if last.options.adj_y else _HEADS_FIRST
     keys = _find_cache(tensors["keys"], key_axes, graph)

@@ -25,7 +25,12 @@ from math import inf, prod
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import are_fixed_floats, find_order, find_producer
+from tflite2onnx.passes.operands import (
+    are_fixed_floats,
+    find_order,
+    find_producer,
+    keeps_sequence,
+)
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, maybe, through
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import as_builtin
@@ -137,13 +142,17 @@ def _keeps_matrices(op: Op) -> bool:
     return op.code == "RESHAPE" and len(ends[0]) == _MATRIX and ends[0] == ends[1]
 
 
-def scale_matrices(matrices: Matrices, graph: Graph, *between: str) -> Matrices:
-    """Return matrices before MUL and DIV by a single number, and before operators of some codes."""
+def scale_matrices(matrices: Matrices, graph: Graph, *, one_token: bool = False) -> Matrices:
+    """Return matrices before MUL and DIV by a single number.
+
+    Those of `one_token` are those before operators that leave the elements in their sequence, too.
+    """
+    moves = ("RESHAPE", "TRANSPOSE") if one_token else ()
     tensor, transposed, factor = matrices
     while True:
-        op = find_producer(tensor, graph, "DIV", "MUL", *between)
+        op = find_producer(tensor, graph, "DIV", "MUL", *moves)
         x, number = op.operand(0), op.operand(1)
-        if op.code in between:
+        if keeps_sequence(op):
             tensor = x
             continue
         if op.code == "MUL" and x.values.size:

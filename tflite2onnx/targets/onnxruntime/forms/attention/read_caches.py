@@ -32,7 +32,7 @@ import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.layout import Order
-from tflite2onnx.passes.operands import find_producer
+from tflite2onnx.passes.operands import find_producer, trace_sequence
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
@@ -180,7 +180,7 @@ def _find_rotation(
 
     Returns them as they are, and no tables, unless both are rotated by angles of the position.
     """
-    rotated = [graph.producers.trace(t, "RESHAPE") for t in tokens]
+    rotated = [trace_sequence(t, graph) for t in tokens]
     pair = [find_producer(t, graph, "ROTARY_EMBEDDING") for t in rotated]
     if NO_OP in pair or pair[0].operand(0).shape[-1] % (2 * DEPTH):
         return tokens, []
