@@ -12,7 +12,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import DType, Tensor
 
 _MOST_BITS = 16
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
@@ -252,67 +252,55 @@ def rewrite_fake_quantization(op: Op) -> Sequence[Op]:
     bits = options["num_bits"]
     if not 2 <= bits <= _MOST_BITS:
         raise OperatorError(f"its num_bits must be from 2 to {_MOST_BITS}, got {bits}")
-    if not all(bound.has_data for bound in bounds):
-        return _spell_fake_quantization(op, options, *bounds)
-    low, high = (
-        np.asarray(bound, np.float32)
-        for bound in ([t.values for t in bounds] or (options["min"], options["max"]))
-    )
-    if not (low <= high).all():
-        raise OperatorError(f"its lower bound must be at most its upper one, got {low} and {high}")
-    if low.size > 1 or options["narrow_range"]:
-        return _spell_fake_quantization(op, options, low, high)
-    options |= {"min": float(low.item()), "max": float(high.item())}
-    return [as_builtin(op, "FAKE_QUANT", x, **options)]
+    name = op.outputs[0].name
+    for key in () if bounds else ("min", "max"):
+        bounds.append(make_constant(f"{name}/{key}", np.asarray(options[key], np.float32), x))
+    low, high = bounds
+    if low.has_data and high.has_data:
+        if not (low.values <= high.values).all():
+            raise OperatorError(
+                "its lower bound must be at most its upper one,"
+                f" got {low.values.tolist()} and {high.values.tolist()}"
+            )
+        if low.elements == 1 and not options["narrow_range"]:
+            options |= {"min": low.values.item(), "max": high.values.item()}
+            return [as_builtin(op, "FAKE_QUANT", x, **options)]
+    return _spell_fake_quantization(op, options, low, high)
 
 
 def _spell_fake_quantization(
-    op: Op, options: Mapping[str, Any], low: Array | Tensor, high: Array | Tensor
+    op: Op, options: Mapping[str, Any], low: Tensor, high: Tensor
 ) -> Sequence[Op]:
     """Return floor((clip(x) - minimum) / scale + 0.5) * scale + minimum.
 
-    The range is shifted so that 0 is representable. A channel whose bounds are both 0 becomes 0.
+    The range is shifted so that 0 is representable. Equal bounds make 0. What depends on constant
+    bounds only is folded.
     """
     first, last = np.float32(options["narrow_range"]), np.float32(2 ** options["num_bits"] - 1)
     x, y, rw = op.operand(0), op.outputs[0], Rewriter(op)
 
     def step(
         code: str,
-        a: Tensor | Array | np.float32,
-        b: Tensor | Array | np.float32,
+        a: Tensor | np.float32,
+        b: Tensor | np.float32,
         output: Tensor | None = None,
         like: Tensor = y,
     ) -> Tensor:
         name = f"{y.name}/{len(rw.ops)}"
         operands = (
-            t if isinstance(t, Tensor) else make_constant(name, np.asarray(t, np.float32), x)
-            for t in (a, b)
+            t if isinstance(t, Tensor) else make_constant(name, np.asarray(t), x) for t in (a, b)
         )
         return rw.op(code, *operands, output=output, like=like, name=str(len(rw.ops)))
 
-    scale: Tensor | Array
-    divisor: Tensor | Array
-    minimum: Tensor | Array
-    maximum: Tensor | Array
-    if isinstance(low, Tensor):
-        compute = partial(step, like=low)
-
-        scale = compute("DIV", compute("SUB", high, low), last - first)
-        divisor = compute("MAXIMUM", scale, np.finfo(np.float32).tiny)  # without a range it is 0
-        start = compute("SUB", first, compute("DIV", low, divisor))
-        start = compute("MINIMUM", compute("MAXIMUM", start, first), last)
-        zero_point = rw.op("FLOOR", compute("ADD", start, np.float32(0.5)), like=low)
-        minimum, maximum = (
-            compute("MUL", compute("SUB", end, zero_point), scale) for end in (first, last)
-        )
-    else:
-        is_empty = low == high
-        scale = divisor = np.where(is_empty, np.float32(1), (high - low) / (last - first))
-        zero_points = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
-        minimum, maximum = (
-            np.where(is_empty, 0, (end - zero_points) * scale).astype(np.float32)
-            for end in (first, last)
-        )
+    compute = partial(step, like=replace(low, data=None))
+    scale = compute("DIV", compute("SUB", high, low), last - first)
+    divisor = compute("MAXIMUM", scale, np.finfo(np.float32).tiny)  # without a range it is 0
+    start = compute("SUB", first, compute("DIV", low, divisor))
+    start = compute("MINIMUM", compute("MAXIMUM", start, first), last)
+    zero_point = rw.op("FLOOR", compute("ADD", start, np.float32(0.5)), like=start)
+    minimum, maximum = (
+        compute("MUL", compute("SUB", end, zero_point), scale) for end in (first, last)
+    )
     clipped = step("MAXIMUM", step("MINIMUM", x, maximum), minimum)
     steps = step("ADD", step("DIV", step("SUB", clipped, minimum), divisor), np.float32(0.5))
     whole = rw.op("FLOOR", steps, like=y)
