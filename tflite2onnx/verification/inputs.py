@@ -76,7 +76,7 @@ class Samples:
 
 
 def _make_array_of_kind(
-    generator: "np.random.Generator",  # a text, because `numpy.random` is slow to import
+    generator: np.random.Generator,
     name: str,
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
@@ -97,7 +97,7 @@ def _make_array_of_kind(
 
 
 def _make_random_array(
-    generator: "np.random.Generator", name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+    generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
     if dtype.name in QUANTIZED:
         limits = np.iinfo(dtype)
