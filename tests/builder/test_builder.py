@@ -46,6 +46,12 @@ def test_refuses_a_size_to_infer_beside_a_size_of_0() -> None:
     assert g.reshape(x, [2, 0]) in {node.outputs[0] for node in g.nodes}
 
 
+def test_reduction_over_no_computed_axes_returns_its_input() -> None:
+    g = Builder(18)
+    g.reduce("ReduceMax", dynamic_value(g, "n", 3), Value(dtype=DType.INT64), keepdims=True)
+    assert g.nodes[-1].attributes == {"keepdims": 1, "noop_with_empty_axes": 1}
+
+
 def test_refuses_to_merge_the_axis_of_scales() -> None:
     """A RESHAPE that merges the axis of the scales is refused: DequantizeLinear needs this axis."""
     quantization = Quantization(np.ones(3, np.float32), np.zeros(3, np.int64), axis=1)

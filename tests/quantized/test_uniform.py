@@ -94,3 +94,16 @@ def test_functions_are_within_a_step(code: str, kind: str) -> None:
     (want,) = run_tflite(model, [x])
     (have,) = run_onnx(result.model, {result.inputs[0].name: x})
     assert np.abs(want.astype(int) - have).max() <= 1
+
+
+@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1"])
+def test_activations_limit_the_stored_integers(activation: str) -> None:
+    m = Build()
+    kind: dict[str, Any] = {"dtype": "int8", "scale": 0.06, "zero_point": 3}
+    a, b, y = (
+        m.input([1, 6, 6, 4], **kind),
+        m.input([1, 6, 6, 4], **kind),
+        m.tensor([1, 6, 6, 4], **kind),
+    )
+    m.output(*m.op("ADD", [a, b], [y], fused_activation_function=activation))
+    check(m.bytes(), quantization="qdq-uniform", steps=1)

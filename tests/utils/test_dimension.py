@@ -20,6 +20,7 @@ from tflite2onnx.utils.dimension import (
     make_array,
     make_dimension,
     require_equal,
+    require_number,
 )
 
 N, T = (make_dimension(Symbol(name, value)) for name, value in (("n", 2), ("t", 7)))
@@ -123,6 +124,15 @@ def test_broadcasting_requires_equal_sizes() -> None:
         broadcast_dims((2,), (3,))
     with pytest.raises(UnequalError, match="t and 3 must be equal"):
         require_equal(T, 3)
+
+
+def test_number_is_required_of_dynamic_sizes_only() -> None:
+    """A wrong number that the file declares is the error of the operator's check."""
+    require_number(3, 4)
+    require_number(N, N)
+    for size in (N, N + 1):
+        with pytest.raises(UnequalError, match="boxes must have 4 corners"):
+            require_number(size, 4, "boxes must have 4 corners")
 
 
 def test_arrays_of_dimensions_hold_objects() -> None:

@@ -133,6 +133,7 @@ def test_seed_determines_samples_and_worst_is_reported() -> None:
     assert one != two
     assert one == verify(network(), result, seed=5, samples=1)
     both = verify(network(), result, seed=5)
+    assert both.samples == 2
     assert both.outputs[0].largest == max(r.outputs[0].largest for r in (one, two))
 
 
