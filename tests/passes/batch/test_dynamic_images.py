@@ -251,3 +251,33 @@ def test_samples_without_elements_are_counted(
         want = np.stack([run_tflite(data, [sample[None]])[0] for sample in x])
         assert made.shape == want.shape == (3, end, sizes[2])
         np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize("batch", [3, "n"])
+def test_a_range_of_all_samples_is_computed(batch: int | str) -> None:
+    """Keras's crop_images lists the size of the range with the size of the batch."""
+    m = Build()
+    x = m.input([None, 5, 7, 3], name="x")
+    (shape,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
+    bounds = [m.constant(ints(n)) for n in (0, 1, 1)]
+    (count,) = m.op("STRIDED_SLICE", [shape, *bounds], [[1]], dtype="int32")
+    (size,) = m.op(
+        "CONCATENATION", [count, m.constant(ints(2, 3, 3))], [[4]], dtype="int32", axis=0
+    )
+    begin = m.constant(ints(0, 1, 2, 0))
+    m.output(*m.op("SLICE", [x, begin, size], [m.tensor([None, 2, 3, 3])]))
+    data = m.bytes()
+    result = convert(data, batch=batch)
+    assert result.outputs[0].tflite_sizes[0] == batch
+    assert verify(data, result).ok
+
+
+def test_a_range_of_one_sample_mixes_samples() -> None:
+    m = Build()
+    x = m.input([None, 5], name="x")
+    (shape,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+    (first,) = m.op("SUB", [shape, shape], [[2]], dtype="int32")
+    (less,) = m.op("SUB", [shape, m.constant(ints(1, 0))], [[2]], dtype="int32")
+    m.output(*m.op("SLICE", [x, first, less], [m.tensor([None, 5])]))
+    with pytest.raises(ConversionError, match="mixes samples"):
+        convert(m.bytes(), batch=3)

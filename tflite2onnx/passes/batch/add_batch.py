@@ -45,6 +45,7 @@ from tflite2onnx.op.traits import (
     IndexesTogether,
     MovesSamples,
     ReshapesInputs,
+    TakesRanges,
 )
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
@@ -243,6 +244,9 @@ class Batching:
         shapes = list_shape_inputs(operator)
         if any(self._depends_on_count(t) and i not in shapes for i, t in enumerate(op.inputs)):
             raise OperatorError("it computes with the number of samples")
+        if self._takes_counted_range(op, operator):
+            self._add_whole_range(op)
+            return
         op = self._flatten_first(self._align_ranks(op, operator), operator)
         if self._list_vectors(op) and op.outputs[0].rank and not isinstance(operator, Broadcasts):
             self._add_with_leading_axis(op)
@@ -255,6 +259,26 @@ class Batching:
             self._add_aligned(aligned, first, place)
             return
         self._add_with_leading_axis(op)
+
+    def _takes_counted_range(self, op: Op, operator: Operator) -> bool:
+        """Return whether an operator takes a range that is computed from the number of samples."""
+        place = self._places.get(op.operand(0))
+        return (
+            isinstance(operator, TakesRanges)
+            and place is not None
+            and any(map(self._depends_on_count, op.inputs))
+            and not (isinstance(operator, IndexesAxes) and operator.keep_axis(place.axis))
+        )
+
+    def _add_whole_range(self, op: Op) -> None:
+        """Add an operator whose range has all samples, since the size of their axis stays."""
+        x, y = require_input(op), op.outputs[0]
+        axis = self._places[x].axis
+        self._builder.emit(op)
+        sizes = [self._builder.find_shape(t) for t in (x, y)]
+        if len(sizes[0]) != len(sizes[1]) or sizes[0][axis] != sizes[1][axis]:
+            raise OperatorError(_MIXES)
+        self._places[y] = self._places[x]
 
     def _list_vectors(self, op: Op) -> Collection[Tensor]:
         """Return the inputs that are scalars for one sample, and vectors for the batch."""
