@@ -40,7 +40,8 @@ page, with `--latency` for the times.
 
 - *nodes*: of the default ONNX model.
 - *Transposes*: with `--forms canonical`, the plain form for every runtime, and by default, the form
-  for ONNX Runtime.
+  for ONNX Runtime, which removes many of them. Constants that a runtime transposes at load do not
+  count.
 - *beside LiteRT*: the outputs on random inputs. "equal" is bit for bit with the kernels that are
   named. "right" and "close" are the verdicts of [`verify`](verification.md).
 - *time*: ONNX Runtime's time divided by LiteRT's, on one thread. Networks of a few operators take a
