@@ -42,7 +42,8 @@ def add_blocks(m: Subgraph, values: Array, scales: Array) -> Tensor:
 def read_twice(m: Subgraph, token: Tensor, table: Tensor) -> Tensor:
     """Add the product of the row of a token by the table."""
     (row,) = m.op("EMBEDDING_LOOKUP", [token, table], [[1, FEATURES]], dtype="float32")
-    return m.op("FULLY_CONNECTED", [row, table], [[1, ROWS]], dtype="float32")[0]
+    shape = [1, table.shape[0]]
+    return m.op("FULLY_CONNECTED", [row, table], [shape], dtype="float32")[0]
 
 
 def count_stored_bytes(model: Any) -> int:
@@ -63,20 +64,21 @@ def test_table_of_int8_is_stored_once(weights: str) -> None:
     assert "Transpose" not in count_optimized_nodes(result.model)
 
 
+@pytest.mark.parametrize("times", [1, 32])  # small constants of equal bytes are shared anyway
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_blocks_of_int4_are_stored_once(dtype: Any) -> None:
+def test_blocks_of_int4_are_stored_once(dtype: Any, times: int) -> None:
     m = Build()
-    scales = BLOCKS.astype(dtype)
-    m.output(read_twice(m, m.input([1], dtype="int32"), add_blocks(m, NARROW, scales)))
+    elements, scales = np.tile(NARROW, (times, 1)), np.tile(BLOCKS.astype(dtype), (times, 1))
+    m.output(read_twice(m, m.input([1], dtype="int32"), add_blocks(m, elements, scales)))
     model = convert(m.bytes()).model
     kinds = [node.op_type for node in model.graph.node]
     assert "Transpose" not in kinds
-    stored = [each.raw_data for each in model.graph.initializer if each.dims[:1] == [ROWS]]
+    stored = [each.raw_data for each in model.graph.initializer if each.dims[:1] == [times * ROWS]]
     assert stored.count(max(stored, key=len)) == 1
     session = ort.InferenceSession(model.SerializeToString())
     (given,) = session.get_inputs()
     (y,) = session.run(None, {given.name: TOKEN})
-    real = NARROW * np.repeat(scales.astype(np.float32), BLOCK, axis=1)
+    real = elements * np.repeat(scales.astype(np.float32), BLOCK, axis=1)
     wanted = real[TOKEN] @ real.T
     np.testing.assert_allclose(y, wanted, rtol=0, atol=0.01 * np.ptp(wanted))
     assert "MatMulNBits" in count_optimized_nodes(model)

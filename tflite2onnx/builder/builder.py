@@ -24,8 +24,10 @@ from tflite2onnx.quantization.storage import (
     encode_constant,
 )
 from tflite2onnx.quantize import OperandStorage, StoragePlan
+from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, Assembly, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
+from tflite2onnx.utils.mapped_files import find_address
 
 __all__ = ["REAL", "Body", "Builder", "NeedsReshape", "Operand", "Port", "Value", "View"]
 
@@ -212,6 +214,18 @@ class Builder(QdqNodes):
         self.int8_is_exact: Value = (
             around.int8_is_exact if around else Value(dtype=DType.BOOL, name="int8_is_exact")
         )
+
+    def pack_bytes(self, x: View) -> Value:
+        """Return a constant of less than 8 bits as uint8; readers of the same elements share it.
+
+        The last axis must have whole bytes.
+        """
+        data = x.constant
+        key = find_address(data), data.shape
+        if key not in self.packed:
+            packed = pack_subbyte(data, x.tensor.dtype).reshape(*data.shape[:-1], -1)
+            self.packed[key] = data, self.constant(packed, DType.UINT8, x.tensor.name)
+        return self.packed[key][1]
 
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""

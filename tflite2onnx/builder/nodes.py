@@ -125,6 +125,10 @@ class Nodes:
         self._shared: dict[Callable[..., Value], Value] = {}
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, int], Value] = {} if around is None else around.pool
+        # By the addresses of elements, which stay in memory: no other elements get the address.
+        self.packed: dict[tuple[int, Shape], tuple[Array, Value]] = (
+            {} if around is None else around.packed
+        )
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node and return its output; see `node_outputs`."""

@@ -10,7 +10,7 @@ from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, V
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.reader.buffers import pack_subbyte, unpack_subbyte
+from tflite2onnx.reader.buffers import unpack_subbyte
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
@@ -95,8 +95,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
         data, name = table.constant, table.tensor.name
         if data.shape[-1] * bits % _BYTE:  # a row must begin at a byte
             return g.cast(g.Gather(g.constant(data, DType.INT8, name), ids, axis=0), DType.FLOAT32)
-        packed = pack_subbyte(data, table.dtype).reshape(*data.shape[:-1], -1)
-        packed_rows = g.Gather(g.constant(packed, DType.UINT8, name), ids, axis=0)
+        packed_rows = g.Gather(g.pack_bytes(table), ids, axis=0)
         elements = unpack_subbyte(np.arange(256, dtype=np.uint8), table.dtype)
         numbers = elements.astype(np.float32).reshape(256, -1)
         return g.reshape(g.Gather(numbers, g.cast(packed_rows, DType.INT32), axis=0), self._shape)

@@ -27,7 +27,6 @@ import numpy as np
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.op.common.hybrid import quantize_asymmetric
-from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.mapped_files import read_rows
 
@@ -190,10 +189,7 @@ def _probe_level(g: Builder) -> Value:
 def _store_weights(g: Builder, w: View, *, rounds: bool) -> _Weights:
     scales = _find_scales(w, rounds=rounds)
     (outputs, features), size = w.tensor.shape, scales.block_size
-    packed = pack_subbyte(w.constant, DType.INT4).reshape(outputs, -1)
-    blocks = g.Reshape(
-        g.constant(packed, DType.UINT8, w.tensor.name), g.ints([outputs, -1, size // 2])
-    )
+    blocks = g.Reshape(g.pack_bytes(w), g.ints([outputs, -1, size // 2]))
     stored = g.constant(scales.stored_scale)
     return _Weights(
         # The node reads elements plus 8.
