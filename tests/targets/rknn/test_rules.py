@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx
 import pytest
 
 from tests.runtimes.environments import RKNN
 from tests.targets.one_operator import (
+    f32,
     find_model,
     make_bare,
     make_model,
@@ -18,6 +22,22 @@ from tests.targets.one_operator import (
 from tflite2onnx.targets.checker import check_model
 
 POOLED = (1, 4, 5, 5)
+
+
+def make_product(multiplier: float) -> onnx.ModelProto:
+    """Return a quantized convolution whose sums are multiplied by a number."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["k", "sk", "zk"], ["w"], axis=0),
+        node("Conv", ["a", "w"], ["c"], "n"),
+        node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    kernel = np.random.default_rng(0).integers(-127, 127, (4, 4, 1, 1), np.int8)
+    scales = np.full(4, multiplier, np.float32)
+    zeros: dict[str, Any] = {"z": np.int8(0), "zk": np.zeros(4, np.int8)}
+    return make_model(nodes, "int8", k=kernel, s=f32(0.0235), sk=scales, **zeros)
+
+
 KEPT = {
     "MaxPool": make_quantized("MaxPool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "AveragePool": make_quantized("AveragePool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
@@ -27,6 +47,7 @@ KEPT = {
     "HardSwish of uint8": make_quantized("HardSwish", "uint8", 28, 0.04),
     "Softmax": make_quantized("Softmax", "int8", -100, 1 / 256, axis=3),
     "one scale": read_twice(0.05, "int8"),
+    "small multiplier": make_product(0.003),
 }
 BROKEN = {
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),
@@ -46,6 +67,7 @@ BROKEN = {
         "follow DequantizeLinear, HardSigmoid",
     ),
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
+    "large multiplier": (make_product(0.3), "must be at most 0.02 of the scale of the result"),
     "int16": (make_quantized("Relu", "int16", 3), "must be uint8 or int8, got int16"),
 }
 

@@ -10,6 +10,7 @@ from tflite2onnx.targets.rules import (
     Operators,
     OpsetRange,
     QuantizedTypes,
+    SmallMultipliers,
     list_names,
 )
 
@@ -60,6 +61,12 @@ RULES = (
             operators=("DequantizeLinear", name, "QuantizeLinear"), consequence=WRONG, advice=_FLOAT
         )
         for name in ("Tanh", "HardSigmoid")
+    ),
+    # The simulator's sums of products are off by up to 150, as sums in float16 are.
+    SmallMultipliers(
+        most=0.02,
+        consequence="the numbers may be off by several steps, up to 150 times the multiplier",
+        advice=_FLOAT,
     ),
     OneQuantization(consequence=WRONG, advice=_UNIFORM),
 )
