@@ -30,7 +30,7 @@ def _keep_last(found: Match) -> Op | str:
         return "the elements must be of 8 bits"
     if op.code == "TRANSPOSE" and not found.graph.readers.find_only_reader(y).is_builtin("RESHAPE"):
         return "only a RESHAPE must read it"
-    if list_channels_first(found.graph).isdisjoint((x, y)):
+    if found.analyze(list_channels_first).isdisjoint((x, y)):
         return "no image has channels first"
     return replace(op, made=MovedOptions(keeps_shape=made.keeps_shape, keeps_last=True))
 
