@@ -254,8 +254,9 @@ def test_samples_without_elements_are_counted(
 
 
 @pytest.mark.parametrize("batch", [3, "n"])
-def test_a_range_of_all_samples_is_computed(batch: int | str) -> None:
-    """Keras's crop_images lists the size of the range with the size of the batch."""
+@pytest.mark.parametrize("code", ["SLICE", "STRIDED_SLICE"])
+def test_a_range_of_all_samples_is_computed(code: str, batch: int | str) -> None:
+    """Keras's crop_images and tf.signal.frame list the size or end with the size of the batch."""
     m = Build()
     x = m.input([None, 5, 7, 3], name="x")
     (shape,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
@@ -264,8 +265,9 @@ def test_a_range_of_all_samples_is_computed(batch: int | str) -> None:
     (size,) = m.op(
         "CONCATENATION", [count, m.constant(ints(2, 3, 3))], [[4]], dtype="int32", axis=0
     )
-    begin = m.constant(ints(0, 1, 2, 0))
-    m.output(*m.op("SLICE", [x, begin, size], [m.tensor([None, 2, 3, 3])]))
+    begin = m.constant(ints(0, 1, 2, 0) if code == "SLICE" else ints(0, 0, 0, 0))
+    steps = [m.constant(ints(1, 1, 1, 1))] if code == "STRIDED_SLICE" else []
+    m.output(*m.op(code, [x, begin, size, *steps], [m.tensor([None, 2, 3, 3])]))
     data = m.bytes()
     result = convert(data, batch=batch)
     assert result.outputs[0].tflite_sizes[0] == batch

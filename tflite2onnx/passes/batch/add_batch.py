@@ -262,12 +262,11 @@ class Batching:
 
     def _takes_counted_range(self, op: Op, operator: Operator) -> bool:
         """Return whether an operator takes a range that is computed from the number of samples."""
-        place = self._places.get(op.operand(0))
         return (
             isinstance(operator, TakesRanges)
-            and place is not None
+            and op.operand(0) in self._places
+            and operator.find_mixed_axes(0) is None
             and any(map(self._depends_on_count, op.inputs))
-            and not (isinstance(operator, IndexesAxes) and operator.keep_axis(place.axis))
         )
 
     def _add_whole_range(self, op: Op) -> None:
