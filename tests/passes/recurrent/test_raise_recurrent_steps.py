@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
+from tests.support.control import number
 from tests.support.graph_text import check_pass, check_unchanged
 from tests.support.keras import BATCH, FEATURES, UNITS, Cell, Keras
 from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
@@ -58,9 +59,9 @@ def model(
     return m.bytes()
 
 
-def proved_node_types(data: bytes) -> list[str]:
-    """Return the types of the nodes, once their numbers are proved."""
-    result: Any = check(data, ranges={"float32": (-1, 1)}, random_layouts=[0])
+def proved_node_types(data: bytes, **options: Any) -> list[str]:
+    """Return the types of the nodes, once their numbers are proved; see `check`."""
+    result: Any = check(data, ranges={"float32": (-1, 1)}, random_layouts=[0], **options)
     moves = {"Reshape", "Squeeze", "Unsqueeze", "Identity"}
     return [node.op_type for node in result.model.graph.node if node.op_type not in moves]
 
@@ -115,6 +116,30 @@ def test_unrolled_layers_become_one_node(cell: str, times: int, outputs: str) ->
 def test_sequences_with_batch_first_become_lstm() -> None:
     assert proved_node_types(model(Keras(), axis=1)) == ["Transpose", "LSTM"]
     assert proved_node_types(model(Keras(), 1, axis=1))[-1] == "LSTM"
+
+
+@pytest.mark.parametrize(
+    "form", [*map(Keras, CELLS), Keras("RNN"), Keras(squash="RELU", ending="RELU")], ids=str
+)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_layers_of_a_dynamic_batch_become_nodes(form: Keras, layers: int) -> None:
+    """Keras computes the states of 0 from the batch; those of an LSTM are one tensor."""
+    m = Build()
+    x = m.input([None, 4, FEATURES])
+    batch = Keras.size_of(m, x, 0)
+    (shape,) = m.op("PACK", [batch, number(m, UNITS)], [[2]], axis=0, values_count=2)
+    zero = m.constant(np.array(0, np.float32))
+    (zeros,) = m.op("FILL", [shape, zero], [m.tensor([None, UNITS])])
+    (turned,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [m.tensor([4, None, FEATURES])])
+    items = take_items(m, turned, 0, 4)
+    for _ in range(layers):
+        after = unroll(m, form, items, [zeros] * form.states)
+        items = [step[0] for step in after]
+    m.output(*after[-1])
+    for samples in (1, 3):
+        data = np.random.default_rng(samples).uniform(-1, 1, (samples, 4, FEATURES))
+        kinds = proved_node_types(m.bytes(), inputs=[data.astype(np.float32)], declared=False)
+        assert kinds == ["Transpose", *[form.cell.partition("-")[0]] * layers]
 
 
 @pytest.mark.parametrize("form", [Keras(int8=True), Keras("GRU", int8=True, rows=True)], ids=str)

@@ -280,7 +280,8 @@ def _split_activation(formula: Formula) -> tuple[GateActivation, Formula]:
 def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _GateFormula | None:
     activation, formula = _split_activation(formula)
     products = dict(formula.products) if isinstance(formula, Affine) else {}
-    peephole = products.pop(c, None) if c else None
+    # Keras' initial states of a dynamic batch are one tensor of zeros, whose product is that of h.
+    peephole = products.pop(c, None) if c and c is not h else None
     recurrent = products.pop(h, None) or _pop_projected(products, h)
     if not isinstance(formula, Affine) or not recurrent or len(products) != 1:
         return None
