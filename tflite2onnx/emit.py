@@ -150,7 +150,7 @@ def emit(
     joined = join_reshapes(g.nodes, g.types, results, g.ints)
     distinct, merged = merge_equal_nodes(joined, results)
     exact = keep_float_weights(g, omit_zero_states(distinct), results)
-    named, copied = share_copied_outputs(exact, results)
+    named, copied = share_copied_outputs(exact, g.types, results)
     live, changed = rewrite(g, named, results)
     same = {**merged, **copied}
     ports = tuple(p for p in rename_ports(_list_ports(g), same) if p.value not in changed)

@@ -292,7 +292,7 @@ def merge_equal_nodes(
 
 
 def share_copied_outputs(
-    nodes: Sequence[Node], outputs: Collection[Value]
+    nodes: Sequence[Node], types: Types, outputs: Collection[Value]
 ) -> tuple[tuple[Node, ...], Merged]:
     """Return nodes that read such an output in place of the tensor, and the tensors' outputs."""
     makers, merged = find_makers(nodes), dict[Value, Value]()
@@ -301,12 +301,16 @@ def share_copied_outputs(
         x = real.inputs[0] if real and real.op_type == "DequantizeLinear" else None
         if real is None or x is None or x not in makers or node.outputs[0] not in outputs:
             continue
-        numbers = [None if y is None else y.data for y in (*real.inputs[1:], *node.inputs[1:])]
+        operands = (*real.inputs[1:], *node.inputs[1:])
+        numbers = [None if value is None else value.data for value in operands]
         half = len(numbers) // 2
         pairs = zip(numbers[:half], numbers[half:], strict=True)
         is_copy = all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs)
-        if is_copy and x not in outputs and x not in merged:
-            merged[x] = node.outputs[0]
+        y = node.outputs[0]
+        # Integers of 4 bits are cast to 8 bits before they are dequantized: a copy has fewer bits.
+        has_type = x in types and y in types and types[x][0] is types[y][0]
+        if is_copy and has_type and x not in outputs and x not in merged:
+            merged[x] = y
     copies = {*merged.values()}
     kept = (node for node in nodes if copies.isdisjoint(node.outputs))
     renamed = (
