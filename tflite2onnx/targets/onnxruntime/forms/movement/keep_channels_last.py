@@ -18,6 +18,9 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
 
 _BYTE = 8  # bits
+_IMAGE = 4  # axes
+# Their images have channels first in any plan. Most graphs need no plan for this form.
+_WRITES_FIRST = ("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D")
 
 
 def _keep_last(found: Match) -> Op | str:
@@ -26,11 +29,12 @@ def _keep_last(found: Match) -> Op | str:
     made = op.read_made(MovedOptions)
     if made.joins_columns or made.keeps_last:
         return "a form has made it"
-    if not is_quantized(x) or x.dtype.bits != _BYTE:
-        return "the elements must be of 8 bits"
+    if not is_quantized(x) or x.dtype.bits != _BYTE or _IMAGE not in (x.rank, y.rank):
+        return "the elements must be of 8 bits, and one side an image"
     if op.code == "TRANSPOSE" and not found.graph.readers.find_only_reader(y).is_builtin("RESHAPE"):
         return "only a RESHAPE must read it"
-    if found.analyze(list_channels_first).isdisjoint((x, y)):
+    is_first = x.rank == _IMAGE and found.graph.producers.find(x).is_builtin(*_WRITES_FIRST)
+    if not is_first and found.analyze(list_channels_first).isdisjoint((x, y)):
         return "no image has channels first"
     return replace(op, made=MovedOptions(keeps_shape=made.keeps_shape, keeps_last=True))
 
