@@ -311,6 +311,8 @@ def share_copied_outputs(
         has_type = x in types and y in types and types[x][0] is types[y][0]
         if is_copy and has_type and x not in outputs and x not in merged:
             merged[x] = y
+    if not merged:
+        return (*nodes,), merged
     copies = {*merged.values()}
     kept = (node for node in nodes if copies.isdisjoint(node.outputs))
     renamed = (
