@@ -13,17 +13,27 @@ ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "assets" / "models" / "keywords_int8.tflite"
 
 
-def test_page_has_a_row_for_each_network(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A network is named by its file and its source; a file that is no model has the reason."""
+@pytest.fixture(name="folder")
+def make_folder(tmp_path: Path) -> Path:
+    """Return the folder of a source, in the folder of all models."""
     folder = tmp_path / "models" / "owner+name"
     folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture(name="page")
+def make_page(script: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the page that the script writes about the folder of all models."""
+    page = folder.parents[1] / "models.md"
+    monkeypatch.setattr(script, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["make_gallery.py", str(folder.parent)])
+    return page
+
+
+def test_page_has_a_row_for_each_network(script: Any, folder: Path, page: Path) -> None:
+    """A network is named by its file and its source; a file that is no model has the reason."""
     shutil.copy(MODEL, folder / "a__b__keywords.tflite")
     (folder / "text.tflite").write_text("no model")
-    page = tmp_path / "models.md"
-    monkeypatch.setattr(script, "PAGE", page)
-    monkeypatch.setattr(sys, "argv", ["make_gallery.py", str(tmp_path / "models")])
     script.main()
     lines = page.read_text().splitlines()
     row, refused = (line for line in lines if "owner/name" in line)
@@ -34,14 +44,9 @@ def test_page_has_a_row_for_each_network(
     assert "2 networks: " in page.read_text()
 
 
-def test_what_is_not_measured_stays_on_the_page(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_measured_stays_on_the_page(script: Any, folder: Path, page: Path) -> None:
     """With --nodes outputs and times stay, and the page says that the times are older."""
-    folder = tmp_path / "models" / "owner+name"
-    folder.mkdir(parents=True)
     shutil.copy(MODEL, folder / "keywords.tflite")
-    page = tmp_path / "models.md"
     link = "[owner/name](https://github.com/owner/name)"
     page.write_text(
         "The times were measured on a clock.\n\n"
@@ -49,8 +54,7 @@ def test_what_is_not_measured_stays_on_the_page(
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
         f"| keywords | {link} | int8 | 0.1 | 1 | 9 / 9 | equal | 7.50 |\n"
     )
-    monkeypatch.setattr(script, "PAGE", page)
-    monkeypatch.setattr(sys, "argv", ["make_gallery.py", str(tmp_path / "models"), "--nodes"])
+    sys.argv.append("--nodes")
     for _ in range(2):
         script.main()
         assert "The times of an earlier version were measured on a clock." in page.read_text()

@@ -145,7 +145,7 @@ class Attention(MadeOperator, ScaledAttention, DynamicShape):
         return self.made.cap
 
     @property
-    def _writes(self) -> bool:
+    def _returns_caches(self) -> bool:
         return len(self.op.outputs) > 1
 
     def check(self) -> None:
@@ -157,15 +157,15 @@ class Attention(MadeOperator, ScaledAttention, DynamicShape):
         return [(*self.input(0).shape[:-1], y.shape[-1]), *(t.shape for t in caches)]
 
     def frames(self) -> Sequence[Frame]:
-        orders = (self.made.key_order, self.made.value_order) * self._writes
+        orders = (self.made.key_order, self.made.value_order) * self._returns_caches
         pairs = zip((5, 6, ~1, ~2), orders * 2, strict=False)
         return [pin_operand(operand, order) for operand, order in pairs]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return self._writes and (operand, axis) in {(0, 1), (1, 1), (2, 1), (~0, 1), (4, 0)}
+        return self._returns_caches and (operand, axis) in {(0, 1), (1, 1), (2, 1), (~0, 1), (4, 0)}
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value | NeedsReshape, ...]:
-        if self._writes:
+        if self._returns_caches:
             return self._write_caches(g, *xs)
         attend = self._read_caches if self.made.key_order else self.attend
         return (attend(g, *xs),)
