@@ -85,6 +85,11 @@ def change_scale(index: int, scale: float) -> Callable[[ChangeableModel], None]:
     return change
 
 
+def join_states(model: ChangeableModel) -> None:
+    """Make h (18) the cell state (19) too, as converters of 2020 did."""
+    model.op.inputs[19] = model.op.inputs[18]
+
+
 def change_type(index: int, dtype: str) -> Callable[[ChangeableModel], None]:
     """Return a change of an input's element type."""
 
@@ -143,6 +148,7 @@ RECURRENT: list[tuple[bytes, Callable[[ChangeableModel], None], str]] = [
         change_type(19, "int8"),
         "h, c and output must be int8, int16 and int8",
     ),
+    (cells.integer_lstm(Form()), join_states, "c must be a tensor of its own, of int16"),
     (cells.integer_lstm(Form()), remove_scale(19), "must have a single scale"),
 ]
 

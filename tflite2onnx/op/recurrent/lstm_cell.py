@@ -397,6 +397,12 @@ def read_kernel_storage(
             f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"
         )
     cell, state, hidden, _ = map(_read_quantization, (c, h, intermediates[_HIDDEN], y))
+    if c is h:
+        # Converters of 2020 wrote such files. LiteRT runs them, and reads c past the end of h.
+        raise OperatorError(
+            f"c must be a tensor of its own, of int16, got {c.name}, which is h too: "
+            "quantize the model again with TensorFlow 2.4 or later"
+        )
     if c.dtype is not DType.INT16 or h.dtype is not DType.INT8 or y.dtype is not DType.INT8:
         raise OperatorError(
             f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
