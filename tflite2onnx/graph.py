@@ -174,7 +174,8 @@ class Graph:
 
     The last inputs are the state that lasts from one run to the next, and the last outputs are the
     next state, in the same sequence (see `lift_variables`). `initial` are the initial values of the
-    state, and `variables` its names in the file.
+    state, and `variables` its names in the file. `least_sizes` has the dynamic sizes that must not
+    be less than a number, by name.
     """
 
     name: str
@@ -184,6 +185,7 @@ class Graph:
     tensors: tuple[Tensor, ...] = ()
     initial: tuple[Array, ...] = ()
     variables: tuple[str, ...] = ()
+    least_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def list_subgraph_indices(self, graphs: int) -> Iterator[int]:
         """Yield the indices of the sub-graphs that the operators run, of `graphs` in the model."""

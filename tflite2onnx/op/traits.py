@@ -64,6 +64,10 @@ class DynamicShape(Operator):
         """Return the input whose elements are the sizes of the output, None if there is none."""
         return self.sizes_input
 
+    def find_least_sizes(self) -> Mapping[int, int]:
+        """Return the least sizes of axes of the first input, where runtimes do not check them."""
+        return {}
+
     def compute_dimension_options(self) -> MadeOptions | None:
         """Return options for `emit` that follow from the dimensions of the operands, if any do.
 

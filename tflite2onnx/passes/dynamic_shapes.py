@@ -32,10 +32,12 @@ from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, 
 from tflite2onnx.quantization.declarations import list_operands
 from tflite2onnx.tensor import Tensor, name_axis
 from tflite2onnx.utils.dimension import (
+    MOST_TRIED,
     Dim,
     Dimension,
     Symbol,
     evaluate,
+    find_fitting_size,
     find_only_solution,
     has_dimensions,
     is_known,
@@ -336,7 +338,7 @@ class _Naming:
 
     def __init__(self, graph: Graph, walk: ShapeWalk, names: Mapping[Place, str]) -> None:
         self._graph, self._shapes, self._known = graph, walk.shapes, walk.known
-        self._made = walk.made
+        self._made, self._least = walk.made, walk.least
         self._axes: dict[str, set[str]] = {}
         for place, name in names.items():
             self._axes.setdefault(name, set()).add(name_axis(*place))
@@ -351,7 +353,8 @@ class _Naming:
             name: frozenset().union(*(self._axes.get(s.name, ()) for s in dimension.symbols))
             for dimension, name in self._names.items()
         }
-        return OpenGraph(replace(graph, tensors=tensors), axes)
+        least = _find_least_sizes(self._least)
+        return OpenGraph(replace(graph, tensors=tensors, least_sizes=least), axes)
 
     def _name_graph(self, graph: Graph, replaced: dict[Tensor, Tensor]) -> Graph:
         """Return a graph with names of dynamic sizes, and add its tensors to `replaced`."""
@@ -402,6 +405,15 @@ class _Naming:
         follows = all(symbol.least for symbol in size.symbols)
         value = declared[0] if declared and not follows else max(evaluate(size), 0)
         return self._examples.setdefault(size, value)
+
+
+def _find_least_sizes(limits: Sequence[tuple[Dim, int]]) -> dict[str, int]:
+    """Return the least dynamic sizes, by name, with which others reach their limits."""
+    least: dict[str, int] = {}
+    for size, limit in limits:
+        name, number = find_fitting_size(size, range(limit, MOST_TRIED)) or ("", 1)
+        least[name] = max(number, least.get(name, 1))
+    return {name: number for name, number in least.items() if number > 1}
 
 
 def _declare_sizes(tensor: Tensor) -> Tensor:

@@ -73,7 +73,8 @@ class ShapeWalk:
     Attributes:
         shapes: the tensors with their inferred shapes, by the tensors of the graph.
         known: the same tensors, with the elements of constants and of integers made of sizes.
-        facts: options of operators that follow from dimensions of their operands.
+        made: options of operators that follow from dimensions of their operands.
+        least: sizes that must not be less than a number.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ShapeWalk:
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.made: dict[Op, MadeOptions | None] = {}
+        self.least: list[tuple[Dim, int]] = []
         # The elements of lists of sizes; None for elements that are not known.
         self._elements: dict[Tensor, Sequence[Dim | None]] = {}
 
@@ -129,6 +131,8 @@ class ShapeWalk:
                 # The conversion raises the error again.
                 with suppress(OperatorError), as_operator_error():
                     self.made[op] = operator.compute_dimension_options()
+                    for axis, least in operator.find_least_sizes().items():
+                        self.least.append((known_op.operand(0).shape[axis], least))
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
             constants = self._evaluate_op(known_op, operator)

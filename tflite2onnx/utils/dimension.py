@@ -11,7 +11,7 @@ result depends on the values. `==` compares the expressions and does not raise a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from math import prod
@@ -22,7 +22,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 
 _LONGEST_TEXT = 40  # the largest number of characters of an expression in a message
-_MOST_TRIED = 4096  # the largest size that a message proposes
+MOST_TRIED = 4096  # the largest size that is tried
 
 
 class UndecidedError(OperatorError):
@@ -400,14 +400,18 @@ def find_only_solution(dim: Dim, number: Dim) -> tuple[Dimension, int] | None:
 
 def describe_unequal(shape: Sequence[Dim], one: Dim, number: int) -> str:
     """Return a shape for a message, and the smallest size for which `one` would be `number`."""
-    names = {symbol.name for symbol in list_symbols(one)}
-    text = str([*shape])
+    found = find_fitting_size(one, (number,))
+    return "{} ({} may be {})".format([*shape], *found) if found else str([*shape])
+
+
+def find_fitting_size(dim: Dim, values: Container[int]) -> tuple[str, int] | None:
+    """Return the only symbol of a dimension, and its least value that makes one of the values."""
+    names = {symbol.name for symbol in list_symbols(dim)}
     if len(names) != 1:
-        return text
+        return None
     (name,) = names
-    fits = (n for n in range(1, _MOST_TRIED + 1) if evaluate(one, {name: n}) == number)
-    size = next(fits, None)
-    return text if size is None else f"{text} ({name} may be {size})"
+    fits = (n for n in range(1, MOST_TRIED) if evaluate(dim, {name: n}) in values)
+    return next(((name, n) for n in fits), None)
 
 
 def depends_on_inputs(dim: Dim) -> bool:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from tests.support import Build, check
+from tests.support.runtimes import run_onnx
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -113,6 +115,25 @@ def test_max_pool_of_integers_equals_litert(dtype: str, activation: str) -> None
     chosen = options((3, 2), (2, 1), "SAME", activation)
     quantized = {"dtype": dtype, "scale": 0.25, "zero_point": 5}
     check(build_pool("MAX_POOL_2D", [2, 5, 7, 3], chosen, **quantized))
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("io_layout", ["auto", "onnx", "tflite"])
+def test_images_smaller_than_windows_end_with_the_least_size(code: str, io_layout: Any) -> None:
+    """Two windows in sequence need 4 rows and 7 columns; runtimes would make one row of fewer."""
+    m = Build()
+    images, chosen = [m.input([None, None, None, 3])], options((2, 3), (2, 2), "VALID")
+    for _ in range(2):
+        images += m.op(code, [images[-1]], [[1, 1, 1, 3]], **chosen)
+    m.output(images[-1])
+    rng = np.random.default_rng(7)
+    for size in ([1, 4, 7, 3], [2, 9, 8, 3], [3, 5, 12, 3]):
+        check(m.bytes(), inputs=[rng.random(size, np.float32)], io_layout=io_layout)
+    result = convert(m.bytes(), io_layout=io_layout)
+    for size in ([1, 3, 7, 3], [1, 4, 6, 3], [1, 1, 1, 3]):
+        (x,) = result.inputs
+        with pytest.raises(Fail, match="requested shape"):
+            run_onnx(result.model, {x.name: np.zeros(size, np.float32).transpose(x.order)})
 
 
 def build_any_pool(**bad: Any) -> bytes:

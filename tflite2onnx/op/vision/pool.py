@@ -23,6 +23,15 @@ class Pool(ImageOperator):
         """Return the window, whose size is given by options."""
         return make_window(self.op, self.options.filter_height, self.options.filter_width)
 
+    def find_least_sizes(self) -> Mapping[int, int]:
+        """Return the sizes of the window, for axes of which runtimes round a negative quotient up.
+
+        They make one row of an image of fewer rows than the window; LiteRT makes none.
+        """
+        window = self.read_window()
+        pairs = enumerate(zip(window.kernel, window.strides, strict=True), 1)
+        return {} if window.same else {axis: size for axis, (size, n) in pairs if n > 1 < size}
+
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
         return [(x["N"], *self.read_window().count_steps(self.find_image_sizes(0)), x["C"])]
