@@ -37,6 +37,12 @@ SPELLINGS = (
     ),
     Spelling(
         "Keras 3",
+        "`Conv2DTranspose`, whose bias has the shape [1, 1, 1, filters]",
+        ("TRANSPOSE_CONV",),
+        "quantized/test_biases.py",
+    ),
+    Spelling(
+        "Keras 3",
         "`CategoryEncoding`, and `math.bincount` of tf.function",
         ("REDUCE_MAX", "MAXIMUM", "FlexDenseBincount"),
         "contrib/flex/test_scatter.py",

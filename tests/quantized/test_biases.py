@@ -32,8 +32,8 @@ LAYERS: dict[str, tuple[list[int], list[int], list[int], dict[str, Any]]] = {
 }
 
 
-def layer(code: str, dtype: str, scale: float | None) -> bytes:
-    """Return a layer whose bias has a scale, or none."""
+def layer(code: str, dtype: str, scale: float | None, axes: int = 1) -> bytes:
+    """Return a layer whose bias has a scale, or none, and leading axes of size 1."""
     x_shape, w_shape, y_shape, options = LAYERS[code]
     generator, m = np.random.default_rng(0), Build()
     weights, wide = TYPES[dtype]
@@ -43,6 +43,7 @@ def layer(code: str, dtype: str, scale: float | None) -> bytes:
     integers = generator.integers(low, low + 255, w_shape).astype(weights)
     w = m.constant(integers, scale=0.01, zero_point=zero)
     numbers = generator.integers(-3000, 3000, FILTERS).astype(wide)
+    numbers = numbers.reshape((1,) * (axes - 1) + (FILTERS,))
     b = m.constant(numbers) if scale is None else m.constant(numbers, scale=scale, zero_point=0)
     y = m.tensor(y_shape, dtype=dtype, scale=0.3, zero_point=zero)
     inputs: list[Tensor] = [x, w, b]
@@ -52,11 +53,11 @@ def layer(code: str, dtype: str, scale: float | None) -> bytes:
     return m.bytes()
 
 
-def check_layer(code: str, dtype: str, scale: float | None) -> None:
+def check_layer(code: str, dtype: str, scale: float | None, axes: int = 1) -> None:
     most = {"int16": 200}.get(dtype, 127)
     zero = 128 if dtype == "uint8" else 0
     # LiteRT's kernels round twice.
-    check(layer(code, dtype, scale), ranges={dtype: (zero - most, zero + most)}, steps=1)
+    check(layer(code, dtype, scale, axes), ranges={dtype: (zero - most, zero + most)}, steps=1)
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.002, -5e-4, 1e-42, None])
@@ -64,6 +65,13 @@ def check_layer(code: str, dtype: str, scale: float | None) -> None:
 @pytest.mark.parametrize("code", LAYERS)
 def test_the_scale_of_a_bias_is_not_read(code: str, dtype: str, scale: float | None) -> None:
     check_layer(code, dtype, scale)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("code", ["CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"])
+def test_biases_may_have_four_axes(code: str, dtype: str) -> None:
+    """Keras 3 adds biases of the shape [1, 1, 1, O] to transposed convolutions."""
+    check_layer(code, dtype, 0.0005, axes=4)
 
 
 @pytest.mark.parametrize("scale", [0.5, np.nan, np.inf])

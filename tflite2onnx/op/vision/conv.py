@@ -34,10 +34,10 @@ from tflite2onnx.op.common.windows import (
     read_int32_fields,
 )
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.traits import MisreadInputs
+from tflite2onnx.op.traits import MisreadInputs, ReshapesInputs
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import find_bias_storage
-from tflite2onnx.tensor import DType, Quantization, Tensor
+from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
 from tflite2onnx.utils.dimension import (
     depends_on_inputs,
     has_dimensions,
@@ -49,8 +49,12 @@ from tflite2onnx.utils.dimension import (
 _BIAS = 2  # The index of the bias among the inputs of CONV_2D.
 
 
-class Convolution(ImageOperator):
-    """Base class of the convolutions; the biases are optional."""
+class Convolution(ImageOperator, ReshapesInputs):
+    """Base class of the convolutions; the biases are optional.
+
+    Keras 3 gives transposed convolutions biases of the shape [1, 1, 1, O]. Kernels count elements;
+    only that of DEPTHWISE_CONV_2D requires one axis.
+    """
 
     product: ClassVar[Product] = Product(0, 1, 2, folds=True)
     facts = (Fact.CONVOLVES,)
@@ -74,6 +78,11 @@ class Convolution(ImageOperator):
         names = tuple(self.read_letters(data))
         others = [frame for frame in frames if data not in frame.slots]
         return [*others, Frame({data: names}, names, legal=_is_image)]
+
+    def broadcast_shapes(self) -> Sequence[Shape | None]:
+        _, weights, bias = self.product.operands
+        filters = (self.sizes(weights)["O"],)
+        return [filters if i == bias else None for i in range(len(self.op.inputs))]
 
     def read_window(self) -> Window:
         """Return the window, which has the size of a filter."""
@@ -147,10 +156,10 @@ class Convolution(ImageOperator):
         if self.input(data).dtype in (DType.INT8, DType.INT16):
             expect_symmetric(self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
-            if self.sizes(bias)["O"] != w["O"]:
+            if self.input(bias).elements != w["O"]:
                 raise OperatorError(
-                    f"it must have as many biases as filters, got {self.sizes(bias)['O']} biases "
-                    f"for {w['O']} filters"
+                    f"it must have as many biases as filters, got {self.input(bias).elements} "
+                    f"biases for {w['O']} filters"
                 )
             if find_bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
                 expect_real(self.input(bias))
