@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,6 +149,23 @@ def test_runs_take_at_least_one_turn_until_time_is_over() -> None:
     first, _ = measure_turns(runs, 1, clock=lambda: next(milliseconds))
     assert first == pytest.approx([0.0001])
     assert counts == {"a": 12, "b": 12}  # one, then ten that are timed, after one that is not
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="the shell of POSIX limits the time of a process")
+def test_latency_of_a_process_with_limited_time_is_measured(tmp_path: Path) -> None:
+    """The clock of such a process stands still for milliseconds, far longer than an inference."""
+    (tmp_path / "model.tflite").write_bytes(chain("ABS"))
+    command = [sys.executable, "-m", "tflite2onnx", "verify", "model.tflite", "--json"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -t 20; exec "$@"', "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+    )
+    latency = json.loads(done.stdout)["latency"]
+    assert 0 < latency["litert_ms"] < 1
+    assert 0 < latency["onnx_runtime_ms"] < 1
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="without fork the latency is measured in this process")

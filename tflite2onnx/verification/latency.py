@@ -32,6 +32,7 @@ from tflite2onnx.verification.runtimes import (
 SHOWN = 2  # the number of node types in the text
 _TURN = 10e-3  # seconds: a turn has several inferences if one is too short to time
 _TURNS, _SECONDS = 20, 0.5
+_SHORTEST = 1e-6  # seconds of an inference, for a clock that stands still meanwhile
 _PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2
 # The time of these nodes includes the time of the nodes inside them.
 _PARENTS = ("If", "Loop", "Scan")
@@ -179,9 +180,7 @@ def measure_turns(
     time is left for a second turn. `clock` is by default the time of the process, which does not
     include other processes.
     """
-    # The clock of the process may be too coarse for a turn.
-    is_fine = time.get_clock_info("process_time").resolution <= _TURN / 100
-    now = clock or (time.process_time if is_fine else time.perf_counter)
+    now = clock or _choose_clock()
     times: list[list[float]] = [[] for _ in runs]
     pairs, order = list(zip(runs, times, strict=True)), Random(0)  # noqa: S311 - no secret
     start = time.perf_counter()
@@ -190,9 +189,22 @@ def measure_turns(
             break
         for run, series in order.sample(pairs, len(pairs)):
             series.append(
-                _measure_mean(run, round(_TURN / max(series[0], 1e-9)) if turn else 1, now)
+                _measure_mean(run, round(_TURN / max(series[0], _SHORTEST)) if turn else 1, now)
             )
     return [series[1:] or series for series in times]
+
+
+def _choose_clock() -> Callable[[], float]:
+    """Return the clock of the process, or the wall clock if the former is too coarse for a turn.
+
+    Linux moves the clock of a process that has a limit of time (`ulimit -t`) at the ticks of the
+    scheduler only, milliseconds apart, and still states a resolution of a nanosecond.
+    """
+    start, end = time.process_time(), time.perf_counter() + _TURN / 100
+    while time.process_time() == start:
+        if time.perf_counter() > end:
+            return time.perf_counter
+    return time.process_time
 
 
 def _measure_mean(run: Inference, count: int, clock: Callable[[], float]) -> float:
