@@ -435,7 +435,8 @@ def test_model_and_external_data_are_both_written_or_none(
 def test_model_of_exactly_the_limit_is_one_file(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model of exactly the limit is one file."""
+    """A model of exactly the limit, which is ONNX's, is one file."""
+    assert writer.LARGEST_FILE == onnx.checker.MAXIMUM_PROTOBUF
     monkeypatch.setattr(writer, "LARGEST_FILE", result.size)
     result.save(tmp_path / "out.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]

@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ import pytest
 from tests.support import Build
 from tests.support.small import build_flattening, chain, convolve, network
 from tests.support.streams import build_sum
-from tflite2onnx import convert, verify, writer
+from tflite2onnx import Result, convert, verify, writer
 from tflite2onnx.errors import ModelFileError, VerifyError
 from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Verdict, api, onnx_model, runner
@@ -24,8 +25,6 @@ from tflite2onnx.verification.tolerance import Limits, compare
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tflite2onnx import Result
 
 INF, NAN = math.inf, math.nan
 
@@ -105,12 +104,17 @@ def test_litert_is_resized_to_other_sizes_than_in_the_file(
         assert tried == sizes
 
 
-def test_model_too_large_for_one_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", [1000, 2**31])
+def test_model_is_verified_from_a_file_only_if_it_is_too_large_for_memory(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
     """A large model is written to a temporary folder for ONNX Runtime."""
     result = convert(network())
-    monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
-    monkeypatch.setattr(onnx_model, "LARGEST_FILE", 1000)
-    assert verify(network(), result).ok
+    monkeypatch.setattr(writer, "LARGEST_FILE", limit)
+    monkeypatch.setattr(onnx_model, "LARGEST_FILE", limit)
+    with patch.object(Result, "save", autospec=True, side_effect=Result.save) as save:
+        assert verify(network(), result).ok
+    assert save.called == (limit == 1000)
 
 
 def test_report_names_output_and_difference_of_wrong_conversion() -> None:
