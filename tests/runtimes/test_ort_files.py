@@ -30,7 +30,7 @@ def load(path: Path) -> onnxruntime.InferenceSession:
 
 @pytest.mark.nightly(cases=2)
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
-@pytest.mark.parametrize("target", ["onnxruntime", "portable"])
+@pytest.mark.parametrize("target", ["onnxruntime", "portable", "qnn", "rknn"])
 def test_outputs_are_close_to_those_of_the_onnx_file(
     case: Case, target: Target, tmp_path: Path
 ) -> None:

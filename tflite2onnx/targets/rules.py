@@ -413,34 +413,18 @@ class OneQuantization(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallMultipliers(RuntimeRule):
-    """The scales of data and weights of a product must be small beside the scale of the result."""
-
-    most: float
-    operators: Collection[str] = ("Conv", "Gemm", "MatMul")
+class NoMiddleZeroPoints(RuntimeRule):
+    """Constants of 8 bits must have another zero point than the middle of their type."""
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every product with a larger multiplier of its sums."""
-        scales = {
-            node.outputs[0]: model.arrays[node.inputs[1]]
-            for node in _list_quantized(model)
-            if node.operator == "DequantizeLinear" and node.inputs[1] in model.arrays
-        }
-        results = {
-            node.inputs[0]: model.arrays[node.inputs[1]]
-            for node in _list_quantized(model)
-            if node.operator == "QuantizeLinear" and node.inputs[1] in model.arrays
-        }
-        for node in model.nodes:
-            known = node.operator in self.operators and node.outputs[0] in results
-            if known and {*node.inputs[:2]} <= scales.keys():
-                data, weights = (scales[name] for name in node.inputs[:2])
-                multiplier = float(data.max() * weights.max() / results[node.outputs[0]].min())
-                if multiplier > self.most:
-                    product = "scale of data times scale of weights"
-                    bound = f"must be at most {self.most:g} of the scale of the result"
-                    message = f"{product} {bound}, got {multiplier:.2g}"
-                    yield Breach(node.name, node.operator, message)
+        """Yield every DequantizeLinear of a constant whose zero points all are the middle."""
+        for node in _list_quantized(model):
+            dtype = model.types.get(node.inputs[0]) if node.inputs[0] in model.constants else None
+            middle = {"int8": 0, "uint8": 128}.get(dtype or "")
+            zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else np.int8(0)
+            if middle is not None and zero is not None and np.all(zero == middle):
+                message = f"zero point of weights must not be the middle of {dtype}, got {middle}"
+                yield Breach(node.name, node.operator, message)
 
 
 @dataclass(frozen=True, kw_only=True)

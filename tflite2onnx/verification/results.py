@@ -16,7 +16,7 @@ from tflite2onnx.verification.tolerance import Difference
 _KERNELS = (
     "With its optimizations disabled ONNX Runtime computes the right numbers: the cause is its"
     " kernels on this processor, not the conversion. --weights auto or --weights uint8 are right on"
-    " every processor"
+    " every processor, and so is a session with session.x64quantprecision 1"
 )
 
 

@@ -24,17 +24,17 @@ from tflite2onnx.targets.checker import check_model
 POOLED = (1, 4, 5, 5)
 
 
-def make_product(multiplier: float) -> onnx.ModelProto:
-    """Return a quantized convolution whose sums are multiplied by a number."""
+def make_product(zero: int) -> onnx.ModelProto:
+    """Return a quantized convolution with weights of uint8 and a zero point."""
     nodes = [
         node("DequantizeLinear", ["x", "s", "z"], ["a"]),
         node("DequantizeLinear", ["k", "sk", "zk"], ["w"], axis=0),
         node("Conv", ["a", "w"], ["c"], "n"),
         node("QuantizeLinear", ["c", "s", "z"], ["y"]),
     ]
-    kernel = np.random.default_rng(0).integers(-127, 127, (4, 4, 1, 1), np.int8)
-    scales = np.full(4, multiplier, np.float32)
-    zeros: dict[str, Any] = {"z": np.int8(0), "zk": np.zeros(4, np.int8)}
+    kernel = np.random.default_rng(0).integers(1, 254, (4, 4, 1, 1), np.uint8)
+    scales = np.full(4, 0.3, np.float32)
+    zeros: dict[str, Any] = {"z": np.int8(0), "zk": np.full(4, zero, np.uint8)}
     return make_model(nodes, "int8", k=kernel, s=f32(0.0235), sk=scales, **zeros)
 
 
@@ -47,7 +47,8 @@ KEPT = {
     "HardSwish of uint8": make_quantized("HardSwish", "uint8", 28, 0.04),
     "Softmax": make_quantized("Softmax", "int8", -100, 1 / 256, axis=3),
     "one scale": read_twice(0.05, "int8"),
-    "small multiplier": make_product(0.003),
+    "weights around 127": make_product(127),
+    "weights around 129": make_product(129),
 }
 BROKEN = {
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),
@@ -67,7 +68,7 @@ BROKEN = {
         "follow DequantizeLinear, HardSigmoid",
     ),
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
-    "large multiplier": (make_product(0.3), "must be at most 0.02 of the scale of the result"),
+    "weights around 128": (make_product(128), "must not be the middle of uint8, got 128"),
     "int16": (make_quantized("Relu", "int16", 3), "must be uint8 or int8, got int16"),
 }
 

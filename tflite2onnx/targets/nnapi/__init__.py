@@ -3,4 +3,4 @@
 from tflite2onnx.targets.presets import NPU
 
 # Activations must be uint8. Weights with a scale for each channel need zero points of 0.
-OPTIONS = {**NPU, "activations": "uint8"}
+OPTIONS = {**NPU, "activations": "uint8", "weights": "int8"}

@@ -5,12 +5,12 @@ from tflite2onnx.targets.rules import (
     WRONG,
     DequantizedInputs,
     NoChain,
+    NoMiddleZeroPoints,
     NoTypes,
     OneQuantization,
     Operators,
     OpsetRange,
     QuantizedTypes,
-    SmallMultipliers,
     list_names,
 )
 
@@ -62,11 +62,10 @@ RULES = (
         )
         for name in ("Tanh", "HardSigmoid")
     ),
-    # The simulator's sums of products are off by up to 150, as sums in float16 are.
-    SmallMultipliers(
-        most=0.02,
-        consequence="the numbers may be off by several steps, up to 150 times the multiplier",
-        advice=_FLOAT,
+    # See nodes.py.
+    NoMiddleZeroPoints(
+        consequence=f"{WRONG}: the runtime rounds the weights again, to 128/127 of their scale",
+        advice="convert with --target rknn",
     ),
     OneQuantization(consequence=WRONG, advice=_UNIFORM),
 )

@@ -1,0 +1,53 @@
+"""The nodes of `--target rknn`: weights have a zero point beside the middle of their type."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.runtimes.environments import RKNN
+from tests.support import Build, check
+from tests.targets.one_operator import measure_distance
+from tflite2onnx.targets.checker import check_model
+
+FEATURES = 16
+
+
+def convert_layer(low: int, high: int) -> onnx.ModelProto:
+    """Return a dense layer with this range of weights, whose outputs are compared with LiteRT's."""
+    m = Build()
+    x = m.input([1, FEATURES], name="x", dtype="int8", scale=0.05, zero_point=3)
+    weights = np.random.default_rng(0).integers(low, high, (8, FEATURES), np.int8, endpoint=True)
+    weights[0, :2] = low, high
+    w = m.constant(weights, scale=0.01, zero_point=0)
+    y = m.tensor([1, 8], name="y", dtype="int8", scale=0.05, zero_point=-5)
+    m.output(m.op("FULLY_CONNECTED", [x, w, None], [y])[0])
+    data = np.random.default_rng(1).integers(-128, 128, (1, FEATURES)).astype(np.int8)
+    model: onnx.ModelProto = check(m.bytes(), inputs=[data], target="rknn").model
+    return model
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "zero"),
+    [(-127, 127, 127), (-128, 126, 129), (-5, 127, 127), (0, 0, 127), (-128, 127, 128)],
+)
+def test_weights_move_by_a_step_if_they_have_room(low: int, high: int, zero: int) -> None:
+    model = convert_layer(low, high)
+    stored = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    ((weights, point),) = (
+        (stored[node.input[0]], stored[node.input[2]])
+        for node in model.graph.node
+        if node.input[0] in stored
+    )
+    assert (weights.dtype.name, int(point)) == ("uint8", zero)
+    assert (int(weights.min()) - zero, int(weights.max()) - zero) == (low, high)
+    assert bool(check_model(model, "rknn")) == (zero == 128)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
+@pytest.mark.parametrize(("low", "high"), [(-127, 127), (-128, 126)])
+def test_the_simulator_keeps_the_weights(low: int, high: int) -> None:
+    assert not measure_distance(convert_layer(low, high), RKNN)
