@@ -10,18 +10,17 @@ suffice is below 1e-18.
 """
 
 from collections.abc import Sequence
-from math import prod, tau
-from typing import Any, ClassVar
+from math import tau
+from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.contrib.random.arrays import Arrays
 from tflite2onnx.contrib.random.rng_bit_generator import encrypt_with_philox
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, integer, ints, read_shape
+from tflite2onnx.op.common.checks import integer, ints, read_shape
 from tflite2onnx.op.common.unsigned import UnsignedInt, join_words, split_words
-from tflite2onnx.op.traits import AnySizes, Foldable
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.op.traits import AnySizes
+from tflite2onnx.tensor import DType
 
 _ALGORITHMS = (1, 3)  # Philox, and the kernel's choice, which is Philox on a CPU
 _SEED_KEY = 0x3EC8F720, 0x02461E29
@@ -32,29 +31,21 @@ _LEAST = 1e-7  # the kernel takes no logarithm of a smaller number
 _I32, _I64, _U32, _U64 = DType.INT32, DType.INT64, DType.UINT32, DType.UINT64
 _F32, _F64 = DType.FLOAT32, DType.FLOAT64
 
-# In this module g is a builder, or computes with arrays, to fold operators.
-_Nodes = Any
 _Words = Sequence[UnsignedInt]
 
 
-def _take(g: _Nodes, x: Any, index: int, axis: int = 0) -> Any:  # noqa: ANN401 - values of g
+def _take(g: Builder, x: Value, index: int, axis: int = 0) -> Value:
     return g.Slice(x, g.ints([index]), g.ints([index + 1]), g.ints([axis]))
 
 
-class FlexStatelessKey(AnySizes, Foldable):
+class FlexStatelessKey(AnySizes):
     """FlexStatelessRandomGetKeyCounter: a key and a counter, which are an encrypted seed."""
 
     codes = ("FlexStatelessRandomGetKeyCounter",)
     operands = "index [2] -> uint64 [1], uint64 [2]"
 
     def emit(self, g: Builder, ys: tuple[View, ...], seed: View) -> tuple[Value, ...]:
-        return self._compute(g, g.recast(seed, seed.dtype, _I64))
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array]:
-        return self._compute(Arrays(), inputs[0].astype(np.int64))
-
-    def _compute(self, g: _Nodes, seed: Any) -> tuple[Any, ...]:  # noqa: ANN401 - values of g
-        wide = g.cast(seed, _U64)
+        wide = g.cast(g.recast(seed, seed.dtype, _I64), _U64)
         low, high = (split_words(UnsignedInt(g, _take(g, wide, i), _U64)) for i in range(2))
         first, second = (UnsignedInt(g, g.scalar(number, _U32), _U32) for number in _SEED_KEY)
         words = encrypt_with_philox((first, second), (*low, *high))
@@ -63,7 +54,7 @@ class FlexStatelessKey(AnySizes, Foldable):
         return join_words(*words[:2]).value, counter
 
 
-class _StatelessDraw(AnySizes, Foldable):
+class _StatelessDraw(AnySizes):
     """Base of operators with a shape, a key, a counter and the number of an algorithm."""
 
     shape_inputs = (0,)
@@ -99,15 +90,7 @@ class _StatelessDraw(AnySizes, Foldable):
         flat = self._draw(g, groups, key.value, counter.value, *(b.value for b in bounds))
         return g.reshape_to_sizes(g.Slice(flat, g.ints([0]), number, g.ints([0])), shape)
 
-    def evaluate(self, *inputs: Array) -> Sequence[Array]:
-        sizes, key, counter, _, *bounds = inputs
-        shape = sizes.tolist()
-        check_element_count(prod(shape))
-        groups = np.arange(-(-prod(shape) // self._per_block), dtype=np.uint64)
-        flat = self._draw(Arrays(), groups, key, counter, *bounds)
-        return [flat[: prod(shape)].reshape(shape)]
-
-    def _draw(self, g: _Nodes, groups: Any, key: Any, counter: Any, *bounds: Any) -> Any:  # noqa: ANN401 - values of g
+    def _draw(self, g: Builder, groups: Value, key: Value, counter: Value, *bounds: Value) -> Value:
         """Return a vector of numbers, for whole groups of as many numbers as a block makes."""
         low, high = (UnsignedInt(g, _take(g, counter, i), _U64) for i in range(2))
         moved = low + UnsignedInt(g, self._number_blocks(g, groups), _U64)
@@ -117,14 +100,14 @@ class _StatelessDraw(AnySizes, Foldable):
         blocks = encrypt_with_philox(split_words(UnsignedInt(g, key, _U64)), words)
         return g.reshape(self._make_numbers(g, blocks, *bounds), [-1])
 
-    def _number_blocks(self, _: _Nodes, groups: Any) -> Any:  # noqa: ANN401 - values of g
+    def _number_blocks(self, _: Builder, groups: Value) -> Value:
         return groups
 
-    def _make_numbers(self, g: _Nodes, words: _Words, *bounds: Any) -> Any:  # noqa: ANN401
+    def _make_numbers(self, g: Builder, words: _Words, *bounds: Value) -> Value:
         raise NotImplementedError
 
 
-def _stack(g: _Nodes, words: _Words) -> UnsignedInt:
+def _stack(g: Builder, words: _Words) -> UnsignedInt:
     """Return integers of one shape along a new last axis."""
     columns = [g.Unsqueeze(word.value, g.ints([1])) for word in words]
     return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
@@ -151,7 +134,7 @@ class FlexStatelessIntegers(_StatelessDraw):
         known = all(t is not None and t.data is not None for t in tensors)
         return [integer(self, 4 + i) for i in range(len(tensors))] if known else []
 
-    def _make_numbers(self, g: _Nodes, words: _Words, *bounds: Any) -> Any:  # noqa: ANN401
+    def _make_numbers(self, g: Builder, words: _Words, *bounds: Value) -> Value:
         dtype, unsigned = self.output.dtype, _U32
         if self._per_block == 2:
             words, unsigned = [join_words(*words[:2]), join_words(*words[2:])], _U64
@@ -175,14 +158,14 @@ class FlexStatelessFloats(_StatelessDraw):
     }
     operands = "index [axes], uint64 [1], uint64 [2], int32 [] -> float32|float16|float64"
 
-    def _number_blocks(self, g: _Nodes, groups: Any) -> Any:  # noqa: ANN401 - values of g
+    def _number_blocks(self, g: Builder, groups: Value) -> Value:
         if self.row != "truncated":
             return groups
         first = g.Mul(groups, g.scalar(_RESERVED * self._per_block, _U64))
         tried = g.constant(np.arange(_TRIED, dtype=np.uint64))
         return g.reshape(g.Add(g.Unsqueeze(first, g.ints([1])), tried), [-1])
 
-    def _make_numbers(self, g: _Nodes, words: _Words, *_: Any) -> Any:  # noqa: ANN401
+    def _make_numbers(self, g: Builder, words: _Words, *_: Value) -> Value:
         dtype = self.output.dtype
         if self.row == "uniform":
             return g.recast(self._make_uniform(g, words, dtype), _widen(dtype), dtype)
@@ -192,7 +175,7 @@ class FlexStatelessFloats(_StatelessDraw):
             numbers = self._truncate(g, numbers, computed)
         return g.recast(numbers, computed, dtype)
 
-    def _make_uniform(self, g: _Nodes, words: _Words, dtype: DType) -> Any:  # noqa: ANN401
+    def _make_uniform(self, g: Builder, words: _Words, dtype: DType) -> Value:
         """Return numbers from 0 to 1, in columns, of as many bits as the fraction of `dtype`."""
         bits, computed = _BITS[dtype], _widen(dtype)
         if dtype is not _F64:
@@ -205,7 +188,7 @@ class FlexStatelessFloats(_StatelessDraw):
         )
         return g.Add(*parts)
 
-    def _make_normal(self, g: _Nodes, uniform: Any, dtype: DType) -> Any:  # noqa: ANN401
+    def _make_normal(self, g: Builder, uniform: Value, dtype: DType) -> Value:
         """Return normal numbers, in pairs, of pairs of uniform numbers, by Box and Muller."""
         pairs = g.reshape(uniform, [-1, 2])
         first, second = (_take(g, pairs, i, axis=1) for i in range(2))
@@ -217,7 +200,7 @@ class FlexStatelessFloats(_StatelessDraw):
         functions = (g.add_with_casts(name, dtype, angle) for name in ("Sin", "Cos"))
         return g.Concat(*(g.Mul(each, radius) for each in functions), axis=1)
 
-    def _truncate(self, g: _Nodes, numbers: Any, dtype: DType) -> Any:  # noqa: ANN401
+    def _truncate(self, g: Builder, numbers: Value, dtype: DType) -> Value:
         """Return the first numbers between -2 and 2 of each group."""
         groups = g.reshape(numbers, [-1, _TRIED * self._per_block])
         is_small = g.cast(g.Less(g.Abs(groups), g.scalar(2, dtype)), _I32)
