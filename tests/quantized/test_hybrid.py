@@ -136,6 +136,22 @@ def test_many_weights_are_multiplied_as_integers(dtype: str, rows_of_data: int) 
     assert left["Gemm"] == (1 if delegated and rows_of_data > 1 else 0)
 
 
+@pytest.mark.parametrize("code", ["FULLY_CONNECTED", "BATCH_MATMUL"])
+def test_other_data_are_added_after_a_product_of_integers(code: str) -> None:
+    """A Gemm of both would dequantize all weights in each run."""
+    m, w = Build(), weights("int8", 300, 350)
+    kernel = m.constant(w, scale=np.full(300, 0.1, np.float32), axis=0)
+    options: dict[str, Any] = {"adj_y": True} if code == "BATCH_MATMUL" else {}
+    x = m.input([1, 350])
+    (product,) = m.op(code, [x, kernel], [[1, 300]], dtype="float32", **options)
+    other = m.input([1, 300])
+    m.output(*m.op("ADD", [product, other], [[1, 300]]))
+    result = check(m.bytes(), default_kernels=True)
+    left = count_optimized_nodes(result.model)
+    assert left["MatMulIntegerToFloat"] + left["DynamicQuantizeMatMul"] == 1
+    assert left["Gemm"] + left["DequantizeLinear"] == 0
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
 def test_random_data_agree_within_their_quantization(shape: str, dtype: str) -> None:

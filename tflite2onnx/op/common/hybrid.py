@@ -110,6 +110,7 @@ def multiply_rows(
     columns: Value,
     bias: Value | None = None,
     *,
+    is_matrix: bool,
     units: int = 0,
 ) -> Value:
     """Return [rows, features] times weights [features, out], plus a bias [out].
@@ -117,14 +118,16 @@ def multiply_rows(
     The weights are multiplied as integers if DequantizeLinear reads them, otherwise as real
     numbers. `columns` are the real numbers of the weights. `units` is the axis of the outputs in
     the file. The bias of one row is added with three axes: runtimes would make Gemm of MatMul and
-    of Add with two axes, and dequantize the weights in each run.
+    of Add with two axes, and dequantize the weights in each run. Without a bias, a Reshape stands
+    before any Add of a result that `is_matrix`.
     """
     if weights.plan.reading is not Reading.DEQUANTIZED and not (x.is_one and bias is None):
         return g.Gemm(x.dequantize(g), columns, bias)
     if x.is_one:  # x has one row, but may have other axes than rows and features
         product = g.MatMul(x.dequantize(g), columns)
         if bias is None:
-            return product
+            is_apart = is_matrix and weights.plan.reading is Reading.DEQUANTIZED
+            return g.Reshape(product, g.ints([1, -1])) if is_apart else product
         return g.reshape(g.Add(product, g.reshape(bias, (1, 1, -1))), (1, -1))
     # The integer kernel takes one scale and one zero point for all rows.
     product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, g.ints([1])))

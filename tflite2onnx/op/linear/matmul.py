@@ -253,7 +253,7 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
             # Runtimes fuse no integer MatMul that is directly before Relu or Clip: an Add of zeros
             # separates them.
             bias = g.constant(np.zeros(out, np.float32))
-        product = multiply_rows(g, quantized, w, columns, bias)
+        product = multiply_rows(g, quantized, w, columns, bias, is_matrix=y.rank == _MATRIX)
         product = apply_unbounded_activation(g, self.activation, product)
         return product if y.rank == _MATRIX or keeps else NeedsReshape(product, like=x)
 
@@ -452,8 +452,9 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
         if not is_single:
             return g.MatMul(g.reshape(rows.dequantize(g), a.sizes), b)
         columns = b.reshape(b.shape[-2:])
-        product = multiply_rows(g, rows, b, columns, units=self._product.units)
-        return product if y.rank == _MATRIX else NeedsReshape(product)
+        is_matrix, units = y.rank == _MATRIX, self._product.units
+        product = multiply_rows(g, rows, b, columns, is_matrix=is_matrix, units=units)
+        return product if is_matrix else NeedsReshape(product)
 
     def _multiply_16_bits(self, g: Builder, a: View, b: View) -> Value:
         """Return the product of int16 data by one constant matrix.
