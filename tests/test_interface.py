@@ -209,7 +209,7 @@ def test_inner_tensors_have_their_own_layouts() -> None:
     ("layouts", "message"),
     [
         ({"hiden": ("NHWC", "NCHW")}, "`layouts`: .* no tensor hiden; did you mean hidden?"),
-        ({"zzzzz": ("NHWC", "NCHW")}, "`layouts`: the model has no tensor zzzzz$"),
+        ({"zzzzz": ("NHWC", "NCHW")}, "`layouts`: the model has no tensor zzzzz"),
         ({5: ("NHWC", "NCHW")}, "`layouts`: the model has no tensor 5"),
         (
             {"x": ("NHC", "NCH")},

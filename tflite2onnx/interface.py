@@ -192,6 +192,7 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
     for name in layouts:
         if name not in tensors:
             hint = suggest_names(name, tensors)
+            hint = hint or "; tflite2onnx inspect --graph lists the tensors"
             raise LayoutError(f"`layouts`: the model has no tensor {name}{hint}")
     return {tensors[name]: _read_order(tensors[name], pair) for name, pair in layouts.items()}
 

@@ -71,3 +71,25 @@ def test_output_is_file_or_folder_by_its_name(words: list[str], file: str) -> No
 def test_folder_that_cannot_be_made_is_an_error(capsys: Captured) -> None:
     assert main(["a.tflite", "-o", "b.tflite/x.onnx"]) == 1
     assert "cannot write b.tflite/x.onnx: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", ""),
+        ("--target tvm", "--target tvm sets --opset 19 --forms canonical --states required"),
+        ("--target tvm --opset 18", "--target tvm sets --forms canonical --states required"),
+        ("--target nnapi --static", "dynamic-range float --forms canonical --states required"),
+        ("--target coreml", "--forms canonical --states required --static"),
+    ],
+)
+def test_options_that_a_target_sets_are_printed_in_one_line(
+    words: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For one model and for several; options that the user gives are not in the line."""
+    model = tmp_path / "a.tflite"
+    model.write_bytes(chain("ABS"))
+    for models in ([str(model)], [str(model), str(model)]):
+        assert main([*models, "-o", str(tmp_path / "out"), *words.split()]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if " sets " in line]
+        assert [line.endswith(told) for line in lines] == [True] * bool(told)

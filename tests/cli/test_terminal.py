@@ -56,7 +56,7 @@ def _read_bytes(descriptor: int) -> bytes:
     [
         (["inspect", "keywords_int8"], "serving_default_input:0  1     no: RESHAPE (operator 0,"),
         (["keywords_int8"], "        ONNX [1, 49, 10] NWC  scale 0.0323370025, zero point -2"),
-        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], f"    {'n' * 50}"),
+        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], f"    {'n' * 50}; tflite2onnx inspect"),
     ],
 )
 def test_lines_fit_the_width_of_the_terminal(words: Sequence[str], line: str) -> None:

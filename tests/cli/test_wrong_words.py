@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -265,7 +266,51 @@ WRONG = [
     ("half.tflite", "half.tflite: the TFLite model is truncated or damaged"),
     ("pipe", "cannot read pipe: it is a pipe, not a regular file; give its bytes"),
     ("-", "standard input is empty"),
-    ("folder", "folder is a folder: give the folder to write to, as -o FOLDER"),
+    ("folder", "folder must have a model in it, but no file ends in .tflite"),
+    (".", ". is a folder: give the folder to write to, as -o FOLDER"),
+    ("saved", "saved is a SavedModel of TensorFlow, not a TFLite model: convert it with"),
+    ("text.task", "TFL3 is missing), nor a bundle (a zip archive)"),
+    ("inspect half.task", "the bundle is truncated or damaged (File is not a zip file): download"),
+    ("bad.task out", "is truncated or damaged (Bad CRC-32 for file 'a'): download it again"),
+    ("verify keras.task", "this is a Keras model (.keras), not a TFLite model: convert it with"),
+    ("words.task", "the bundle must have a TFLite model in it, got none"),
+    ("model.tflite.gz", "this is a gzip file, not a TFLite model: unpack it with gunzip first"),
+    ("plain.tflite /proc/out.onnx", "/proc/out.onnx: no file can be made there; choose another"),
+    ("plain.tflite -o /proc/new", "/proc/new/plain.onnx: no file can be made there; choose"),
+    ("a.task -o /proc/new", "cannot write to /proc/new: no file can be made there; choose another"),
+    ("verify plain.tflite --report /proc/p.html", "/proc/p.html: no file can be made there"),
+    ("plain.tflite --report none/p.html", "No such file or directory; make the folder none"),
+    ("verify plain.tflite --opset 17", "no option --opset; it is an option of the command convert"),
+    ("inspect plain.tflite --verify", "--verify; it is an option of the command convert; see"),
+    ("plain.tflite --storage", "no option --storage; it is an option of the command inspect"),
+    ("plain.tflite --per-operator", "--per-operator; it is an option of the command verify; see"),
+    ("ops --target qnn", "there is no option --target; it is an option of the command convert"),
+    ("plain.tflite --half", "there is no option --half; did you mean --float16?"),
+    ("plain.tflite --input_shape x=1", "there is no option --input_shape; did you mean --shape?"),
+    ("plain.tflite --dynamic-batch", "no option --dynamic-batch; did you mean --batch?"),
+    ("plain.tflite --inputs-as-nchw x", "no option --inputs-as-nchw; did you mean --io-layout?"),
+    ("plain.tflite --target ort", "got ort; did you mean onnxruntime?"),
+    ("plain.tflite --target TensorRT", "got TensorRT; did you mean tensorrt?"),
+    ("completion powershell", "SHELL must be bash, zsh, tcsh or fish, got powershell"),
+    ("completion bash zsh", "the argument zsh must be left out; see"),
+    ("help verfy", "there is no command verfy; did you mean verify?"),
+    ("Verify plain.tflite", "there is no command Verify; did you mean verify?"),
+    ("model.tflite --layout x=nchw", "layout of x: letters must be capitals, NCHW, got nchw"),
+    ("model.tflite --layout x=NHWC:ABCD", "NHWC and ABCD must have the same letters, each once"),
+    ("model.tflite --shape x=[1,5,7,3]", "SIZE,SIZE,..., as in x=1,16000, got x=[1,5,7,3]"),
+    ("model.tflite --shape x=a,b", "x must have 4 sizes, as in [1, 5, 7, 3], got [a, b]"),
+    ("model.tflite --inputs q", "no tensor q; tflite2onnx inspect --graph lists the tensors"),
+    ("model.tflite --inputs y --outputs x", "the outputs also need x; name every input that"),
+    ("model.tflite --signature all", "--signature all must be given with a model and -o FOLDER"),
+    ("model.tflite --preprocess size=10", "size must be a height and a width, as in size=480x640"),
+    ("model.tflite --preprocess std=0", "std must be a number other than 0, or one for each"),
+    ("model.tflite --postprocess decoder=ssd", "decoder=ssd does not fit outputs of [1, 5, 7, 3]"),
+    ("model.tflite --verify --seed -1", "--seed must be at least 0, got -1"),
+    ("model.tflite --verify --image folder", "folder must have files that end in .bmp, .gif,"),
+    ("verify model.tflite text.tflite.onnx", "got another or a damaged file; convert the model"),
+    ("verify model.tflite folder", "folder must have the ONNX files of model.tflite, got none of"),
+    ("check empty.onnx --target qnn", "must be an ONNX model, got a file that is empty or has"),
+    ("check none.onnx --target qnn", "none.onnx: cannot read the file: No such file or directory"),
     ("folder -o out", "folder must have a model in it, but no file ends in .tflite"),
     (". -o .", "cannot write .: it is the folder of the models"),
     ("inspect folder", "cannot read folder: it is a folder, give a file in it"),
@@ -357,6 +402,17 @@ def test_what_a_wrong_command_says(
     Path("text.tflite").write_text("this is a text, and no model")
     Path("list.json").write_text("[1]")
     Path("half.tflite").write_bytes(build_named()[:250])
+    Path("saved").mkdir()
+    Path("saved/saved_model.pb").write_bytes(b"\x08\x01")
+    bundle = archive({"a": chain("ABS")})
+    Path("half.task").write_bytes(bundle[:-60])
+    Path("bad.task").write_bytes(bundle.replace(b"TFL3", b"TFL4"))
+    Path("keras.task").write_bytes(archive({"config.json": b"{}"}))
+    Path("words.task").write_bytes(archive({"words.txt": b"no model"}))
+    Path("text.task").write_text("this is a text, and no bundle")
+    Path("text.tflite.onnx").write_text("this is a text, and no model")
+    Path("empty.onnx").touch()
+    Path("model.tflite.gz").write_bytes(gzip.compress(build_named()))
     before = sorted(Path().rglob("*"))
     for option in ([], ["--json"]):
         try:

@@ -28,7 +28,7 @@ from tflite2onnx.replaced_files import (
 from tflite2onnx.result import Result
 from tflite2onnx.stages import convert_read_model
 from tflite2onnx.targets.table import find_options, has_part, import_part
-from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
+from tflite2onnx.utils.atomic_files import explain_failure, replace_all_atomically, resolve_path
 from tflite2onnx.utils.mapped_files import release_memory, write_pieces
 from tflite2onnx.utils.unique_names import Names
 from tflite2onnx.writer import write_folder
@@ -348,9 +348,8 @@ def _write_files(
                 write_pieces(create(path), data)
             write_folder(models, create, external_data, name)
     except (OSError, ValueError) as error:
-        raise OutputError(
-            f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
-        ) from error
+        reason = explain_failure(folder / MANIFEST, error)
+        raise OutputError(f"cannot write to {folder}: {reason}") from error
     return place.name
 
 

@@ -160,7 +160,8 @@ def _print_failure_as_json(name: str, options: argparse.Namespace, message: str)
 def _make_help_arguments(words: Sequence[str]) -> list[str]:
     """Return the command line that prints the help of a command, by default of the program."""
     if words and words[0] not in COMMANDS:
-        raise UsageError(f"there is no command {words[0]}; see tflite2onnx --help")
+        hint = suggest_names(words[0], COMMANDS)
+        raise UsageError(f"there is no command {words[0]}{hint}; see tflite2onnx --help")
     return [*words[:1], "--help"]
 
 

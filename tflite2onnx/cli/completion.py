@@ -14,10 +14,12 @@ from tflite2onnx.utils.console import print_lines
 
 SUMMARY = "Print a script that makes a shell complete commands, options, values and files."
 EPILOG = """\
-bash: add to ~/.bashrc:    eval "$(tflite2onnx completion bash)"
-zsh:  add to ~/.zshrc:     eval "$(tflite2onnx completion zsh)"
-tcsh: add to ~/.tcshrc:    eval "`tflite2onnx completion tcsh`"
-fish: tflite2onnx completion fish > ~/.config/fish/completions/tflite2onnx.fish
+add this line to a file of the shell:
+  bash  ~/.bashrc  eval "$(tflite2onnx completion bash)"
+  zsh   ~/.zshrc   eval "$(tflite2onnx completion zsh)"
+  tcsh  ~/.tcshrc  eval "`tflite2onnx completion tcsh`"
+or for fish run this command once:
+  tflite2onnx completion fish > ~/.config/fish/completions/tflite2onnx.fish
 
 In zsh and tcsh, files are completed after the word convert.
 """

@@ -26,12 +26,14 @@ from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     list_given_options,
     read_verification_options,
+    spell_option,
 )
 from tflite2onnx.cli.places import (
     STANDARD,
     Job,
     check_report,
     ends_as_folder,
+    find_models,
     is_done,
     is_folder,
     names_folder,
@@ -133,6 +135,7 @@ def _convert_several_models(
 ) -> int:
     _refuse_single(options, "several")
     if output is None or options.output is None:
+        find_models(models[0])
         raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
     jobs = place_all(models, output)
     if _takes_every_signature(options):
@@ -202,6 +205,8 @@ def _has_signatures(job: Job) -> bool:
 def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
+    if not options.json:
+        _print_unless_quiet(options, _explain_target(options))
     return many.run_jobs(jobs, partial(_attempt_job, options), options)
 
 
@@ -240,7 +245,7 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     result, report, size = _convert_model(options, job)
     if job.output == STANDARD:
         options.say_on = sys.stderr
-    _print_unless_quiet(options, _list_results(options, result))
+    _print_unless_quiet(options, [*_list_results(options, result), *_explain_target(options)])
     status = _print_verification(options, job.model, report)
     external = list_external_weights(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if external else job.output
@@ -320,6 +325,7 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     """Convert each model of a bundle, and print the inputs and outputs of each."""
     done = _convert_bundle(options, job)
+    _print_unless_quiet(options, _explain_target(options))
     statuses = {done.status}
     for name, result in done.results.items():
         _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
@@ -480,6 +486,20 @@ def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
         if end not in moved and end.letters.endswith("C") and end.symbols.keys() - {0}
     ]
     return [*([_MOVED] if moved else []), *([_KEPT] if kept else [])]
+
+
+def _explain_target(options: argparse.Namespace) -> list[str]:
+    """Return the options that --target sets in one line, as they would be typed."""
+    given = ConversionOptions(**_select_conversion_options(options))
+    if given.target == ConversionOptions.target:
+        return []
+    chosen = vars(given.with_target())
+    words = [
+        f"{spell_option(name)} {value}".removesuffix(" True")
+        for name, value in chosen.items()
+        if value != getattr(given, name)
+    ]
+    return [f"--target {given.target} sets {' '.join(words)}"] if words else []
 
 
 def _explain_float32(result: Result) -> list[str | TextTable]:

@@ -31,8 +31,20 @@ _MESSAGES = {
 }
 
 
-# What users call the values of --io-layout.
-_SYNONYMS = {"nhwc": "tflite", "nchw": "onnx"}
+# What users call options and values, among them the words of other converters.
+_SYNONYMS = {
+    "nhwc": "tflite",
+    "nchw": "onnx",
+    "fp32": "float",
+    "ort": "onnxruntime",
+    "--half": "--float16",
+    "--int8": "--io-type",
+    "--input-shape": "--shape",
+    "--input-shapes": "--shape",
+    "--dynamic-batch": "--batch",
+    "--inputs-as-nchw": "--io-layout",
+    "--outputs-as-nchw": "--io-layout",
+}
 
 
 class UsageError(SystemExit):
@@ -54,21 +66,32 @@ class Parser(argparse.ArgumentParser):
         about = re.match(r"argument (?:\S+/)?(\S+):", message)
         option = about[1] if about else ""
         known = (text for action in self._actions for text in action.option_strings)
-        named = (a.choices for a in self._actions if option in a.option_strings and a.choices)
-        choices = [*next(named, ())]
+        named = (a for a in self._actions if option in (*a.option_strings, a.metavar))
+        choices = [*next((action.choices for action in named if action.choices), ())]
         for pattern, words in _MESSAGES.items():
             match = re.fullmatch(pattern, message, re.DOTALL)
             if match:
                 value = "".join(match.groups()).strip("'\"")
                 word = value.partition("=")[0]
+                alike = _SYNONYMS.get(word.lower().replace("_", "-"), word)
                 message = words.format(
                     value or "nothing",
                     option=option,
                     choices=join_alternatives(choices or ["given"]),
-                    close=suggest_names(_SYNONYMS.get(word.lower(), word), choices or known),
+                    close=self._find_command(word) or suggest_names(alike, choices or known),
                 )
                 break
         raise UsageError(f"{message}; see {self.prog} --help", self.prog)
+
+    def _find_command(self, option: str) -> str:
+        """Return the end of a message about an option of another command, "" if no one has it."""
+        if not option.startswith("--"):
+            return ""
+        for name in COMMANDS:
+            actions = make_parser(name)._actions  # noqa: SLF001 - there is no other way
+            if any(option in action.option_strings for action in actions):
+                return f"; it is an option of the command {name}"
+        return ""
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tflite2onnx.bundle import Bundle, is_bundle, make_bundle, read_bundle
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
+from tflite2onnx.reader.foreign_files import EXPORT_FIRST
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.suggestions import join_alternatives
 
@@ -202,6 +203,8 @@ def find_models(folder: str) -> list[str]:
         for name in names
         if name.lower().endswith(_SUFFIXES)
     ]
+    if not models and Path(folder, "saved_model.pb").exists():
+        raise ModelFileError(f"{folder} is a SavedModel of TensorFlow, {EXPORT_FIRST}")
     if not models:
         raise ModelFileError(
             f"{folder} must have a model in it, but no file ends in {join_alternatives(_SUFFIXES)}"

@@ -105,7 +105,9 @@ def _describe_missing(model: Model, graph: Graph, name: str) -> str:
                 " at the tensors of the converted sub-graph only"
             )
     names = [t.name for t in graph.tensors if not t.has_data]
-    return f"the model has no tensor {name}{suggest_names(name, names, _MOST_SUGGESTIONS)}"
+    hint = suggest_names(name, names, _MOST_SUGGESTIONS)
+    hint = hint or "; tflite2onnx inspect --graph lists the tensors"
+    return f"the model has no tensor {name}{hint}"
 
 
 def _check_inputs(

@@ -57,7 +57,7 @@ def _resize_input(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:
     if len(sizes) != tensor.rank and tensor.rank:
         raise OptionError(
             f"shape of {tensor.name} must have {tensor.rank} sizes, as in {list(tensor.shape)},"
-            f" got {list(sizes)}"
+            f" got [{', '.join(map(str, sizes))}]"
         )
     dims: Shape = tensor.shape or (1,) * len(sizes)
     pairs = zip(sizes, dims, strict=True)

@@ -61,7 +61,9 @@ def check_file(file: str | os.PathLike[str] | bytes, target: str) -> list[Broken
             "the file must be an ONNX model, got something else; convert a TFLite model first"
         ) from error
     if not model.graph.node:
-        raise ModelFileError("the file must be an ONNX model, got a file without nodes")
+        raise ModelFileError(
+            "the file must be an ONNX model, got a file that is empty or has no nodes"
+        )
     return check_model(_infer_types(model), target)
 
 

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from tflite2onnx.errors import OutputError
 
+# A folder in which nothing can be made.
+_REFUSED = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
 Create = Callable[[Path], BinaryIO]
 
 
@@ -43,11 +45,23 @@ def resolve_target(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield resolve_path(path)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        folder = Path(path).parent
-        advice = "" if folder.exists() else f"; make the folder {folder} first"
-        advice = f"; {folder} is a file" if folder.is_file() else advice
-        raise OutputError(f"cannot write {os.fspath(path)}: {reason}{advice}") from error
+        raise OutputError(
+            f"cannot write {os.fspath(path)}: {explain_failure(path, error)}"
+        ) from error
+
+
+def explain_failure(path: str | os.PathLike[str], error: OSError | ValueError) -> str:
+    """Return why a file cannot be written, and what to do."""
+    reason, number = getattr(error, "strerror", None) or error, getattr(error, "errno", None)
+    folder = Path(path).parent
+    if folder.is_file():
+        return f"{reason}; {folder} is a file"
+    failed = getattr(error, "filename", None)  # in a folder that exists, if folders are made
+    if not folder.exists() and not (failed and Path(failed).parent.exists()):
+        return f"{reason}; make the folder {folder} first"
+    if number == errno.ENOENT:  # a file system of the kernel, such as /proc
+        reason = "no file can be made there"
+    return f"{reason}; choose another folder" if number in _REFUSED else str(reason)
 
 
 @contextlib.contextmanager

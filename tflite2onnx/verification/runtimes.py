@@ -167,8 +167,10 @@ def as_verify_error(runtime: str) -> Iterator[None]:
         kind = LiteRTError if runtime == "LiteRT" else VerifyError
         reason = str(error).strip() or type(error).__name__
         if "INVALID_PROTOBUF" in reason:
-            message = "the converted file must be an ONNX model, got another or a damaged file"
-            raise kind(message) from error
+            raise kind(
+                "the converted file must be an ONNX model, got another or a damaged file; convert"
+                " the model again"
+            ) from error
         raise kind(f"{runtime} cannot run the model: {reason}") from error
 
 

@@ -37,6 +37,10 @@ def _read_word(word: str) -> Iterator[tuple[str, Any]]:
 
 def _move_channels_last(name: str, letters: str) -> str:
     """Return the TFLite layout of a tensor if only its ONNX layout is given."""
+    if letters.islower():
+        raise LayoutError(
+            f"layout of {name}: letters must be capitals, {letters.upper()}, got {letters}"
+        )
     if letters.count("C") != 1:
         raise LayoutError(
             f"layout of {name}: {letters} must have one C, which is last in TFLite, or be given"
@@ -73,7 +77,11 @@ def _build_unique_mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
     """Return the shapes by input; OptionError if a word is no shape, or an input is named twice."""
-    pairs = read_pairs("--shape", "NAME=SIZE,SIZE,...", words)
+    form = "NAME=SIZE,SIZE,..."
+    pairs = read_pairs("--shape", form, words)
+    for name, sizes in pairs.items():
+        if re.search(r"[^\w\s,-]", sizes):  # as in x=[1,224,224,3]
+            raise OptionError(f"--shape must be {form}, as in {name}=1,16000, got {name}={sizes}")
     return {
         name: [read_size(size.strip()) for size in sizes.split(",")]
         for name, sizes in pairs.items()

@@ -16,6 +16,7 @@ from typing import Any
 
 from tflite2onnx.errors import BundleError, ModelFileError
 from tflite2onnx.reader.containers import litertlm
+from tflite2onnx.reader.foreign_files import recognize_file
 from tflite2onnx.reader.model import is_model
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
 from tflite2onnx.utils.archive import (
@@ -107,7 +108,8 @@ def read_bundle(source: AnySource) -> Bundle:
         raise BundleError(str(error)) from error
     bundle = _read_litertlm(data) if litertlm.is_litertlm(data) else _read_archive(data)
     if not bundle.models:
-        raise BundleError("the bundle must have a TFLite model in it, got none")
+        got = recognize_file(data) or "the bundle must have a TFLite model in it, got none"
+        raise BundleError(got)
     return replace(bundle, name=find_name(source))
 
 
@@ -168,7 +170,7 @@ class _Unpacker:
                     yield path, content
         except DAMAGED as error:
             raise BundleError(
-                f"{place or 'the bundle'} must be a zip archive that is not damaged ({error})"
+                f"{place or 'the bundle'} is truncated or damaged ({error}): download it again"
             ) from error
 
 
