@@ -8,8 +8,11 @@ import subprocess
 import sys
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support.browser import evaluate_script
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,3 +99,47 @@ def test_ten_jobs_are_found_in_two_clicks(
     answer = page.read_text().partition("<article")[2]
     answer = answer.partition(f'id="{part}"')[2].partition("<h2")[0] if part else answer
     assert words in unescape(re.sub("<[^>]*>", "", answer)), job
+
+
+TABLE = """
+  const table = page.querySelector("article table"), rows = [...table.tBodies[0].rows];
+  const field = page.querySelector(".filter input");
+  const filter = (words) => {
+    field.value = words;
+    field.dispatchEvent(new view.Event("input"));
+    return rows.filter((row) => row.offsetHeight).map((row) => row.innerText);
+  };
+  const heads = [...table.tHead.rows[0].cells], names = heads.map((cell) => cell.innerText.trim());
+  const sort = (name) => {
+    const head = heads[names.indexOf(name)];
+    head.querySelector("button").click();
+    const cells = [...table.tBodies[0].rows].map((row) => row.cells[head.cellIndex].innerText);
+    return {cells: cells.filter(Boolean), last: cells.at(-1), aria: head.ariaSort};
+  };
+  const told = {names, rows: rows.length, lyra: filter("Google/Lyra int8")};
+  told.none = filter("nothing");
+  told.count = page.querySelector(".filter span").innerText;
+  told.all = filter("").length;
+  for (const key of ["up", "down"]) told[key] = sort("time");
+  told.byName = sort("network");
+  told.wide = page.scrollingElement.scrollWidth;
+  return told;
+"""
+
+
+def test_table_of_networks_is_filtered_and_sorted(site: Path) -> None:
+    """By clicks in a browser; rows without a time are last in both directions."""
+    told: dict[str, Any] = evaluate_script(site / "models" / "index.html", TABLE, width=1400)
+    assert "error" not in told, told
+    assert {"task", "scheme", "converts", "beside LiteRT", "other runtimes"} <= {*told["names"]}
+    assert [row.split()[0] for row in told["lyra"]] == ["lyragan", "soundstream_encoder"]
+    assert (told["none"], told["count"]) == ([], f"0 of {told['rows']} rows")
+    assert told["all"] == told["rows"] > 100
+    times = [*map(float, told["up"]["cells"])]
+    assert times == sorted(times)
+    assert [*map(float, told["down"]["cells"])] == times[::-1]
+    assert told["up"]["last"] == told["down"]["last"] == ""
+    assert (told["up"]["aria"], told["down"]["aria"]) == ("ascending", "descending")
+    names = [name.lower() for name in told["byName"]["cells"]]
+    assert (min(names), max(names)) == (names[0], names[-1])
+    assert told["wide"] <= 1400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -38,26 +39,44 @@ def test_page_has_a_row_for_each_network(script: Any, folder: Path, page: Path) 
     lines = page.read_text().splitlines()
     row, refused = (line for line in lines if "owner/name" in line)
     assert row.startswith("| keywords | [owner/name](https://github.com/owner/name) | int8")
+    assert "| opset 18 |" in row
     assert "| equal to the default kernels (XNNPACK) |" in row
     assert refused.startswith("| text |")
     assert "ends with" in refused
-    assert "2 networks: " in page.read_text()
+    assert "\n1 of 2 networks are converted. Beside LiteRT: 1 equal to the " in page.read_text()
 
 
 def test_what_is_not_measured_stays_on_the_page(script: Any, folder: Path, page: Path) -> None:
-    """With --nodes outputs and times stay, and the page says that the times are older."""
+    """With --nodes tasks, outputs and times stay, and the page says that the times are older."""
     shutil.copy(MODEL, folder / "keywords.tflite")
     link = "[owner/name](https://github.com/owner/name)"
     page.write_text(
         "The times were measured on a clock.\n\n"
-        "| network | from | scheme | MB | nodes | Transposes | beside LiteRT | time |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        f"| keywords | {link} | int8 | 0.1 | 1 | 9 / 9 | equal | 7.50 |\n"
+        "| network | task | from | scheme | MB | nodes | Transposes | beside LiteRT | time |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        f"| keywords | speech | {link} | int8 | 0.1 | 1 | 9 / 9 | equal | 7.50 |\n"
     )
     sys.argv.append("--nodes")
     for _ in range(2):
         script.main()
         assert "The times of an earlier version were measured on a clock." in page.read_text()
         (row,) = (line for line in page.read_text().splitlines() if link in line)
+        assert row.startswith("| keywords | speech | ")
         assert row.endswith(" | equal | 7.50 |")
         assert "| 9 / 9 |" not in row
+
+
+def test_rows_name_the_runtimes_that_agree(script: Any, folder: Path, page: Path) -> None:
+    """The results of scripts/runtimes.py are a column: those that agree first, and the others."""
+    shutil.copy(MODEL, folder / "a__keywords.tflite")
+    verdicts = {"tract": "agrees", "iree": "agrees", "ncnn": "refused", "mnn": "not converted"}
+    lines = [
+        json.dumps({"model": "a__keywords.tflite", "runtime": runtime, "verdict": verdict})
+        for runtime, verdict in verdicts.items()
+    ]
+    results = folder / "runtimes.jsonl"
+    results.write_text("\n".join(lines))
+    sys.argv += ["--nodes", "--runtimes", str(results)]
+    script.main()
+    (row,) = (line for line in page.read_text().splitlines() if "owner/name" in line)
+    assert row.endswith("| iree, tract; not ncnn |")
