@@ -97,16 +97,15 @@ def _separate_readers(
     separate = []
     for node in nodes:
         read = {}
-        for value in {**dict.fromkeys(v for n in walk_nodes([node]) for v in n.present)}:
-            if value not in g.adaptive:
-                continue
+        present = (v for n in walk_nodes([node]) for v in n.present if v in g.adaptive)
+        for value in dict.fromkeys(present):
             weight = g.adaptive[value]
             entry = g.assemblies.get(id(weight.integers.data))
             key = weight.integers if entry is None else identify_assembly(entry)
-            read[value] = value
+            copy = value
             if value in weights:
-                read[value] = g.annotate_like(value, Value(), DType.FLOAT32)
-            weights[read[value]] = _ReadWeight(weight, counts[key])
+                copy = read[value] = g.annotate_like(value, Value(), DType.FLOAT32)
+            weights[copy] = _ReadWeight(weight, counts[key])
             counts[key] += 1
         separate.append(replace_inputs(node, read) if read else node)
     return separate, weights
