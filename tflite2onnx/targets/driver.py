@@ -1,11 +1,11 @@
 """How the target wants a planned graph: its forms, its operators, and its rewriting of nodes."""
 
-from collections import ChainMap
 from collections.abc import Collection, Mapping
 
 from tflite2onnx.emit import NodeRewrite, keep_nodes
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order
+from tflite2onnx.op import OperatorTable
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import apply_passes
@@ -51,8 +51,11 @@ def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:
     Those of operators that the runtime computes wrongly are kept if the options want no forms.
     """
     has_faults = has_part(options.target, "faults")
-    parts = [*["faults"] * has_faults, *["operators"] * options.has_forms]
-    return ChainMap(*(import_part(options.target, part).OPERATORS for part in parts))
+    parts = [*["operators"] * options.has_forms, *["faults"] * has_faults]
+    paths: dict[str, str] = {}
+    for part in parts:
+        paths |= import_part(options.target, part).PATHS
+    return OperatorTable(paths)
 
 
 def find_rewrite(options: ConversionOptions) -> NodeRewrite:

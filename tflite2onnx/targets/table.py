@@ -46,8 +46,8 @@ PARTS: Mapping[str, str] = MappingProxyType(
     {
         "rules": "RULES: what a model must follow, with sources",
         "forms": "list_forms: the forms of operators",
-        "operators": "OPERATORS: classes in place of the canonical ones",
-        "faults": "OPERATORS: classes of operators that the runtime computes wrongly",
+        "operators": "PATHS: modules of classes in place of the canonical ones, by code",
+        "faults": "PATHS: such modules for operators that the runtime computes wrongly",
         "nodes": "rewrite_nodes: how nodes are rewritten",
         "bundles": "prepare_model: how a bundle becomes a folder that the runtime loads",
         "sessions": "LoadedDecoder: the runtime runs such a folder",

@@ -15,4 +15,4 @@ class HardSigmoidWithoutZeros(HardSigmoid):
         return g.HardSigmoid(*xs, alpha=made.alpha or _ALMOST_0, beta=made.beta or _ALMOST_0)
 
 
-OPERATORS = {"HARD_SIGMOID": HardSigmoidWithoutZeros}
+PATHS = {"HARD_SIGMOID": __name__}

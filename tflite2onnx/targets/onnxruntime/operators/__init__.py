@@ -1,22 +1,19 @@
 """Operators with the nodes that ONNX Runtime computes fastest, in place of the canonical ones."""
 
 from tflite2onnx.extensions import list_paths
-from tflite2onnx.op import OperatorTable
 
 # By module. A class is a subclass of the class of the canonical operator, or forms make the
 # operator.
-OPERATORS = OperatorTable(
-    list_paths(
-        __name__,
-        {
-            "attention": "ATTENTION ROTARY_EMBEDDING",
-            "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
-            "convolution": "INTEGER_CONV_2D",
-            "dense": "FULLY_CONNECTED",
-            "reshape": "RESHAPE TRANSPOSE",
-            "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
-            "softmax": "LOG_SOFTMAX SOFTMAX",
-            "tables": "HARD_SWISH PRELU Table",
-        },
-    )
+PATHS = list_paths(
+    __name__,
+    {
+        "attention": "ATTENTION ROTARY_EMBEDDING",
+        "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
+        "convolution": "INTEGER_CONV_2D",
+        "dense": "FULLY_CONNECTED",
+        "reshape": "RESHAPE TRANSPOSE",
+        "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
+        "softmax": "LOG_SOFTMAX SOFTMAX",
+        "tables": "HARD_SWISH PRELU Table",
+    },
 )
