@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tflite2onnx.errors import collect_errors
 from tflite2onnx.graph import Graph
 from tflite2onnx.interface import make_interface
-from tflite2onnx.layout import Order, Plan, Site, make_channels_first
+from tflite2onnx.layout import Order, Plan, Site, make_channels_first, make_order
 from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
@@ -93,17 +93,24 @@ def plan_graph(graph: Graph, planning: Planning) -> PlannedGraph:
     return PlannedGraph(**parts, planning=planning)
 
 
-def list_orders(graph: Graph) -> Mapping[Tensor, Order]:
-    """Return the order in which a `PlannedGraph` stores each input and each computed tensor."""
+def has_channels_first(graph: Graph, image: Tensor) -> bool:
+    """Return whether a `PlannedGraph` stores an image with channels first.
+
+    No plan is made if the operator that computes the image pins its order.
+    """
     if not isinstance(graph, PlannedGraph):
         raise TypeError(f"the graph must be planned, got a {type(graph).__name__}")
-    return graph.orders
+    if image.rank != _IMAGE:
+        return False
+    order = _find_pinned_order(graph, image) or graph.orders.get(image)
+    return order == make_channels_first(_IMAGE)
 
 
-def list_channels_first(graph: Graph) -> frozenset[Tensor]:
-    """Return the images that a `PlannedGraph` stores with channels first."""
-    return frozenset(
-        tensor
-        for tensor, order in list_orders(graph).items()
-        if tensor.rank == _IMAGE and order == make_channels_first(_IMAGE)
-    )
+def _find_pinned_order(graph: PlannedGraph, tensor: Tensor) -> Order | None:
+    op = graph.producers.find(tensor)
+    frames = graph.planning.operator_of(op).frames() if tensor in op.outputs else ()
+    for frame in frames:
+        axes = frame.slots.get(~op.outputs.index(tensor))
+        if axes and frame.label:
+            return make_order(axes, frame.label)
+    return None

@@ -8,7 +8,7 @@ of the blocks, and the next convolution puts it back.
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has
-from tflite2onnx.planning import list_channels_first
+from tflite2onnx.planning import has_channels_first
 from tflite2onnx.tensor import Tensor
 
 # Operators whose nodes keep the blocks, and PAD, which keeps_blocks.py makes a convolution.
@@ -20,10 +20,9 @@ _KEEPS_BLOCKS = (
 NOT_IN_BLOCKS = "the image is not in blocks of channels"  # a reason why a form does not apply
 
 
-def list_blocked(graph: Graph) -> frozenset[Tensor]:
-    """Return the images that a planned graph stores with channels first, and in blocks."""
-    planar = list_channels_first(graph)
-    return frozenset(t for op in graph.walk_ops() if _keeps_blocks(op) for t in op.outputs) & planar
+def is_blocked(graph: Graph, image: Tensor) -> bool:
+    """Return whether a planned graph stores an image with channels first, and in blocks."""
+    return _keeps_blocks(graph.producers.find(image)) and has_channels_first(graph, image)
 
 
 def _keeps_blocks(op: Op) -> bool:

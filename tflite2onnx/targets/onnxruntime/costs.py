@@ -41,7 +41,7 @@ no measurement. The factor of `exponentials` with AVX-512 is assumed to be half 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from math import inf, prod
 from operator import mul
@@ -50,8 +50,7 @@ from typing import NamedTuple, TypeVar
 from tflite2onnx.graph import Graph
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import CONVOLUTIONS
-from tflite2onnx.planning import list_orders
-from tflite2onnx.targets.onnxruntime.blocks import list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import is_blocked
 from tflite2onnx.targets.onnxruntime.operators.convolution import CopiedWindow
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -318,13 +317,13 @@ def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Gra
     if not changes:
         return graph
     # An image that a change makes takes the place of one that is in blocks.
-    others = cache(partial(_list_others, graph))
-    first = times = estimate_times(graph, others)
+    is_other = cache(partial(_is_outside_of_blocks, graph))
+    first = times = estimate_times(graph, is_other)
     for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
         other = change(graph)
         if other is graph:
             continue
-        expected = estimate_times(other, others)
+        expected = estimate_times(other, is_other)
         loss = expected.explain_loss(times, first=first)
         _logger.debug("%s: %s", name, loss or f"{expected} in place of {times}")
         if not loss:
@@ -332,17 +331,17 @@ def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Gra
     return graph
 
 
-def _list_others(graph: Graph) -> Collection[Tensor]:
-    """Return the tensors of a planned graph that are not in blocks of channels."""
-    return list_orders(graph).keys() - list_blocked(graph)
+def _is_outside_of_blocks(graph: Graph, image: Tensor) -> bool:
+    """Return whether a planned graph computes an image that is not in blocks of channels."""
+    return image in graph.producers and not is_blocked(graph, image)
 
 
-def estimate_times(graph: Graph, others: Callable[[], Collection[Tensor]]) -> Times:
+def estimate_times(graph: Graph, is_other: Callable[[Tensor], bool]) -> Times:
     """Return the expected time of the convolutions of a graph, and of the reorders before them.
 
-    `others` returns the tensors that are not in blocks of channels.
+    `is_other` returns whether an image is not in blocks of channels.
     """
-    return Times(*(sum(_estimate_nodes(graph, others, block)) for block in FACTORS))
+    return Times(*(sum(_estimate_nodes(graph, is_other, block)) for block in FACTORS))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -358,7 +357,7 @@ def estimate_convolution(block: int, filters: tuple[int, ...], x: Shape, y: Shap
 
 
 def _estimate_nodes(
-    graph: Graph, others: Callable[[], Collection[Tensor]], block: int
+    graph: Graph, is_other: Callable[[Tensor], bool], block: int
 ) -> Iterator[float]:
     direct: list[Tensor] = []
     for op in graph.ops:
@@ -368,7 +367,6 @@ def _estimate_nodes(
             yield estimate_convolution(block, (read, *w.shape[1:3]), x.shape, op.outputs[0].shape)
             if op.code == "CONV_2D" and read < block:
                 direct.append(x)
-    # The plan takes long, and most graphs have no other images of few channels than their inputs.
     for x in dict.fromkeys(direct):
-        if x not in graph.inputs and x not in others():
+        if x not in graph.inputs and not is_other(x):
             yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

@@ -1,7 +1,7 @@
 """Forms of operators that ONNX Runtime computes faster than the canonical ones, in order.
 
-A form rewrites operators of a planned graph: it may ask for the order in which the plan stores a
-tensor (`list_channels_first`). The graph is planned only then, so this is the last condition. A new
+A form rewrites operators of a planned graph: it may ask for the order in which the plan stores an
+image (`has_channels_first`). The graph is planned only then, so this is the last condition. A new
 form is a line below.
 """
 

@@ -41,7 +41,7 @@ from tflite2onnx.passes.operands import CONVOLUTIONS, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
-from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
 
 _MOST_COPIED = 1 << 18  # elements of filters: a tiny file could otherwise need any amount of memory
 _MOST_REPEATED = 1 << 19  # elements of an image
@@ -59,7 +59,7 @@ def convolve_padded_channels(found: Match) -> list[Op] | str:
         return "the result is an output of the model"
     if y.shape[-1] * x.shape[-1] > _MOST_COPIED:
         return "the filters would be too large"
-    if x not in found.analyze(list_blocked):
+    if not is_blocked(found.graph, x):
         return NOT_IN_BLOCKS
     filters = np.eye(y.shape[-1], x.shape[-1], -before, np.float32)
     rw = Rewriter(found.last)
@@ -73,7 +73,7 @@ def split_prelu(found: Match) -> list[Op] | str:
     x, y, slopes = found.x, found.output, found.tensors["slope#"]
     if not slopes.shape[-1:] == x.shape[-1:] == (slopes.elements,):
         return "each channel must have one slope"
-    if x not in found.analyze(list_blocked):
+    if not is_blocked(found.graph, x):
         return NOT_IN_BLOCKS
     bend = 1 - slopes.values.astype(np.float32).reshape(1, 1, 1, -1)
     rw, code = Rewriter(found.last), "DEPTHWISE_CONV_2D"
@@ -116,7 +116,7 @@ def repeat_factors(found: Match) -> list[Op] | str:
         return "the operands must be an image and one pixel"
     if {1, 2} & y.symbols.keys() or prod(y.shape[1:]) > _MOST_REPEATED:
         return "the height and width must be known, and the image small"
-    if not found.analyze(list_blocked) >= {x, pixel}:
+    if not (is_blocked(found.graph, x) and is_blocked(found.graph, pixel)):
         return NOT_IN_BLOCKS
     rw, size = Rewriter(found.last), make_int32(f"{pixel.name}/size", y.shape[1:3])
     repeated = rw.op("RESIZE_NEAREST_NEIGHBOR", pixel, size, like=y, name="repeated")

@@ -24,7 +24,7 @@ from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
 from tflite2onnx.tensor import Array
 
 _ALIGNMENT = 4  # channels
@@ -51,7 +51,7 @@ def scale_channels(found: Match) -> list[Op] | str:
     fits = min(factors.size, offsets.size) > 0 and y.shape[-1] % _ALIGNMENT == 0
     if _IMAGE - 1 in y.symbols or not fits:
         return "the constants must have a number for each channel, of a multiple of 4"
-    if not found.analyze(list_blocked) >= {x, y}:
+    if not (is_blocked(found.graph, x) and is_blocked(found.graph, y)):
         return NOT_IN_BLOCKS
     rw = Rewriter(op)
     rw.convolve(

@@ -29,7 +29,7 @@ from tflite2onnx.passes.patterns.matching import (
 )
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_constant, make_like
-from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, estimate_convolution
 from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import (
     SLICES,
@@ -66,7 +66,7 @@ def split_convolutions(found: Match) -> list[Op] | str:
         return "all readers must be slices of a multiple of 16 channels, each channel once"
     if w.shape[-1] != conv.operand(0).shape[-1]:  # a part of the filters would read other groups
         return "the convolution has groups"
-    if not is_float(w) or y not in found.analyze(list_blocked):
+    if not is_float(w) or not is_blocked(found.graph, y):
         return NOT_IN_BLOCKS
     several, whole = _estimate(conv, parts)
     if loss := several.explain_loss(whole):

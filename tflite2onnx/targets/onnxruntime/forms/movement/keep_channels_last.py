@@ -9,49 +9,30 @@ stay rows of a pixel: YOLOv8n of 8 bits has 3 Transposes after ONNX Runtime's op
 """
 
 from dataclasses import replace
+from functools import partial
 
-from tflite2onnx.graph import Op
-from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.planning import list_channels_first
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.planning import has_channels_first
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
 
 _BYTE = 8  # bits
 _IMAGE = 4  # axes
-# Their images have channels first in any plan. Most graphs need no plan for this form.
-_WRITES_FIRST = ("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D")
 
 
-def _keep_last(found: Match) -> Op | str:
-    op = found.last
-    x, y = op.operand(0), op.outputs[0]
-    made = op.read_made(MovedOptions)
-    if made.joins_columns or made.keeps_last:
-        return "a form has made it"
-    if not is_quantized(x) or x.dtype.bits != _BYTE or _IMAGE not in (x.rank, y.rank):
-        return "the elements must be of 8 bits, and one side an image"
-    if op.code == "TRANSPOSE" and not found.graph.readers.find_only_reader(y).is_builtin("RESHAPE"):
-        return "only a RESHAPE must read it"
-    is_first = x.rank == _IMAGE and found.graph.producers.find(x).is_builtin(*_WRITES_FIRST)
-    if not is_first and found.analyze(list_channels_first).isdisjoint((x, y)):
-        return "no image has channels first"
-    return replace(op, made=MovedOptions(keeps_shape=made.keeps_shape, keeps_last=True))
+def keep_channels_last(graph: Graph) -> Graph:
+    """Return the graph with RESHAPE and TRANSPOSE that keep the channels of images last."""
+    return graph.rewrite(partial(_keep_last, graph))
 
 
-keep_channels_last = Rules(
-    Rule(
-        "RESHAPE of an image of 8 bits",
-        "RESHAPE with channels last",
-        ("RESHAPE", ...),
-        _keep_last,
-        floats=False,
-    ),
-    Rule(
-        "TRANSPOSE of an image of 8 bits before RESHAPE",
-        "TRANSPOSE with channels last",
-        ("TRANSPOSE", ...),
-        _keep_last,
-        floats=False,
-    ),
-)
+def _keep_last(graph: Graph, op: Op) -> tuple[Op]:
+    if not op.is_builtin("RESHAPE", "TRANSPOSE"):
+        return (op,)
+    x, y, made = op.operand(0), op.outputs[0], op.read_made(MovedOptions)
+    is_image = is_quantized(x) and x.dtype.bits == _BYTE and _IMAGE in (x.rank, y.rank)
+    is_read = op.code == "RESHAPE" or graph.readers.find_only_reader(y).is_builtin("RESHAPE")
+    if made.joins_columns or not (is_image and is_read):
+        return (op,)
+    if not (has_channels_first(graph, x) or has_channels_first(graph, y)):
+        return (op,)
+    return (replace(op, made=MovedOptions(keeps_shape=made.keeps_shape, keeps_last=True)),)

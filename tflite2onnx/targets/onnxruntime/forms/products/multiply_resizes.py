@@ -23,7 +23,7 @@ from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
-from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, list_blocked
+from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
 from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
 from tflite2onnx.tensor import Array, Shape, Tensor
 
@@ -51,7 +51,7 @@ def multiply_resizes(found: Match) -> list[Op] | str:
     steps = [b % a for a, b in zip(old, new, strict=True)]
     if channels % _BLOCK == 0 and not any(steps):
         return "it is resized in blocks of channels"
-    if found.graph.producers.trace(x, "RESIZE_BILINEAR") not in found.analyze(list_blocked):
+    if not is_blocked(found.graph, found.graph.producers.trace(x, "RESIZE_BILINEAR")):
         return NOT_IN_BLOCKS
     align, half = bool(options.align_corners), bool(options.half_pixel_centers)
     rows, columns = (
