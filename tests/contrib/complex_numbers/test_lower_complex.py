@@ -103,12 +103,15 @@ def test_matrix_products_equal_numpy(name: str, dtype: str, *, first: bool, seco
     compare(build_flex(name, [a, b], [want], **turns), [a, b], want)
 
 
-def test_transform_of_a_dynamic_axis_equals_numpy() -> None:
-    m = Build()
-    x = m.input([None, None], dtype="complex64")
-    m.output(
-        *m.custom("FlexFFT", [x], [m.tensor([None, None], dtype="complex64")], flex_options("FFT"))
-    )
-    for shape in ((3, 5), (1, 12)):
-        x_of_size = draw("complex64", *shape)
-        compare(m, [x_of_size], np.fft.fft(x_of_size).astype(np.complex64))
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", ["FFT", "IFFT", "FFT2D", "IFFT2D", "FFT3D", "IFFT3D"])
+def test_transforms_of_dynamic_axes_equal_numpy(name: str, dtype: str) -> None:
+    m, axes = Build(), int(name[-2]) if name.endswith("D") else 1
+    x = m.input([None] * (axes + 1), dtype=dtype)
+    options = flex_options(name)
+    m.output(*m.custom(f"Flex{name}", [x], [m.tensor([None] * (axes + 1), dtype=dtype)], options))
+    transform = np.fft.ifftn if name.startswith("I") else np.fft.fftn
+    for sizes in ((3, 5, 2, 7), (1, 12, 4, 3)):
+        x_of_size = draw(dtype, *sizes[: axes + 1])
+        want = transform(x_of_size, axes=range(1, axes + 1)).astype(dtype)
+        compare(m, [x_of_size], want)

@@ -57,6 +57,22 @@ def test_products_are_exact_although_others_overflow(*, reverse: bool) -> None:
     np.testing.assert_allclose(y, want, 1e-6)
 
 
+@pytest.mark.parametrize("name", ["Cumprod", "CumulativeLogsumexp"])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_of_a_dynamic_axis_equal_numpy(name: str, *, exclusive: bool, reverse: bool) -> None:
+    m, how = Build(), {"exclusive": exclusive, "reverse": reverse}
+    options = flex_options(name, **how)
+    x, y = m.input([None, None, 3], name="x"), m.tensor([None, None, 3])
+    m.output(*m.custom(f"Flex{name}", [x, m.constant(AXIS)], [y], options))
+    model = convert(m.bytes()).model
+    function, nothing = (np.multiply, 1) if name == "Cumprod" else (np.logaddexp, -np.inf)
+    for times in (1, 2, 7, 8, 33):
+        given = random_numbers("float32", 2, times, 3)
+        want = scan(given, function, nothing, **how)
+        np.testing.assert_allclose(run_onnx(model, {"x": given})[0], want, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])

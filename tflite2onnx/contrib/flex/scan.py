@@ -5,18 +5,23 @@ from functools import cached_property
 
 import numpy as np
 
+from tflite2onnx.builder.builder import Body
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, integer
 from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType
+from tflite2onnx.op.common.runtime_shapes import take_entries
+from tflite2onnx.op.traits import AnySizes
+from tflite2onnx.tensor import DType, Sizes
+
+_MOST_STEPS = 31  # for 2^31 elements
 
 
-class FlexCumulative(DynamicShape):
+class FlexCumulative(AnySizes):
     """FlexCumprod and FlexCumulativeLogsumexp: cumulative products, or sums of exponentials.
 
     `exclusive` excludes the element itself, and `reverse` accumulates from the end. The nodes are a
-    parallel scan: each step combines elements at twice the distance of the step before.
+    parallel scan: each step combines elements at twice the distance of the step before. For a
+    dynamic axis the steps are a Loop.
 
     Products of float32 are computed in float64, because the product of a subrange may overflow or
     underflow float32 where the cumulative product does not.
@@ -35,9 +40,6 @@ class FlexCumulative(DynamicShape):
         if self.op.code == "FlexCumulativeLogsumexp":
             expect_type(self.input(0), (DType.FLOAT32, DType.FLOAT64))
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return operand in (0, ~0) and axis != self._axis
-
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (self._axis,)
 
@@ -45,6 +47,8 @@ class FlexCumulative(DynamicShape):
         is_wide = self.op.code == "FlexCumprod" and x.dtype is DType.FLOAT32
         dtype = DType.FLOAT64 if is_wide else x.dtype
         value, reach = g.recast(x, x.dtype, dtype), 1
+        if self._axis in x.tensor.symbols:
+            value, reach = self._scan_in_loop(g, value, dtype, x.sizes), x.shape[self._axis]
         while reach < x.shape[self._axis]:
             value = self._combine(g, value, self._shift_elements(g, value, reach, dtype), dtype)
             reach *= 2
@@ -52,13 +56,32 @@ class FlexCumulative(DynamicShape):
             value = self._shift_elements(g, value, 1, dtype)
         return g.recast(value, dtype, x.dtype)
 
-    def _shift_elements(self, g: Builder, value: Value, by: int, dtype: DType) -> Value:
+    def _scan_in_loop(self, g: Builder, start: Value, dtype: DType, sizes: Sizes) -> Value:
+        """Return the elements after as many steps as the axis needs; the reach is carried."""
+        reaches = g.ints([1 << step for step in range(_MOST_STEPS)])
+        needed = g.Greater(take_entries(g, g.Shape(start), [self._axis]), reaches)
+        steps = g.reduce("ReduceSum", g.cast(needed, DType.INT64), [0], keepdims=False)
+        inner = g.make_nested()
+        number, goes_on = (g.annotate(Value(dtype=t), t, ()) for t in (DType.INT64, DType.BOOL))
+        value, reach = Value(dtype=dtype), g.annotate(Value(dtype=DType.INT64), DType.INT64, (1,))
+        shifted = self._shift_elements(inner, g.annotate(value, dtype, sizes), reach, dtype)
+        outputs = (
+            g.annotate(inner.Identity(goes_on), DType.BOOL, ()),
+            g.annotate(self._combine(inner, value, shifted, dtype), dtype, sizes),
+            g.annotate(inner.Add(reach, reach), DType.INT64, (1,)),
+        )
+        body = Body("step", (number, goes_on, value, reach), tuple(inner.nodes), outputs, ())
+        return g.node_outputs("Loop", 2, steps, None, start, g.ints([1]), body=body)[0]
+
+    def _shift_elements(self, g: Builder, value: Value, by: int | Value, dtype: DType) -> Value:
         """Return elements shifted along the axis, filled with the neutral element."""
         neutral = 1.0 if self.op.code == "FlexCumprod" else -np.inf
         before, after = ([0] * self.input(0).rank for _ in range(2))
         padded, cropped = (after, before) if self.options.get("reverse", False) else (before, after)
-        padded[self._axis], cropped[self._axis] = by, -by
-        return g.Pad(value, g.ints([*before, *after]), g.scalar(neutral, dtype))
+        padded[self._axis], cropped[self._axis] = (by, -by) if isinstance(by, int) else (1, -1)
+        pads = g.ints([*before, *after])
+        pads = pads if isinstance(by, int) else g.Mul(pads, by)
+        return g.Pad(value, pads, g.scalar(neutral, dtype))
 
     def _combine(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
         if self.op.code == "FlexCumprod":

@@ -11,6 +11,7 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
+from tflite2onnx.op.common.runtime_shapes import take_entries
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
 from tflite2onnx.utils.dimension import is_known
@@ -104,12 +105,15 @@ class FlexFourier(DynamicShape):
             lengths = self._halved_lengths if kind.inverse else self._lengths
             more = [b - a for a, b in zip(sizes, lengths, strict=True)]
             value = _fit_lengths(g, value, batch_axes, more, x.dtype)
-        value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), x.dtype)
+        named = x.sizes[len(lead) :] if not kind.real else self._lengths
+        value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), named, x.dtype)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, x.dtype)
         return value if lead else g.Squeeze(value, g.ints([0]))
 
-    def _transform_axes(self, g: Builder, value: Value, lead: Sizes, dtype: DType) -> Value:
+    def _transform_axes(
+        self, g: Builder, value: Value, lead: Sizes, sizes: Sizes, dtype: DType
+    ) -> Value:
         """Return the transform along all axes, except the last of an inverse to real numbers."""
         kind, axes = self._kind, [*range(len(lead), len(lead) + self._kind.axes)]
         if kind.real:
@@ -119,7 +123,7 @@ class FlexFourier(DynamicShape):
                 transform = transform_real(g, value, rows, width, dtype)
                 value = g.dft(value, last, onesided=True) if transform is None else transform
         invert = partial(_invert_transform, dtype=dtype)
-        for axis, size in zip(axes, self._lengths, strict=False):
+        for axis, size in zip(axes, sizes, strict=False):
             value = invert(g, value, axis, size) if kind.inverse else g.dft(value, axis)
         return value
 
@@ -134,11 +138,10 @@ class FlexFourier(DynamicShape):
         return g.Add(*parts)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # Inverse transforms divide by the length, and real ones depend on it.
-        return axis < len(self._split_shape[0]) or not (self._kind.real or self._kind.inverse)
+        return axis < len(self._split_shape[0]) or not self._kind.real
 
 
-def _invert_transform(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
+def _invert_transform(g: Builder, x: Value, axis: int, size: int | str, dtype: DType) -> Value:
     """Return an inverse transform along an axis of this size.
 
     Runtimes scale float64 by the reciprocal of the size rounded to float32, so float64 uses the
@@ -147,7 +150,11 @@ def _invert_transform(g: Builder, x: Value, axis: int, size: int, dtype: DType) 
     if dtype is not DType.FLOAT64:
         return g.dft(x, axis, inverse=True)
     mirror = np.array([1.0, -1.0])
-    return g.Mul(g.dft(g.Mul(x, mirror), axis), mirror / size)
+    transform = g.dft(g.Mul(x, mirror), axis)
+    if isinstance(size, int):
+        return g.Mul(transform, mirror / size)
+    count = g.cast(take_entries(g, g.Shape(x), [axis]), dtype)
+    return g.Div(g.Mul(transform, mirror), count)
 
 
 def _fit_lengths(
