@@ -50,8 +50,8 @@ class MadeOptions(_Record):
 
     Attributes:
         codes: the operators that may have the options; all if there are none.
-        of_tensorflow: TensorFlow's kernel computes the operator. It accepts more element types, and
-            shapes that broadcast.
+        of_tensorflow: TensorFlow's kernel computes the operator. It accepts more element types,
+            shapes that broadcast, and an empty ellipsis.
     """
 
     codes: ClassVar[tuple[str, ...]] = ()

@@ -171,6 +171,19 @@ def test_flex_operators_equal_tflite_operators(case: Case) -> None:
         assert not difference(a, b, tolerance=0)
 
 
+def test_empty_ellipsis_is_no_axis() -> None:
+    """tf.signal.overlap_and_add slices x[..., :n, :] of two axes; TFLite's kernel cannot."""
+    m = Build()
+    x, end = m.input([None, 5], name="x"), m.input([3], dtype="int32", name="end")
+    bounds = [m.constant(ints(0, 0, 0)), end, m.constant(ints(1, 1, 1))]
+    options = flex_options("StridedSlice", begin_mask=4, ellipsis_mask=1, end_mask=4)
+    m.output(*m.custom("FlexStridedSlice", [x, *bounds], [[None, 5]], options))
+    model, rows = convert(m.bytes(), io_layout="tflite").model, floats(7, 5)
+    for n in (1, 4, -2):
+        (found,) = run_onnx(model, {"x": rows, "end": ints(0, n, 0)})
+        np.testing.assert_array_equal(found, rows[..., :n, :])
+
+
 def build_flex(
     name: str, shapes: list[Any], made: list[int], dtype: str = "float32", **attributes: Any
 ) -> bytes:

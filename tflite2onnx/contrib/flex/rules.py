@@ -67,7 +67,7 @@ RULES: Mapping[str, Translation] = {
     "ZerosLike": Same("ZEROS_LIKE", wide=True),
     # Parts
     "StridedSlice": Same(
-        "STRIDED_SLICE", _MASKS, {"offset": False, **dict.fromkeys(_MASKS.split(), 0)}
+        "STRIDED_SLICE", _MASKS, {"offset": False, **dict.fromkeys(_MASKS.split(), 0)}, wide=True
     ),
     "PadV2": Same("PADV2"),
     "MirrorPad": Same("MIRROR_PAD", "mode"),

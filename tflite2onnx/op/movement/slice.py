@@ -256,8 +256,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     def _find_axis_entries(self) -> list[int | None]:
         """Return the entry of each axis: -1 for a whole axis without an entry, None for a new axis.
 
-        An ellipsis stands for at least one axis: the kernel does not support an empty ellipsis, as
-        in NumPy.
+        An ellipsis stands for at least one axis: TFLite's kernel does not support an empty
+        ellipsis, TensorFlow's does, as NumPy.
         """
         o, rank = self.options, self.input(0).rank
         count = count_listed_axes(self, 1)
@@ -265,13 +265,14 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         ellipsis = [i for i in bits if o.ellipsis_mask >> i & 1]
         new = [i for i in bits if o.new_axis_mask >> i & 1 and i not in ellipsis]
         whole = rank - (count - len(new) - len(ellipsis))
+        least = 0 if self.op.made and self.op.made.of_tensorflow else len(ellipsis)
         if not self.input(2).elements == self.input(3).elements == count:
             message = "begin, end and strides must have the same length"
         elif len(ellipsis) > 1:
             message = f"ellipsis_mask must have at most one bit, got {len(ellipsis)}"
         elif (o.ellipsis_mask | o.new_axis_mask) >> count:
             message = f"ellipsis_mask and new_axis_mask must have at most {count} bits"
-        elif whole < len(ellipsis):
+        elif whole < least:
             message = f"begin must have at most one entry for each of {rank} axes, got {count}"
         elif o.offset and (whole or new):
             # The kernel reads the sizes of all axes of the output from the entries of end.
