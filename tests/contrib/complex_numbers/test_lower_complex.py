@@ -115,3 +115,79 @@ def test_transforms_of_dynamic_axes_equal_numpy(name: str, dtype: str) -> None:
         x_of_size = draw(dtype, *sizes[: axes + 1])
         want = transform(x_of_size, axes=range(1, axes + 1)).astype(dtype)
         compare(m, [x_of_size], want)
+
+
+def reverse_lengths(x: Array, lengths: list[int], axes: list[int]) -> Array:
+    """Return the real numbers of half of the frequencies, cropped or padded to the lengths."""
+    for axis, length in zip(axes[:-1], lengths, strict=False):
+        x = np.fft.ifft(x, length, axis)
+    real: Array = np.fft.irfft(x, lengths[-1], axes[-1])
+    return real
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("name", ["RFFT", "IRFFT", "RFFT2D", "IRFFT2D", "RFFT3D", "IRFFT3D"])
+def test_real_transforms_of_computed_lengths_equal_numpy(name: str, *, computed: bool) -> None:
+    """Images are cropped or padded to lengths, which are inputs or constants."""
+    count, inverse = int(name[-2]) if name.endswith("D") else 1, name.startswith("I")
+    axes = [*range(1, count + 1)]
+    for lengths in ([4, 6, 7], [8, 3, 8], [5, 2, 1]):
+        m, given = Build(), np.array(lengths[-count:], np.int32)
+        kinds = ("complex64", "float32") if inverse else ("float32", "complex64")
+        shape = m.input([count], dtype="int32", name="n") if computed else m.constant(given)
+        operands = [m.input([None] * (count + 1), dtype=kinds[0], name="x"), shape]
+        y = m.tensor([None] * (count + 1), dtype=kinds[1])
+        m.output(*m.custom(f"Flex{name}", operands, [y], flex_options(name)))
+        result = convert(m.bytes(), io_layout="tflite")
+        x = draw("complex64", *[3, 5, 4, 6][: count + 1])
+        if inverse:
+            want = reverse_lengths(x, given.tolist(), axes)
+        else:
+            x = x.real.copy()
+            want = to_pairs(np.fft.rfftn(x, given.tolist(), axes))
+        feeds = {"x": to_pairs(x) if inverse else x} | ({"n": given} if computed else {})
+        (found,) = run_onnx(result.model, feeds)
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+MOVES: list[tuple[str, list[Any], dict[str, Any], Any]] = [
+    ("Pad", [[[1, 0], [2, 1]]], {}, lambda x: np.pad(x, [(1, 0), (2, 1)])),
+    ("MirrorPad", [[[1, 0], [2, 1]]], {"mode": "REFLECT"},
+     lambda x: np.pad(x, [(1, 0), (2, 1)], "reflect")),
+    ("Tile", [[2, 3]], {}, lambda x: np.tile(x, (2, 3))),
+    ("ReverseV2", [[-1]], {}, lambda x: x[:, ::-1]),
+    ("Roll", [[2], [-1]], {}, lambda x: np.roll(x, 2, -1)),
+    ("GatherV2", [[2, 0], -1], {}, lambda x: x[:, [2, 0]]),
+    ("GatherNd", [[[2, 0], [1, 1]]], {}, lambda x: x[[2, 1], [0, 1]]),
+    ("Cumsum", [-1], {}, lambda x: np.cumsum(x, -1)),
+    ("Sum", [[-1]], {}, lambda x: x.sum(-1)),
+    ("Mean", [[0, 1]], {"keep_dims": True}, lambda x: x.mean((0, 1), keepdims=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move[0])
+def test_moves_and_sums_of_complex_numbers_equal_numpy(move: Any, dtype: str) -> None:
+    name, constants, attributes, function = move
+    x = draw(dtype, 3, 5)
+    want = function(x)
+    lists = [np.array(each, np.int32) for each in constants]
+    compare(build_flex(name, [x], [want], lists, **attributes), [x], want)
+
+
+@pytest.mark.parametrize(("name", "axis"), [("ConcatV2", -1), ("Pack", -1), ("Pack", 0)])
+def test_joined_complex_numbers_equal_numpy(name: str, axis: int) -> None:
+    pair = [draw("complex64", 3, 5, seed=seed) for seed in (0, 1)]
+    if name == "Pack":
+        want = np.stack(pair, axis)
+        compare(build_flex(name, pair, [want], axis=axis, N=2), pair, want)
+    else:
+        want = np.concatenate(pair, axis)
+        compare(build_flex(name, pair, [want], [np.array(axis, np.int32)], N=2), pair, want)
+
+
+def test_unpacked_complex_numbers_equal_numpy() -> None:
+    x = draw("complex64", 3, 2)
+    result = convert(build_flex("Unpack", [x], [x[:, 0], x[:, 1]], axis=-1, num=2).bytes())
+    for i, found in enumerate(run_onnx(result.model, {result.inputs[0].name: to_pairs(x)})):
+        np.testing.assert_array_equal(found, to_pairs(x[:, i]))

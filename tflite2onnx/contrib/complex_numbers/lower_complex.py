@@ -12,6 +12,7 @@ replaces each operator with a complex input or output:
 4. SHAPE and RANK read the real part.
 5. Products, also of matrices, exponentials, logarithms, roots, CAST, FlexComplex, FlexConj,
    FlexAngle and SELECT_V2 become several operators.
+6. Operators that move or add elements compute real parts and imaginary parts on their own.
 
 Other operators on complex tensors are errors. The pass runs between two inferences of shapes: it
 reads ranks, but no sizes of computed tensors, which may be dynamic.
@@ -347,7 +348,25 @@ def _select_pairs(rw: _PairRewriter) -> None:
     rw.add_changed(code="SELECT_V2", inputs=(conditions, x, y), outputs=(rw.output,))
 
 
+def _apply_to_parts(rw: _PairRewriter) -> None:
+    """Compute the real parts of all outputs, the imaginary parts, and the pairs of both."""
+    op, pairs = rw.source, rw.pairs
+    wholes = [pairs.get(t, t) for t in op.outputs]
+    parts = []
+    for code in ("REAL", "IMAG"):
+        inputs = [rw.add_part(code, pairs[t]) if t in pairs else t for t in op.present]
+        parts.append(tuple(_make_part(whole, code) for whole in wholes))
+        rw.add_changed(inputs=tuple(inputs), outputs=parts[-1])
+    for whole, *both in zip(wholes, *parts, strict=True):
+        rw.op("PACK", *both, output=whole, axis=whole.rank - 1, values_count=_PAIR)
+
+
+_LINEAR = (
+    "CONCATENATION CUMSUM GATHER GATHER_ND MEAN MIRROR_PAD PACK PAD PADV2 REVERSE_V2 SPLIT SUM TILE"
+    " UNPACK"
+)
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {
+    **dict.fromkeys(_LINEAR.split(), _apply_to_parts),
     # These operators read or write pairs of real numbers already.
     **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D"), _PairRewriter.keep_operator),
     "BITCAST": _keep_bitcast,
@@ -376,6 +395,7 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
         _PairRewriter.keep_operator,
     ),
     "FlexAngle": _compute_angle,
+    "Roll": _apply_to_parts,
     **dict.fromkeys(
         ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul"),
         _multiply_matrices,

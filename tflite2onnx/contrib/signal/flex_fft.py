@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.contrib.signal.rfft import find_complex_shape, make_synthesis_matrix, pair_axes
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import take_entries
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType, Shape, Sizes
-from tflite2onnx.utils.dimension import is_known
+from tflite2onnx.utils.dimension import Dim, is_known
 
 _PAIR = 2
 
@@ -34,13 +34,15 @@ _KINDS = {
 }
 
 
-class FlexFourier(DynamicShape):
+class FlexFourier(AnySizes):
     """Complex and real Fourier transforms and their inverses, over one, two or three axes.
 
-    Real transforms have half of the frequencies, and are cropped or zero-padded to a length.
+    Real transforms have half of the frequencies, and are cropped or zero-padded to a length. Sizes
+    and lengths may be known at run time only.
     """
 
     codes = tuple(sorted(_KINDS))
+    shape_inputs = (1,)
     operands = "T:float32|float64, ... -> T"
     add_leading_axis = prepend_axis()
 
@@ -89,46 +91,86 @@ class FlexFourier(DynamicShape):
         x, batch_axes = self.input(0), len(self._split_shape[0])
         return None if operand else range(batch_axes, x.rank)
 
+    @property
+    def _fixes_sizes(self) -> bool:
+        """Whether the sizes and the lengths of the transformed axes are known."""
+        axes = range(len(self._split_shape[0]), self.input(0).rank)
+        return not self.has_data_dependent_shape and not self.input(0).symbols.keys() & {*axes}
+
     def infer_outputs(self) -> Sequence[OutputShape]:
         _, pairs = self._pairs
-        lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
+        lengths: Sequence[Dim | Unknown] = [Unknown() for _ in range(self._kind.axes)]
+        if not self.has_data_dependent_shape:
+            lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
         return [(*self._split_shape[0], *lengths, *(pair_axes(self.output) if pairs else ()))]
 
-    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+    def emit(self, g: Builder, y: View, x: View, *lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
-        (lead, sizes), kind, pairs = self._split_shape, self._kind, self._pairs
+        (lead, _), kind, pairs = self._split_shape, self._kind, self._pairs
         batch_axes, value = len(lead) or 1, x.value
         new_axes = ([] if lead else [0]) + ([] if pairs[0] else [batch_axes + kind.axes])
         if new_axes:
             value = g.Unsqueeze(value, g.ints(new_axes))
         if kind.real:
-            lengths = self._halved_lengths if kind.inverse else self._lengths
-            more = [b - a for a, b in zip(sizes, lengths, strict=True)]
-            value = _fit_lengths(g, value, batch_axes, more, x.dtype)
-        named = x.sizes[len(lead) :] if not kind.real else self._lengths
-        value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), named, x.dtype)
+            value = self._fit_lengths(g, value, batch_axes, lengths[0], x.dtype)
+        value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), x.dtype)
         if kind.real and kind.inverse:
-            value = self._synthesize_real(g, value, x.dtype)
+            value = self._synthesize_real(g, value, batch_axes, lengths[0], x.dtype)
         return value if lead else g.Squeeze(value, g.ints([0]))
 
-    def _transform_axes(
-        self, g: Builder, value: Value, lead: Sizes, sizes: Sizes, dtype: DType
+    def _fit_lengths(
+        self, g: Builder, value: Value, batch_axes: int, lengths: View, dtype: DType
     ) -> Value:
+        """Return numbers or pairs, zero-padded to the lengths, or cropped; negative pads crop."""
+        kind, axes = self._kind, self._kind.axes
+        before = [0] * (2 * batch_axes + axes + 1)
+        if self._fixes_sizes:
+            known = self._halved_lengths if kind.inverse else self._lengths
+            more = [b - a for a, b in zip(self._split_shape[1], known, strict=True)]
+            pads = g.ints([*before, *more, 0])
+            return g.Pad(value, pads, g.scalar(0, dtype)) if any(more) else value
+        wanted = g.as_int64_list(lengths)
+        if kind.inverse:
+            halves, ones = [1] * (axes - 1) + [2], [0] * (axes - 1) + [1]
+            wanted = g.Add(g.Div(wanted, g.ints(halves)), g.ints(ones))
+        sizes = take_entries(g, g.Shape(value), range(batch_axes, batch_axes + axes))
+        pads = g.Concat(g.ints(before), g.Sub(wanted, sizes), g.ints([0]), axis=0)
+        return g.Pad(value, pads, g.scalar(0, dtype))
+
+    def _transform_axes(self, g: Builder, value: Value, lead: Sizes, dtype: DType) -> Value:
         """Return the transform along all axes, except the last of an inverse to real numbers."""
         kind, axes = self._kind, [*range(len(lead), len(lead) + self._kind.axes)]
+        sizes: Sequence[int | None] = self._lengths if self._fixes_sizes else [None] * len(axes)
         if kind.real:
             *axes, last = axes
             if not kind.inverse:
-                rows, width = (*lead, *self._lengths[:-1]), self._lengths[-1]
-                transform = transform_real(g, value, rows, width, dtype)
+                transform = None
+                if self._fixes_sizes:
+                    rows, width = (*lead, *self._lengths[:-1]), self._lengths[-1]
+                    transform = transform_real(g, value, rows, width, dtype)
                 value = g.dft(value, last, onesided=True) if transform is None else transform
         invert = partial(_invert_transform, dtype=dtype)
         for axis, size in zip(axes, sizes, strict=False):
             value = invert(g, value, axis, size) if kind.inverse else g.dft(value, axis)
         return value
 
-    def _synthesize_real(self, g: Builder, value: Value, dtype: DType) -> Value:
-        """Return real numbers from half of the frequencies of the last axis, by a product."""
+    def _synthesize_real(
+        self, g: Builder, value: Value, batch_axes: int, lengths: View, dtype: DType
+    ) -> Value:
+        """Return real numbers from half of the frequencies of the last axis.
+
+        It is a product, or the real parts of an inverse transform of all frequencies, if the length
+        is not known: the others are the conjugates of the second half.
+        """
+        if not self._fixes_sizes:
+            axis = batch_axes + self._kind.axes - 1
+            count = take_entries(g, g.as_int64_list(lengths), [self._kind.axes - 1])
+            start = g.Div(g.Sub(count, g.ints([1])), g.ints([2]))
+            others = g.Slice(value, start, g.ints([0]), g.ints([axis]), g.ints([-1]))
+            conjugates = g.Mul(others, np.array([1, -1], dtype.numpy))
+            whole = g.Concat(value, conjugates, axis=axis)
+            numbers = _invert_transform(g, whole, axis, None, dtype)
+            return g.Gather(numbers, g.scalar(0, DType.INT64), axis=-1)
         width = self._lengths[-1]
         matrix = make_synthesis_matrix(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
         parts = (
@@ -137,12 +179,9 @@ class FlexFourier(DynamicShape):
         )
         return g.Add(*parts)
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < len(self._split_shape[0]) or not self._kind.real
 
-
-def _invert_transform(g: Builder, x: Value, axis: int, size: int | str, dtype: DType) -> Value:
-    """Return an inverse transform along an axis of this size.
+def _invert_transform(g: Builder, x: Value, axis: int, size: int | None, dtype: DType) -> Value:
+    """Return an inverse transform along an axis of this size, None if it is not known.
 
     Runtimes scale float64 by the reciprocal of the size rounded to float32, so float64 uses the
     conjugate of a forward transform.
@@ -151,17 +190,7 @@ def _invert_transform(g: Builder, x: Value, axis: int, size: int | str, dtype: D
         return g.dft(x, axis, inverse=True)
     mirror = np.array([1.0, -1.0])
     transform = g.dft(g.Mul(x, mirror), axis)
-    if isinstance(size, int):
+    if size is not None:
         return g.Mul(transform, mirror / size)
     count = g.cast(take_entries(g, g.Shape(x), [axis]), dtype)
     return g.Div(g.Mul(transform, mirror), count)
-
-
-def _fit_lengths(
-    g: Builder, value: Value, batch_axes: int, more: Sequence[int], dtype: DType
-) -> Value:
-    """Return numbers or pairs, zero-padded by `more` per axis, or cropped if it is negative."""
-    if not any(more):
-        return value
-    pads = [0] * (2 * batch_axes + len(more) + 1) + [*more, 0]
-    return g.Pad(value, g.ints(pads), g.scalar(0, dtype))
