@@ -30,10 +30,6 @@ def _choose_graph(model: Table, generator: random.Random) -> Table:
     return generator.choice(model.subgraphs)
 
 
-def _choose_operator(model: Table, generator: random.Random) -> Table:
-    return generator.choice(_choose_graph(model, generator).operators)
-
-
 def _choose_tensor(model: Table, generator: random.Random) -> Table:
     return generator.choice(_choose_graph(model, generator).tensors)
 

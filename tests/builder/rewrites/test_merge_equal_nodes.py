@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -17,11 +15,6 @@ from tflite2onnx.tensor import DType, Tensor
 def merge(g: Builder, *outputs: Value) -> tuple[Node, ...]:
     """Return the nodes without repetitions."""
     return merge_equal_nodes(g.nodes, outputs)[0]
-
-
-def count_types(nodes: tuple[Node, ...]) -> Counter[str]:
-    """Return how many nodes there are of each type."""
-    return Counter(node.op_type for node in nodes)
 
 
 def test_equal_chains_become_one() -> None:

@@ -6,7 +6,6 @@ MatrixDiagPartV3 and related operators.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,11 +49,6 @@ def extract_diagonals(x: Array, low: int, high: int, align: str, padding: float)
         first = longest - length if behind else 0
         made[..., high - k, first : first + length] = each
     return made[..., 0, :] if low == high else made
-
-
-def diagonal_positions(rows: int, columns: int, low: int, high: int) -> list[tuple[int, int]]:
-    """Return the positions of the elements of the diagonals, row by row."""
-    return [(i, j) for i, j in product(range(rows), range(columns)) if low <= j - i <= high]
 
 
 def set_diagonals(x: Array, packed: Array, low: int, high: int, align: str) -> Array:
