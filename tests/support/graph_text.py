@@ -26,6 +26,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import unified_diff
 from textwrap import dedent
 from typing import Any, TypeAlias
 
@@ -186,18 +187,25 @@ def assert_rewritten(change: Pass, before: str, after: str) -> None:
     ops = [op for each in (graph, expected) for op in each.walk_ops()]
     named = {name for op in ops for name in (*op.options, *(op.made.list_set() if op.made else ()))}
     rewritten = eliminate_dead_operators(change(graph))
-    assert write_graph(rewritten, sorted(named)) == write_graph(expected, sorted(named))
+    _compare_texts(write_graph(rewritten, sorted(named)), write_graph(expected, sorted(named)))
 
 
 def check_pass(change: Pass, graph: Graph, before: str, after: str, *options: str) -> None:
     """Compare a graph before and after a pass with texts, which have the options of these names."""
-    assert write_graph(graph, options) == dedent(before).strip()
-    assert write_graph(change(graph), options) == dedent(after).strip()
+    _compare_texts(write_graph(graph, options), dedent(before).strip())
+    _compare_texts(write_graph(change(graph), options), dedent(after).strip())
 
 
 def check_unchanged(change: Pass, graph: Graph) -> None:
     """Check that a pass leaves a graph as it is."""
-    assert write_graph(change(graph)) == write_graph(graph)
+    _compare_texts(write_graph(change(graph)), write_graph(graph))
+
+
+def _compare_texts(have: str, want: str) -> None:
+    """Show all lines of two texts that differ; pytest cuts long texts off without -vv."""
+    if have != want:
+        lines = unified_diff(want.split("\n"), have.split("\n"), "expected", "made", lineterm="")
+        raise AssertionError("\n".join(lines))
 
 
 def eliminate_dead_after(change: Pass) -> Pass:
