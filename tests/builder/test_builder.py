@@ -81,6 +81,13 @@ def test_a_node_is_called_as_in_onnx() -> None:
         _ = Builder(17).relu
 
 
+def test_shape_of_one_dynamic_size_is_not_joined() -> None:
+    g = Builder(17)
+    x = dynamic_value(g, "batch", 3)
+    assert g.runtime_shape(["batch"], x) is g.nodes[-1].outputs[0]
+    assert [node.op_type for node in g.nodes] == ["Shape", "Gather"]
+
+
 def test_refuses_sizes_that_do_not_follow() -> None:
     g = Builder(17)
     x = dynamic_value(g, "batch", 3)
