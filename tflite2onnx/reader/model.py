@@ -114,6 +114,8 @@ def _read_file(source: AnySource, read: Callable[[_ModelReader], T]) -> T:
     check_identifier(opened.data)
     try:
         result = read(_ModelReader(opened))
+    except ModelFileError:  # a ValueError too
+        raise
     except _GARBAGE as error:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, struct.error):  # its text is about Python's buffers
