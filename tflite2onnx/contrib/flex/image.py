@@ -1,6 +1,6 @@
 """TensorFlow's operators that resample images: crops, cubic interpolation, patches."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -182,13 +182,8 @@ class FlexResizeBicubic(AnySizes):
 
     codes = ("FlexResizeBicubic",)
     operands = f"{PIXELS}, any -> float32"
+    tflite = "NHWC -> NHWC"
     shape_inputs = (1,)
-
-    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return None if operand else (1, 2, 3)
-
-    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        return axis if (operand, axis) == (0, 0) and other in (0, ~0) else None
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
@@ -350,10 +345,8 @@ class _Track(NamedTuple):
 class _SlidingWindow(DynamicShape):
     """Base class of operators that gather the pixels of windows."""
 
-    dynamic_axes = (0, 1, 2)
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return operand != 1 and super().supports_dynamic_axis(operand, axis)
+    tflite = "NHWC -> NHWC"
+    dynamic_axes = "NHW"
 
     def read_size(self) -> Sequence[int]:
         """Return the size of the window, [1, rows, columns, 1]."""
@@ -384,9 +377,6 @@ class _SlidingWindow(DynamicShape):
         rows, columns = self.windows
         _, height, width, _ = read_image_shape(self)
         return rows.count_windows(height), columns.count_windows(width)
-
-    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return None if operand else (1, 2, 3)
 
     def check(self) -> None:
         counts = self.count_windows()

@@ -1,7 +1,5 @@
 """GRU, which `raise_recurrent_loops` makes of a Keras layer, and LiteRT's custom operator."""
 
-from collections.abc import Collection
-
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -14,7 +12,6 @@ from tflite2onnx.op.traits import AnySizes, MadeOperator
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
-_TIMES = 3  # axes of a sequence: time, batch, features
 _GATES = 3
 _BIAS = 1 + 2 * _GATES  # the index of the first bias among the inputs
 
@@ -23,19 +20,12 @@ class Gru(MadeOperator, AnySizes):
     """GRU: gated recurrent units; inputs are a sequence, W and R per gate, b and a state."""
 
     codes = ("GRU",)
+    tflite = "TNF, , , , , , , , NU -> TNU, NU"
     operands = (
         "T [times batch inputs], any, any, any, any, any, any, T, T [batch units]"
         "-> any [times batch units], any [batch units]"
     )
     quantization = Real(multiplies=range(1, _BIAS))
-
-    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (0, 2) if self.input(operand).rank == _TIMES else (1,)
-
-    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        batch = {0: 1, ~0: 1, _BIAS + 1: 0, ~1: 0}
-        known = {operand, other} <= batch.keys()
-        return batch[other] if known and axis == batch[operand] else None
 
     def check(self) -> None:
         x, b, h = self.input(0), self.input(_BIAS), self.input(_BIAS + 1)

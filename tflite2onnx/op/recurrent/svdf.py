@@ -1,6 +1,6 @@
 """SVDF: a dense layer over the last times, factorized into features and times."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,6 +40,8 @@ class Svdf(DynamicShape):
     """
 
     codes = ("SVDF",)
+    tflite = "NF, , , , NS -> NU, NS"
+    dynamic_axes = "N"
     returns_tuple = True
     facts = (Fact.APPLIES_ACTIVATION, Fact.WRITES_INPUTS)
     quantization = Real(multiplies=(1, 2), bias=(_BIAS, _STATE), moves=(_STATE, ~1))
@@ -85,15 +87,6 @@ class Svdf(DynamicShape):
         expect_type(state, (DType.INT8, DType.INT16))
         for tensor in (features, times, *([state] if state.dtype is DType.INT16 else ())):
             expect_symmetric(tensor)
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis == 0 and operand in (0, _STATE, ~0, ~1)
-
-    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (1,) if operand in (0, _STATE) else None
-
-    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        return 0 if axis == 0 and {operand, other} <= {0, _STATE} else None
 
     def emit(
         self,
