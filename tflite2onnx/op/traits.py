@@ -29,16 +29,15 @@ class DynamicShape(Operator):
     """An operator whose operands may have dynamic axes, or whose output shapes depend on data.
 
     Attributes:
-        dynamic_axes: the letters of the axes that may be dynamic, their numbers, or "..." for all
-            axes. The nodes that `emit` adds do not depend on the sizes of these axes. See
-            `supports_dynamic_axis`.
+        dynamic_axes: the letters of the axes that may be dynamic, or "..." for all axes. The nodes
+            that `emit` adds do not depend on the sizes of these axes. See `supports_dynamic_axis`.
         matrix_axes: the number of last axes of the first input that may not be dynamic; earlier
             axes may be.
         shape_inputs: the inputs whose elements determine the shapes of the outputs.
         sizes_input: the input that lists the sizes of the output.
     """
 
-    dynamic_axes: ClassVar[str | tuple[int, ...]] = ""
+    dynamic_axes: ClassVar[str] = ""
     matrix_axes: ClassVar[int] = 0
     shape_inputs: ClassVar[tuple[int, ...]] = ()
     sizes_input: ClassVar[int | None] = None
@@ -49,8 +48,6 @@ class DynamicShape(Operator):
             return True
         if self.matrix_axes:
             return axis < self.input(0).rank - self.matrix_axes
-        if isinstance(self.dynamic_axes, tuple):
-            return axis in self.dynamic_axes
         letters = self.read_letters(operand)
         return bool(letters) and letters[axis] in self.dynamic_axes
 

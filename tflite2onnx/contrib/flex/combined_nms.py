@@ -23,7 +23,8 @@ class FlexCombinedSuppression(DynamicShape):
     """
 
     codes = ("FlexCombinedNonMaxSuppression",)
-    dynamic_axes = (0,)
+    tflite = "NKGB, NKC -> NMB, NM, NM, N"
+    dynamic_axes = "N"
     operands = (
         "float32 [batch boxes each 4], float32 [batch boxes classes], any, any, float32 [],"
         "float32 [] -> float32, float32, float32, int32"

@@ -73,11 +73,9 @@ class FlexCropAndResize(DynamicShape):
     """
 
     codes = ("FlexCropAndResize",)
-    dynamic_axes = (0, 1, 2)
+    tflite = "IHWC, KB, K -> KRSC"
+    dynamic_axes = "IHWK"
     operands = f"{PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis == 0 or (operand == 0 and axis < 3)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(self.input(1).shape[0], *read_two_sizes(self, 3), self.input(0).shape[3])]
