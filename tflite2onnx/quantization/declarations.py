@@ -181,13 +181,12 @@ def check_scales(operator: Declared) -> None:
     The reader has checked scales by declared shapes. A computed tensor may have another shape.
     """
     op = operator.op
-    scaled = [(t, t.quantization) for t in op.tensors if is_quantized(t)]
-    several = [(t, scales) for t, scales in scaled if scales and scales.per_axis]
+    several = [t for t in op.tensors if t.per_axis and is_quantized(t)]
     unscaled = find_tensor_without_scale(op)
     if (unscaled is None and not several) or reads_integers(operator):
         return
-    for tensor, scales in several:
-        _check_scales_of_axis(tensor, scales)
+    for tensor in several:
+        _check_scales_of_axis(tensor)
     match operator.quantization:
         case Real(folds=False, takes_axes=False, multiplies=multiplies, moves=moves):
             expect_one_scale(op, {*multiplies, *moves})
@@ -197,10 +196,11 @@ def check_scales(operator: Declared) -> None:
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
 
 
-def _check_scales_of_axis(tensor: Tensor, scales: Quantization) -> None:
-    axis, count = scales.axis, scales.scale.shape[0]
-    if scales.block_size:
+def _check_scales_of_axis(tensor: Tensor) -> None:
+    scales = tensor.quantization
+    if scales is None or scales.block_size:
         return
+    axis, count = scales.axis, scales.scale.shape[0]
     if axis >= tensor.rank or tensor.shape[axis] != count:
         raise OperatorError(
             f"{tensor.name} must have {count} elements along axis {axis}, one for each scale, got"
