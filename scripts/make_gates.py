@@ -79,8 +79,9 @@ def list_gates(module: ModuleType) -> Iterator[tuple[ast.Constant, str]]:
             found = passes.find_pass(path, module.__name__) if path else None
             if isinstance(found, Rules):
                 codes = " ".join(sorted(Codes().union(*map(find_gate, found.rules))))
-                floats = all(rule.floats for rule in found.rules)
-                yield node.args[0], f"{passes.FLOATS * floats}{codes}"
+                dtype, *others = {rule.dtype for rule in found.rules}
+                prefix = f"{dtype.name.lower()}: " if dtype and not others else ""
+                yield node.args[0], f"{prefix}{codes}"
 
 
 def main() -> None:

@@ -207,12 +207,12 @@ class Graph:
         return frozenset(code for op in self.walk_ops() for code in (op.code, op.activation))
 
     @cached_property
-    def float_codes(self) -> frozenset[str]:
-        """The codes of the operators that compute float32, and of their activations."""
-        floats = (
-            op for op in self.walk_ops() if op.outputs and op.outputs[0].dtype is DType.FLOAT32
-        )
-        return frozenset(code for op in floats for code in (op.code, op.activation))
+    def typed_codes(self) -> frozenset[tuple[str, DType]]:
+        """The codes of all operators and of their activations, with the type that they compute."""
+        codes = {
+            (op.code, op.activation, t.dtype) for op in self.walk_ops() for t in op.outputs[:1]
+        }
+        return frozenset((code, dtype) for *both, dtype in codes for code in both)
 
     @cached_property
     def producers(self) -> Producers:

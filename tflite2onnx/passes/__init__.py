@@ -28,9 +28,9 @@ from tflite2onnx.passes.simplify import (
 )
 from tflite2onnx.passes.state.lift_variables import lift_variables
 from tflite2onnx.passes.stored_numbers.flip_negative_scales import flip_negative_scales
+from tflite2onnx.tensor import DType
 
 T = TypeVar("T", Model, Graph)
-FLOATS = "float32: "
 ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
 
@@ -44,17 +44,19 @@ _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
 def apply_if_present(prefixes: str, path: str, package: str = __name__) -> Callable[[T], T]:
     """Return a pass that runs if an operator's code or activation begins with one of `prefixes`.
 
-    After "float32: " only operators that compute float32 count. `path` is the path of the module
-    below `package`; the function has the name of the module, or the name after a colon. The module
-    is imported when the pass runs for the first time.
+    After "float32: " or another type, operators must compute this type. `path` is the path
+    of the module below `package`; the function has the name of the module, or the name after a
+    colon. The module is imported when the pass runs for the first time.
     """
-    begins, floats = tuple(prefixes.removeprefix(FLOATS).split()), prefixes.startswith(FLOATS)
+    kind, _, codes = prefixes.rpartition(": ")
+    begins, dtype = tuple(codes.split()), DType[kind.upper()] if kind else None
 
     def run_if_present(value: T) -> T:
         graphs = value.graphs if isinstance(value, Model) else (value,)
         present = any(code.startswith(begins) for graph in graphs for code in graph.codes)
-        if present and floats:
-            present = any(code.startswith(begins) for graph in graphs for code in graph.float_codes)
+        if present and dtype:
+            typed = (pair for graph in graphs for pair in graph.typed_codes)
+            present = any(each is dtype and code.startswith(begins) for code, each in typed)
         return find_pass(path, package)(value) if present else value
 
     return run_if_present
@@ -161,7 +163,7 @@ def list_entry_point_passes(
         partial(_infer_shapes_around, lowerings, operator_of),
         # Operators have no classes for float16 that only the delegate runs.
         apply_pattern(
-            "AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED MEAN",
+            "float16: AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED MEAN",
             "stored_numbers.widen_half",
         ),
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic

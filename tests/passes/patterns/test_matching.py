@@ -18,16 +18,17 @@ from tflite2onnx.passes.patterns.matching import (
     maybe,
     through,
 )
+from tflite2onnx.tensor import DType
 
 
-def find_matches(pattern: Pattern, *lines: str, floats: bool = True) -> list[Match]:
+def find_matches(pattern: Pattern, *lines: str, dtype: DType | None = DType.FLOAT32) -> list[Match]:
     """Return the matches with the last operator of a graph of the tensors a, b, c, ...."""
     names = "abcdefgh"
     body = [f"{name}: float32[2] = {line}" for name, line in zip(names[2:], lines, strict=False)]
     last = names[1 + len(lines)]
     text = ["inputs a: float32[2], b: float32[2]", *body, f"return {last}"]
     graph = parse_graph("\n".join(text))
-    return list(GraphMatcher(graph, floats=floats).find_all(graph.ops[-1], pattern))
+    return list(GraphMatcher(graph, dtype=dtype).find_all(graph.ops[-1], pattern))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_only_operators_of_floats_match_unless_told() -> None:
     pattern = ("ABS", "x")
     graph = parse_graph("inputs a: int32[2]\nb: int32[2] = ABS(a)\nreturn b")
     assert not list(GraphMatcher(graph).find_all(graph.ops[0], pattern))
-    assert list(GraphMatcher(graph, floats=False).find_all(graph.ops[0], pattern))
+    assert list(GraphMatcher(graph, dtype=None).find_all(graph.ops[0], pattern))
 
 
 def test_constant_of_several_elements_has_no_number() -> None:

@@ -90,7 +90,7 @@ fuse_bits = Rules(
         _LESS,
         replace_by("IS_NEGATIVE"),
         _keeps_sign,
-        floats=False,
+        dtype=None,
     ),
     Rule(
         "sign bit of a float",
@@ -98,7 +98,7 @@ fuse_bits = Rules(
         _SIGN,
         replace_by("IS_NEGATIVE"),
         _keeps_sign_alone,
-        floats=False,
+        dtype=None,
     ),
     Rule(
         "negative zero",
@@ -106,7 +106,7 @@ fuse_bits = Rules(
         ("LOGICAL_AND", Named("zero", Shared(("EQUAL", "x", 0))), Shared(("IS_NEGATIVE", "x"))),
         _keep_zeros,
         lambda found: found.x.sizes == found.output.sizes,
-        floats=False,
+        dtype=None,
         needs=("IS_NEGATIVE",),
     ),
     Rule(
@@ -115,7 +115,7 @@ fuse_bits = Rules(
         ("BITCAST", _BITS),
         lambda found: copy_op(found.last, found.x, found.output),
         lambda found: _is_of_bits(found) and found.x.dtype is found.output.dtype,
-        floats=False,
+        dtype=None,
     ),
     Rule(
         "float32 with another sign bit",
@@ -123,7 +123,7 @@ fuse_bits = Rules(
         _NEGATED,
         replace_by("NEG"),
         lambda found: _is_float32(found) and _find_mask(found) == _find_sign_bit(found),
-        floats=False,
+        dtype=None,
     ),
     Rule(
         "float32 without its sign bit",
@@ -131,6 +131,6 @@ fuse_bits = Rules(
         ("BITCAST", _MASKED),
         replace_by("ABS"),
         lambda found: _is_float32(found) and _find_mask(found) == _find_sign_bit(found) - 1,
-        floats=False,
+        dtype=None,
     ),
 )

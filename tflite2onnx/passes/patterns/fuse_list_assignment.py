@@ -106,4 +106,4 @@ def _set_item(match: Match) -> list[Op]:
 
 _ASSIGNMENT: Pattern = ("CONCATENATION", *_PARTS)
 _NAME = "assignment of a list item"
-_assign_lists = Rules(Rule(_NAME, "DYNAMIC_UPDATE_SLICE", _ASSIGNMENT, _set_item, floats=False))
+_assign_lists = Rules(Rule(_NAME, "DYNAMIC_UPDATE_SLICE", _ASSIGNMENT, _set_item, dtype=None))

@@ -213,7 +213,7 @@ fuse_rearrangements = Rules(
         any_of(_ENDS, ...),
         _move_elements,
         lambda found: found.graph.codes.issuperset(_ENDS),
-        floats=False,
+        dtype=None,
         needs=("TRANSPOSE",),
     ),
     Rule(
@@ -221,7 +221,7 @@ fuse_rearrangements = Rules(
         "RESIZE_NEAREST_NEIGHBOR",
         any_of(RESHAPES, ...),
         _repeat_pixels,
-        floats=False,
+        dtype=None,
         needs=_REPEATS,
     ),
 )

@@ -55,7 +55,7 @@ def _are_alike(x: Tensor, y: Tensor) -> bool:
     "operators that split a tensor and join the parts again, and the reverse",
     "RESHAPE",
     any_of(_INVERSES, ...),
-    floats=False,
+    dtype=None,
     needs=("PACK", "SPLIT", "SPLIT_V"),
 )
 def join_parts(found: Match) -> list[Op]:

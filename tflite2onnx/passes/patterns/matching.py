@@ -36,7 +36,7 @@ from tflite2onnx.op import commutes
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has, is_float, normalize_axes
 from tflite2onnx.quantization.storage import BOUNDS, same_quantization
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -284,11 +284,11 @@ class Match(NamedTuple):
 class GraphMatcher(PatternMatcher["Tensor | Op"]):
     """Matches patterns with tensors; an operator is its output before the activation it applies.
 
-    All operators of a match compute float32, unless `floats` is unset.
+    All operators of a match compute `dtype`, or any type if it is None.
     """
 
-    def __init__(self, graph: Graph, *, floats: bool = True) -> None:
-        self.graph, self._floats = graph, floats
+    def __init__(self, graph: Graph, *, dtype: DType | None = DType.FLOAT32) -> None:
+        self.graph, self._dtype = graph, dtype
 
     def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
         """Yield the matches of a pattern with the operators that end in this operator."""
@@ -301,7 +301,7 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
     def find_step(self, value: Tensor | Op, code: str) -> Step[Tensor | Op] | None:
         """Return the operator of a code that computes a tensor, None if it runs sub-graphs."""
         op = value if isinstance(value, Op) else self.graph.producers.find(value)
-        if op is NO_OP or op.graphs or (self._floats and not is_float(op.outputs[0])):
+        if op is NO_OP or op.graphs or self._dtype not in (None, op.outputs[0].dtype):
             return None
         if isinstance(value, Op) or (op.outputs[0] is value and op.activation == "NONE"):
             return Step(op.inputs, op) if op.code == code else None

@@ -9,7 +9,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Pattern, list_codes, list_ends
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.passes.simplify import eliminate_dead_operators
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor
 
 _logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class _Fields(NamedTuple):
     pattern: Pattern
     build: Callable[[Match], Built]
     condition: Callable[[Match], bool] = lambda _: True
-    floats: bool = True
+    dtype: DType | None = DType.FLOAT32
     needs: tuple[str, ...] = ()
 
 
@@ -35,8 +35,8 @@ class Rule(_Fields):
     that nobody asks for. Nothing is built either if a `condition` does not hold. The operators may
     compute outputs of other operators too, which are removed then.
 
-    All operators compute float32, unless `floats` is unset. Graphs that change have one of the
-    operators that the rule `needs`, which its pattern need not have; it computes float32, too.
+    All operators compute `dtype`, or any type if it is None. Graphs that change have one of the
+    operators that the rule `needs`, which its pattern need not have; it computes this type, too.
     """
 
     @cached_property
@@ -87,11 +87,11 @@ def rule(
     pattern: Pattern,
     condition: Callable[[Match], bool] = lambda _: True,
     *,
-    floats: bool = True,
+    dtype: DType | None = DType.FLOAT32,
     needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Match], Built]], Rules]:
     """Return a decorator that makes the pass of one rule, from what builds its operators."""
-    return lambda build: Rules(Rule(name, result, pattern, build, condition, floats, needs))
+    return lambda build: Rules(Rule(name, result, pattern, build, condition, dtype, needs))
 
 
 class _Round:
@@ -99,7 +99,7 @@ class _Round:
 
     def __init__(self, rules: Sequence[Rule], graph: Graph, built: set[Op]) -> None:
         self._rules, self._built = rules, built
-        self._matcher = {floats: GraphMatcher(graph, floats=floats) for floats in (False, True)}
+        self._matcher = {r.dtype: GraphMatcher(graph, dtype=r.dtype) for r in rules}
         self._ending: dict[tuple[str, str], list[Rule]] = {}
         self._computed: set[Tensor] = set()
 
@@ -112,7 +112,7 @@ class _Round:
         if self._computed.issuperset(op.outputs):
             return ()
         for rule in rules:
-            for match in self._matcher[rule.floats].find_all(op, rule.pattern):
+            for match in self._matcher[rule.dtype].find_all(op, rule.pattern):
                 made = rule.build(match) if rule.condition(match) else None
                 if isinstance(made, str):
                     _logger.debug("%s: not replaced as %s: %s", op.place, rule.name, made)

@@ -98,7 +98,7 @@ class _Loop:
         self.variables = [_LoopVariable(*row) for row in rows]
         self.formulas = Formulas(body.ops)
         self.producers = self.formulas.producers
-        self._matcher = GraphMatcher(body, floats=False)
+        self._matcher = GraphMatcher(body, dtype=None)
         counting = [v for v in self.variables if self._counts(v)]
         self.counters = {v.now: int(v.first.values.max()) for v in counting}
         self.states = [v for v in self.variables if v not in counting]

@@ -25,7 +25,7 @@ _CODES = (
     "CAST, the same of float32, CAST",
     Activated(any_of(_CODES, "x", ...)),
     lambda found: all(map(_is_half, (found.x, *found.last.outputs))),
-    floats=False,
+    dtype=DType.FLOAT16,
 )
 def widen_half(found: Match) -> list[Op]:
     """Return operators on float32 in place of one on float16."""

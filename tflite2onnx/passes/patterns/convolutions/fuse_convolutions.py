@@ -45,7 +45,7 @@ _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
     "convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND",
     "CONV_2D, DEPTHWISE_CONV_2D",
     ("BATCH_TO_SPACE_ND", _DILATED, "blocks#", "crops#"),
-    floats=False,
+    dtype=None,
 )
 def fuse_dilated_convolutions(found: Match) -> Op | None:
     """Return what replaces the match, or why nothing does."""
@@ -75,7 +75,7 @@ def may_be_dilated(op: Op) -> bool:
     "PAD before a convolution, or before a maximum of positive numbers",
     "CONV_2D, DEPTHWISE_CONV_2D, MAX_POOL_2D",
     Activated(any_of((*CONVOLUTIONS, _POOL), _WIDE, ...)),
-    floats=False,
+    dtype=None,
 )
 def fuse_pads_into_convolutions(found: Match) -> tuple[Op, ...]:
     """Return a convolution that reads the input of the PAD before it, if it can.

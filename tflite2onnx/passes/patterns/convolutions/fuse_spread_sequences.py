@@ -94,13 +94,13 @@ fuse_spread_sequences = Rules(
         "SPACE_TO_BATCH_ND",
         ("TRANSPOSE", ("RESHAPE", _LONG, ...), "order#"),
         _spread,
-        floats=False,
+        dtype=None,
     ),
     Rule(
         "sequences of a convolution that are joined to one",
         "BATCH_TO_SPACE_ND",
         OneOf(("SLICE", _JOINED, "begin#", ...), _JOINED),
         _gather,
-        floats=False,
+        dtype=None,
     ),
 )

@@ -36,7 +36,7 @@ from tflite2onnx.tensor import Quantization, Tensor
     "convolutions of all parts of SPLIT along the channels, joined again",
     "CONV_2D with groups",
     ("CONCATENATION", ...),
-    floats=False,
+    dtype=None,
     needs=("SPLIT",),
 )
 def join_groups(found: Match) -> Op | str:

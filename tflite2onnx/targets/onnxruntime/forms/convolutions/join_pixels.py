@@ -105,7 +105,7 @@ def _meets_conditions(match: Match) -> bool:
     "CONV_2D of pieces of several pixels, between two RESHAPEs",
     Activated(("CONV_2D", "x", "filters#", ...)),
     _meets_conditions,
-    floats=False,
+    dtype=None,
 )
 def join_pixels(match: Match) -> list[Op] | str:
     """Return the convolution of pieces between two RESHAPEs; nothing if no piece is faster."""

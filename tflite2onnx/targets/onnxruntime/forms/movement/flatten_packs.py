@@ -54,6 +54,6 @@ def _flatten(found: Match) -> list[Op] | str:
 
 
 flatten_packs = Rules(
-    Rule("PACK", "CONCATENATION, RESHAPE", ("PACK", ...), _flatten, floats=False),
-    Rule("UNPACK", "RESHAPE, SPLIT", ("UNPACK", ...), _flatten, floats=False),
+    Rule("PACK", "CONCATENATION, RESHAPE", ("PACK", ...), _flatten, dtype=None),
+    Rule("UNPACK", "RESHAPE, SPLIT", ("UNPACK", ...), _flatten, dtype=None),
 )

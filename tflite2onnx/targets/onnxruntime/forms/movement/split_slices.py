@@ -65,7 +65,7 @@ def find_taken_ranges(op: Op) -> dict[int, range]:
     "three or more slices that take a tensor apart along the last axis and others",
     "TRANSPOSE, SPLIT",
     any_of(SLICES, "x", ...),
-    floats=False,
+    dtype=None,
 )
 def split_slices(found: Match) -> list[Op] | str:
     """Return the operators that replace all slices of a tensor, at the first slice."""

@@ -23,7 +23,7 @@ from tflite2onnx.passes.rewriter import Rewriter
     "product of a matrix and a batch of columns",
     "TRANSPOSE, BATCH_MATMUL, TRANSPOSE",
     ("BATCH_MATMUL", "a", "b"),
-    floats=False,
+    dtype=None,
 )
 def merge_columns(found: Match) -> list[Op] | str:
     """Return what replaces the match, or why nothing does."""
