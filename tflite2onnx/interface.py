@@ -80,11 +80,12 @@ class Endpoint:
 
     @property
     def shown_layout(self) -> tuple[str, str]:
-        """The layout for a reader: of axes without letters, the sequence in ONNX if it differs."""
-        tflite, onnx = self.layout
-        if not tflite[:1].isdecimal():
-            return tflite, onnx
-        return "", f"axes {onnx}" if tflite != onnx else ""
+        """The layout for a reader; of axes without letters, how ONNX stores them if it differs."""
+        rank = len(self.order)
+        if self.letters or self.order == make_identity(rank):
+            return (self.letters, self.layout[1]) if self.letters else ("", "")
+        is_first = self.order == make_channels_first(rank)
+        return "", "channels first" if is_first else f"transposed {self.order}"
 
     @property
     def quantization(self) -> Quantization | None:

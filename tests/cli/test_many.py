@@ -136,12 +136,14 @@ def test_table_has_verdict_on_each_model(capsys: Captured, monkeypatch: pytest.M
         return convert(chain("NEG") if model.endswith("a.tflite") else model, **options)
 
     assert main(["models", "-o", "out", "--verify"]) == 0
-    assert capsys.readouterr().out.count(" right\n") == 4
+    out = capsys.readouterr().out
+    assert out.count(" PASSED\n") == 4
+    assert out.splitlines()[-1].startswith("PASSED: 4 of 4 models converted, ")
     monkeypatch.setattr(command, "convert", wrong)
     assert main(["models", "-o", "out2", "--verify"]) == 2
     out = capsys.readouterr().out
-    assert out.count(" DIFFERENT\n") == 1
-    assert out.splitlines()[-1].startswith("4 of 4 models converted, 1 different, ")
+    assert out.count(" FAILED\n") == 1
+    assert out.splitlines()[-1].startswith("FAILED: 4 of 4 models converted, 1 different, ")
 
 
 @pytest.mark.parametrize("option", [["--verify"], ["--report", "pages"]])

@@ -40,6 +40,21 @@ def module(name: str, code: str) -> ModuleType:
     return made
 
 
+def test_numbers_of_the_first_pages_are_those_of_the_table_of_networks() -> None:
+    """README and the questions state how many networks have no Transpose, and how many convert."""
+    table = (ROOT / "docs" / "models.md").read_text()
+    total, none = re.findall(
+        r"of (\d+) networks are.*?and (\d+) of them have none", table, re.DOTALL
+    )[0]
+    for name in ("README.md", "docs/faq.md"):
+        text = " ".join((ROOT / name).read_text().split())
+        assert re.search(rf"{none} of {total} (published models )?have no", text), name
+    (row,) = re.findall(
+        r"^\| converted of (\d+) .*", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert row == total
+
+
 GUIDE = "docs/adding-an-operator.md"
 TABLE = "builtin_modules.py"
 

@@ -383,7 +383,7 @@ def test_lanes_of_values_never_overlap(data: st.DataObject) -> None:
 
 # In a browser
 
-WIDTHS = [(390, False), (390, True), (1100, False), (1100, True)]
+WIDTHS = [(390, False), (390, True), (1400, False), (1400, True)]
 LAYOUT = """
   const box = (e) => e.getBoundingClientRect().toJSON();
   const high = page.scrollingElement.scrollHeight;
@@ -397,6 +397,8 @@ LAYOUT = """
     labels: [...page.querySelectorAll(".plot .grid span")].filter((e) => e.textContent).map(box),
     rows: [...page.querySelectorAll(".strip li")].map(box),
     marks: [...page.querySelectorAll(".strip circle, .strip rect")].map(box),
+    sideways: [...page.querySelectorAll("div.scroll")]
+      .filter((e) => e.scrollWidth > e.clientWidth).length,
     cells: [...page.querySelectorAll("td, th, dd, dt, .keys li, .strip span")]
       .filter((e) => e.textContent && view.getComputedStyle(e).display != "inline")
       .filter((e) => !e.clientWidth).length,
@@ -434,6 +436,7 @@ def test_report_layout_does_not_overlap(folder: Path, name: str, width: int, *, 
     for row, mark in zip(told["rows"], told["marks"], strict=True):
         assert row["top"] <= mark["top"] < mark["bottom"] <= row["bottom"]
     assert told["cells"] == 0
+    assert told["sideways"] == 0 or width == 390
 
 
 CLICKS = """

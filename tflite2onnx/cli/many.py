@@ -18,6 +18,7 @@ from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
 from tflite2onnx.utils.console import (
+    Colour,
     TextTable,
     count,
     describe_bug,
@@ -29,6 +30,13 @@ from tflite2onnx.utils.console import (
 )
 
 _OK, _FAILED, _DIFFERENT, _INTERRUPTED = 0, 1, 2, 130
+# The words for verdicts, the worst first.
+_COLOURS = {
+    "FAILED": Colour.RED,
+    "UNPROVEN": Colour.YELLOW,
+    "CLOSE": Colour.YELLOW,
+    "PASSED": Colour.GREEN,
+}
 _logger = logging.getLogger(__name__)
 
 # Runs a job. Returns the exit status of the job, and its facts for the JSON output.
@@ -69,9 +77,8 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
         rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]
         head = ("model", "written", "bytes", "nodes", "")
-        print_lines(
-            sys.stdout, [TextTable([head, *rows], shortens=False), total], wide=options.wide
-        )
+        print_lines(sys.stdout, [TextTable([head, *rows], shortens=False)], wide=options.wide)
+        _print_total(total, rows, verified=options.verify or options.report is not None)
     if any(job.report for job in jobs):
         _write_index(options, done)
     if interrupted:
@@ -79,6 +86,17 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         return _INTERRUPTED
     statuses = {outcome.status for outcome in outcomes.values()}
     return _FAILED if _FAILED in statuses else max(statuses, default=_OK)
+
+
+def _print_total(
+    total: str, rows: Sequence[tuple[str, str, str, str, str]], *, verified: bool
+) -> None:
+    """Print the last line; after a verification with the worst of all verdicts, in colour."""
+    word = next((word for word in _COLOURS if word in [row[-1] for row in rows]), "")
+    if verified and word:
+        print_lines(sys.stdout, [f"{word}: {total}"], _COLOURS[word])
+    else:
+        print_lines(sys.stdout, [total])
 
 
 def _write_index(options: argparse.Namespace, done: Mapping[Job, Outcome]) -> None:
@@ -144,9 +162,15 @@ def _make_row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:
         return "", "", "", "FAILED"
     parts = outcome.facts.get("models", [outcome.facts])
     size, nodes = (sum(part[key] for part in parts) for key in ("bytes", "nodes"))
-    verified = "verification" in parts[0]
-    verdict = "DIFFERENT" if outcome.status == _DIFFERENT else "right" if verified else ""
-    return job.output, f"{size:,}", f"{nodes:,}", verdict
+    words = [*map(_find_word, (part["verification"] for part in parts if "verification" in part))]
+    words += ["FAILED"] if outcome.status == _DIFFERENT else []
+    return job.output, f"{size:,}", f"{nodes:,}", min(words, key=[*_COLOURS].index, default="")
+
+
+def _find_word(verification: Mapping[str, Any]) -> str:
+    from tflite2onnx.verification import Verdict  # noqa: PLC0415 - slow to import
+
+    return Verdict(verification["verdict"]).conclusion
 
 
 def _count_results(done: Mapping[Job, Outcome], number: int) -> str:

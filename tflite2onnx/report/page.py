@@ -312,7 +312,7 @@ def _write_storage(facts: PageFacts) -> str:
         "The storage of each quantized tensor in both models, and how operators read it. Tensors"
         " with the same reason are in one list."
     )
-    head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~")
+    head = ("Tensor*", "Operator", "TFLite~", "ONNX~", "Read and written~")
     reasons: dict[str, list[tuple[str, ...]]] = {}
     for storage in facts.storage:
         *cells, reason = astuple(storage)
