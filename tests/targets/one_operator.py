@@ -75,7 +75,7 @@ def read_twice(scale: float, kind: str = "uint8") -> onnx.ModelProto:
         node("QuantizeLinear", ["d", "u", "zero"], ["y"]),
     ]
     low = np.iinfo(kind).min
-    zeros: dict[str, Any] = {"z": np.array(low + 128, kind), "zero": np.array(low, kind)}
+    zeros: dict[str, Any] = {"z": np.array(low + 120, kind), "zero": np.array(low, kind)}
     return make_model(nodes, kind, s=f32(0.05), t=f32(scale), u=f32(1 / 256), **zeros)
 
 

@@ -414,16 +414,20 @@ class OneQuantization(RuntimeRule):
 
 @dataclass(frozen=True, kw_only=True)
 class NoMiddleZeroPoints(RuntimeRule):
-    """Constants of 8 bits must have another zero point than the middle of their type."""
+    """Tensors of 8 bits must have another zero point than the middle of their type."""
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every DequantizeLinear of a constant whose zero points all are the middle."""
+        """Yield the first node of every such tensor, whose zero points all are the middle."""
+        seen = set()
         for node in _list_quantized(model):
-            dtype = model.types.get(node.inputs[0]) if node.inputs[0] in model.constants else None
-            middle = {"int8": 0, "uint8": 128}.get(dtype or "")
+            tensor = node.outputs[0] if node.operator == "QuantizeLinear" else node.inputs[0]
+            dtype = model.types.get(tensor, "")
+            middle = {"int8": 0, "uint8": 128}.get(dtype)
             zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else np.int8(0)
-            if middle is not None and zero is not None and np.all(zero == middle):
-                message = f"zero point of weights must not be the middle of {dtype}, got {middle}"
+            is_middle = middle is not None and zero is not None and np.all(zero == middle)
+            if is_middle and tensor not in seen:
+                seen.add(tensor)
+                message = f"zero point must not be the middle of {dtype}, got {middle}"
                 yield Breach(node.name, node.operator, message)
 
 

@@ -47,7 +47,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "rules": "RULES: what a model must follow, with sources",
         "forms": "list_forms: the forms of operators",
         "operators": "PATHS: modules of classes in place of the canonical ones, by code",
-        "faults": "PATHS: such modules for operators that the runtime computes wrongly",
+        "faults": "PATHS: such modules for operators that the runtime refuses or spoils",
         "nodes": "rewrite_nodes: how nodes are rewritten",
         "bundles": "prepare_model: how a bundle becomes a folder that the runtime loads",
         "sessions": "LoadedDecoder: the runtime runs such a folder",

@@ -7,9 +7,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.golden.records import assets
 from tests.runtimes.environments import RKNN
 from tests.support import Build, check
 from tests.targets.one_operator import measure_distance
+from tflite2onnx import convert
 from tflite2onnx.targets.checker import check_model
 
 FEATURES = 16
@@ -51,3 +53,11 @@ def test_weights_move_by_a_step_if_they_have_room(low: int, high: int, zero: int
 @pytest.mark.parametrize(("low", "high"), [(-127, 127), (-128, 126)])
 def test_the_simulator_keeps_the_weights(low: int, high: int) -> None:
     assert not measure_distance(convert_layer(low, high), RKNN)
+
+
+def test_averages_do_not_pool() -> None:
+    """RKNN refuses two published networks with GlobalAveragePool and Reshape before a layer."""
+    (case,) = (case for case in assets() if case.name == "mobilenet_int8.tflite")
+    operators = {node.op_type for node in convert(case.path, target="rknn").model.graph.node}
+    assert "ReduceMean" in operators
+    assert "GlobalAveragePool" not in operators

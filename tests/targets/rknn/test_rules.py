@@ -24,17 +24,21 @@ from tflite2onnx.targets.checker import check_model
 POOLED = (1, 4, 5, 5)
 
 
-def make_product(zero: int) -> onnx.ModelProto:
-    """Return a quantized convolution with weights of uint8 and a zero point."""
+def make_product(zero: int, data: int = 3) -> onnx.ModelProto:
+    """Return a quantized convolution with zero points of its uint8 weights and of its data."""
     nodes = [
         node("DequantizeLinear", ["x", "s", "z"], ["a"]),
         node("DequantizeLinear", ["k", "sk", "zk"], ["w"], axis=0),
         node("Conv", ["a", "w"], ["c"], "n"),
-        node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+        node("QuantizeLinear", ["c", "s", "zy"], ["y"]),
     ]
     kernel = np.random.default_rng(0).integers(1, 254, (4, 4, 1, 1), np.uint8)
-    scales = np.full(4, 0.3, np.float32)
-    zeros: dict[str, Any] = {"z": np.int8(0), "zk": np.full(4, zero, np.uint8)}
+    scales = np.full(4, 0.02, np.float32)
+    zeros: dict[str, Any] = {
+        "z": np.int8(data),
+        "zy": np.int8(-128),
+        "zk": np.full(4, zero, np.uint8),
+    }
     return make_model(nodes, "int8", k=kernel, s=f32(0.0235), sk=scales, **zeros)
 
 
@@ -69,6 +73,7 @@ BROKEN = {
     ),
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
     "weights around 128": (make_product(128), "must not be the middle of uint8, got 128"),
+    "data around 0": (make_product(127, 0), "must not be the middle of int8, got 0"),
     "int16": (make_quantized("Relu", "int16", 3), "must be uint8 or int8, got int16"),
 }
 

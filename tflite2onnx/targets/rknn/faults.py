@@ -1,0 +1,16 @@
+"""Nodes for operators that RKNN refuses."""
+
+from collections.abc import Sequence
+
+from tflite2onnx.op.base import View
+from tflite2onnx.op.reduction.reduce import Reduction
+
+
+class UnpooledMean(Reduction):
+    """MEAN: RKNN refuses a Gemm or Softmax after GlobalAveragePool and Reshape."""
+
+    def _is_pooling(self, x: View, axes: Sequence[int]) -> bool:
+        return False
+
+
+PATHS = {"MEAN": __name__}
