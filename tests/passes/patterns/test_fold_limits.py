@@ -28,3 +28,17 @@ def test_equal_limits_are_the_result(inner: str) -> None:
 def test_other_limits_stay(dtype: str, low: float, high: float) -> None:
     text = TEXT.format(dtype=dtype, inner="MAXIMUM", outer="MINIMUM", low=low, high=high)
     check_unchanged(fold_limits, parse_graph(text))
+
+
+def test_operators_on_shapes_are_not_folded() -> None:
+    """A computed size, which the file declares as 1, is any size."""
+    graph = parse_graph("""
+        inputs x: int32[], r: int32[2]
+        a: int32[] = MAXIMUM(x, 9)
+        b: int32[] = MINIMUM(a, 9)
+        t: float32[4,1] = TILE(float32[4,1], r)
+        s: int32[2] = SHAPE(t)
+        y: int32[2] = PACK(b, x, axis=0, values_count=2)
+        return y, s
+    """)
+    assert [op.code for op in fold_limits(graph).ops] == ["TILE", "SHAPE", "PACK"]
