@@ -71,7 +71,7 @@ filters the rows by words, such as `int8 equal`, and a click on a heading sorts 
 
 `python scripts/make_gallery.py FOLDER` makes this page.
 
-[site]: https://zhenhuaw-me.github.io/tflite2onnx/models/
+[site]: https://zhenhuaw-me.github.io/tflite2onnx/dev/models/
 """
 
 Row = dict[str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,22 @@ def test_rows_name_the_runtimes_that_agree(script: Any, folder: Path, page: Path
     script.main()
     (row,) = (line for line in page.read_text().splitlines() if "owner/name" in line)
     assert row.endswith("| iree, tract; not ncnn |")
+
+
+@pytest.mark.nightly
+def test_page_has_the_recorded_numbers(script: Any) -> None:
+    """Nodes and Transposes are those of tests/golden/budgets.json, which the nightly run measures.
+
+    If this fails, run scripts/make_gallery.py with --nodes.
+    """
+    wanted, found = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    budgets = json.loads((ROOT / "tests" / "golden" / "budgets.json").read_text())
+    for place, record in budgets["zoo"].items():
+        kind, _, name = place.partition("/")
+        if kind == "published":
+            network = Path(name).stem.rpartition("__")[2]
+            wanted[network, str(record["nodes"]), str(record["transposes"])] += 1
+    for row in script.read_rows(script.PAGE.read_text()):
+        nodes, transposes = row["nodes"].replace(",", ""), row["Transposes"].partition(" / ")[2]
+        found[row["network"], nodes, transposes] += 1
+    assert found == wanted
