@@ -16,14 +16,13 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-import numpy as np
 import onnx
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.reader.containers.protobuf import read_fields
 from tflite2onnx.reader.source import ModelSource, map_file
 from tflite2onnx.tensor import Array
-from tflite2onnx.utils.mapped_files import digest_elements, read_elements, read_pieces
+from tflite2onnx.utils.mapped_files import digest_pieces, read_elements, read_pieces
 
 PRODUCER = "tflite2onnx"
 MANIFEST = "manifest.json"
@@ -81,14 +80,17 @@ def _read_manifests(folder: Path) -> Iterator[Manifest]:
 
 def digest_models(models: Mapping[str, ModelSource]) -> str:
     """Return a digest of the names of models and of their bytes, of which a part is read."""
-    parts = [" ".join(models).encode()]
+    return digest_pieces(_sample_models(models)).hex()
+
+
+def _sample_models(models: Mapping[str, ModelSource]) -> Iterator[bytes | memoryview]:
+    yield " ".join(models).encode()
     for data in (each for model in models.values() for each in (model.data, model.weights or b"")):
         view = memoryview(data)
         step = max(_SAMPLE, len(view) // _MOST_SAMPLES)
-        starts = range(0, len(view), step)
-        parts.append(str(len(view)).encode())
-        parts += [bytes(piece) for i in starts for piece in read_pieces(view[i : i + _SAMPLE])]
-    return digest_elements(np.frombuffer(b"".join(parts), np.uint8)).hex()
+        yield str(len(view)).encode()
+        for start in range(0, len(view), step):
+            yield from read_pieces(view[start : start + _SAMPLE])
 
 
 def place_manifest(

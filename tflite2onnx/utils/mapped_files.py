@@ -143,10 +143,13 @@ def find_origin(array: Array, times: int) -> Array | None:
 
 def digest_elements(array: Array) -> bytes:
     """Return a digest of the bytes of an array; a shorter array is its own digest."""
-    if array.nbytes < _DIGEST_BYTES:
-        return array.tobytes()
+    return digest_pieces(read_elements(array)) if array.nbytes >= _DIGEST_BYTES else array.tobytes()
+
+
+def digest_pieces(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Return a digest of bytes in pieces."""
     digest = blake2b()
-    for piece in read_elements(array):
+    for piece in pieces:
         digest.update(piece)
     return digest.digest()
 

@@ -107,12 +107,13 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     `rounds` is set if LiteRT rounds the scales to bfloat16. The number of rows may be dynamic. A
     single row may have more axes.
     """
-    weights = _store_weights(g, w, rounds=rounds)
+    scales = _find_scales(w, rounds=rounds)
+    weights = _store_weights(g, w, scales)
     few = weights.features < _LEAST_FEATURES or w.tensor.elements < _WORTHWHILE
     if few or (count != 1 and isinstance(count, int)):
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
-    sums, probe = g.constant(_negate_sums(w, rounds=rounds)), g.share(_probe_level)
+    sums, probe = g.constant(_negate_sums(w, scales.scale)), g.share(_probe_level)
     if count == 1:
         product = _pair_row(g, rows, weights, probe).multiply(g, weights, sums)
         axes = g.types[rows][1][:-1]
@@ -186,8 +187,7 @@ def _probe_level(g: Builder) -> Value:
     return g.Add(weights.multiply(g, row, _INTEGERS), g.scalar(factor - 256, DType.FLOAT32))
 
 
-def _store_weights(g: Builder, w: View, *, rounds: bool) -> _Weights:
-    scales = _find_scales(w, rounds=rounds)
+def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
     (outputs, features), size = w.tensor.shape, scales.block_size
     blocks = g.Reshape(g.pack_bytes(w), g.ints([outputs, -1, size // 2]))
     stored = g.constant(scales.stored_scale)
@@ -209,13 +209,13 @@ def _find_scales(w: View, *, rounds: bool) -> Quantization:
     return scales.with_scale(rounded, scales.zero_point)
 
 
-def _negate_sums(w: View, *, rounds: bool) -> Array:
+def _negate_sums(w: View, scales: Array) -> Array:
     """Return the negated sum of the real weights of each output, float32 [1, outputs]."""
-    factors, sums = _find_scales(w, rounds=rounds).scale.astype(np.float64), list[Array]()
+    sums = list[Array]()
     for part in read_rows(w.constant):
-        scales = factors[len(sums) : len(sums) + len(part)]
-        blocks = part.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
-        sums.extend(-(blocks * scales).sum(1))
+        factors = scales[len(sums) : len(sums) + len(part)].astype(np.float64)
+        blocks = part.reshape(*factors.shape, -1).sum(2, dtype=np.int64)
+        sums.extend(-(blocks * factors).sum(1))
     return np.asarray(sums, np.float32).reshape(1, -1)
 
 
