@@ -13,6 +13,7 @@ from tests.quantized.test_products import SCHEMES, check_layer, run_model
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx import convert
+from tflite2onnx.targets.onnxruntime import costs
 from tflite2onnx.targets.onnxruntime.costs import Gain
 from tflite2onnx.targets.onnxruntime.forms.convolutions import join_pixels
 
@@ -34,7 +35,8 @@ def layer(
 @pytest.fixture(autouse=True)
 def join_small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Join pixels whatever it saves."""
-    monkeypatch.setattr(join_pixels, "_GAIN", Gain(0, part=0.1, loss=inf))
+    monkeypatch.setattr(costs, "_LOSS", inf)
+    monkeypatch.setattr(join_pixels, "_GAIN", Gain(0, part=0.1))
 
 
 JOINED = [

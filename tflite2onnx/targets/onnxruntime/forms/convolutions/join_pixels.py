@@ -35,7 +35,7 @@ A convolution is replaced if
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf, prod
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +64,7 @@ _IMAGE = 4  # axes
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
 _BLOCKS = (2, 4, 8)  # pixels that are computed at once
 _FILTERS = 16  # filters that a kernel computes together
-_GAIN = Gain(5, part=0.1, loss=inf)  # smaller gains are not worth the additional operators
+_GAIN = Gain(5, part=0.1)  # smaller gains are not worth the additional operators
 _WEIGHT = 2  # processors with VNNI for each without
 
 
