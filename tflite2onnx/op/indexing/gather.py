@@ -7,7 +7,7 @@ from functools import cached_property
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import axis_of, expect_indices, expect_type, require_equal_shapes
+from tflite2onnx.op.common.checks import axis_of, expect_indices, require_equal_shapes
 from tflite2onnx.op.common.leading_axis import Wider, shift_axis_option
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, IndexesAxes, IndexesTogether, Movement
@@ -31,6 +31,7 @@ class Gather(Movement, Foldable, IndexesAxes):
     """
 
     codes = ("GATHER",)
+    operands = "T, any -> T"
     facts = (Fact.TAKES,)
     evaluates_dimensions = True
 
@@ -56,9 +57,7 @@ class Gather(Movement, Foldable, IndexesAxes):
         return [(*batch, *x[n:axis], *indices[n:], *x[axis + 1 :])]
 
     def check(self) -> None:
-        x, indices, axis = self.input(0), self.input(1), self._axis
-        expect_indices(indices, (x.shape[axis],))
-        expect_type(self.output, (x.dtype,))
+        expect_indices(self.input(1), (self.input(0).shape[self._axis],))
 
     def frames(self) -> Sequence[Frame]:
         # The axes of the indices replace the indexed axis in the output, in the same sequence.
@@ -122,6 +121,7 @@ class GatherNd(Movement, IndexesTogether):
     """
 
     codes = ("GATHER_ND",)
+    operands = "T, any -> T"
 
     @property
     def _batch(self) -> int:
@@ -146,7 +146,6 @@ class GatherNd(Movement, IndexesTogether):
     def check(self) -> None:
         x, indices = self.input(0), self.input(1)
         expect_indices(indices, x.shape[self._batch :][: self._depth])
-        expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

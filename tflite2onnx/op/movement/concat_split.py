@@ -311,6 +311,7 @@ class Tile(Movement, Foldable):
     facts = (Fact.REPEATS,)
     evaluates_dimensions = True
     shape_inputs = (1,)
+    operands = "T, any -> T"
     tflite = "... -> ..."
     add_leading_axis = prepend_axis({1: 1})
 
@@ -327,9 +328,6 @@ class Tile(Movement, Foldable):
             expect_list(self, 1, x.rank)
             return [[Unknown() for _ in x.shape]]
         return [[size * repeats for size, repeats in zip(x.shape, self._multiples, strict=True)]]
-
-    def check(self) -> None:
-        expect_type(self.output, (self.input(0).dtype,))
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand or self.has_data_dependent_shape:

@@ -10,7 +10,6 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Va
 from tflite2onnx.op.common.checks import (
     MOST_COMPUTED,
     check_element_count,
-    expect,
     expect_rows,
     expect_type,
     ints,
@@ -75,9 +74,7 @@ class _Padding(Movement):
         return [axis for axis, pads in enumerate(self._pads) if any(pads)]
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, _TYPES)
-        expect_type(self.output, (x.dtype,))
+        expect_type(self.input(0), _TYPES)
 
     def _order_pads(self, g: Builder, x: View, table: View) -> Value:
         """Return the padding before each stored axis, then the padding after each, int64."""
@@ -98,16 +95,7 @@ class Pad(_Padding, Foldable):
     """Pads with zeros (PAD), or with a value that is an input (PADV2)."""
 
     codes = ("PAD", "PADV2")
-
-    def check(self) -> None:
-        super().check()
-        if self._has_value:
-            value = self.input(2)
-            expect(value, () if value.rank == 0 else (1,), self.input(0).dtype)
-
-    @property
-    def _has_value(self) -> bool:
-        return len(self.op.inputs) > 2 and self.op.inputs[2] is not None
+    operands = "T, any, T? [1*], ... -> T"
 
     def emit(
         self, g: Builder, y: View, x: View, pads: View, value: View | None = None, *_: View
@@ -119,7 +107,7 @@ class Pad(_Padding, Foldable):
         return self._emit_pad(g, x, pads, fill)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        value = inputs[2].reshape(()) if self._has_value else 0
+        value = inputs[2].reshape(()) if len(inputs) > 2 else 0
         return [np.pad(inputs[0], self._pads, constant_values=value)]
 
 
@@ -127,6 +115,7 @@ class MirrorPad(_Padding, Foldable):
     """MIRROR_PAD: mirrored elements; REFLECT leaves out the edge element, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)
+    operands = "T, any -> T"
     quantization = Moves(rescales=QUANTIZED)
 
     @property

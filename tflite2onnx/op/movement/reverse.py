@@ -13,7 +13,6 @@ from tflite2onnx.op.common.checks import (
     check_element_count,
     count_listed_axes,
     expect,
-    expect_type,
     ints,
 )
 from tflite2onnx.op.common.leading_axis import prepend_axis
@@ -130,6 +129,7 @@ class Roll(AnySizes, Foldable):
     """
 
     codes = ("Roll",)
+    operands = "T, any, any -> T"
     keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()
@@ -159,10 +159,8 @@ class Roll(AnySizes, Foldable):
         return {axis: sum(shifts[i] for i in entries) for axis, entries in self._entries.items()}
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(self.output, (x.dtype,))
         for axis in self._entries:
-            check_element_count(x.shape[axis])
+            check_element_count(self.input(0).shape[axis])
 
     def emit(self, g: Builder, y: View, x: View, shifts: View, *_: View) -> Value:
         value = x.value

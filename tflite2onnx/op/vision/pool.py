@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect_real, expect_type
 from tflite2onnx.op.common.windows import ImageOperator, Window, make_window, read_window_lists
 from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, declare_averages
 from tflite2onnx.quantization.storage import compute_half_away_scale
@@ -16,6 +15,7 @@ from tflite2onnx.tensor import DType, Quantization, Shape
 class Pool(ImageOperator):
     """Base class of the pooling operators."""
 
+    operands = "T:float32|quantized -> T"
     dynamic_axes = "NHWC"
     turns_columns = True
 
@@ -35,10 +35,6 @@ class Pool(ImageOperator):
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
         return [(x["N"], *self.read_window().count_steps(self.find_image_sizes(0)), x["C"])]
-
-    def check(self) -> None:
-        expect_real(self.input(0))
-        expect_type(self.output, (self.input(0).dtype,))
 
 
 def _average_window(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
@@ -122,13 +118,11 @@ class _VolumePool(Pool):
 
     def check(self) -> None:
         x = self.input(0)
-        expect_real(x)
         if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
             raise OperatorError(
                 f"its data_format must be NDHWC and its input must not be uint8, got "
                 f"{self.options.get('data_format')} and {x.dtype.label}"
             )
-        super().check()
 
 
 class AvgPool3D(_VolumePool, AveragePool2D):

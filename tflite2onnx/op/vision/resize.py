@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
-from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints
+from tflite2onnx.op.common.checks import expect_real, ints
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantization.declarations import Moves, Real, declare_averages
 from tflite2onnx.quantization.storage import compute_half_away_scale, is_quantized
@@ -34,6 +34,7 @@ class Resize(ImageOperator):
     """
 
     shape_inputs = (1,)
+    operands = "T, int32~ [2] -> T"
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         if self.read_letters(operand)[axis] in "NC" or self.has_data_dependent_shape:
@@ -67,12 +68,9 @@ class Resize(ImageOperator):
                 f"its size must be a height and a width from 1 to {_MOST - 1}, got {size} for an "
                 f"image of {x['H'], x['W']}"
             )
-        expect_type(self.output, (self.input(0).dtype,))
 
     def _check_dynamic(self) -> None:
         x = self.input(0)
-        expect(self.input(1), (2,), DType.INT32)
-        expect_type(self.output, (x.dtype,))
         if x.dtype not in _RESIZED or self.mode is None:
             raise OperatorError(
                 f"its size must be constant, because ONNX's Resize does not support "

@@ -13,7 +13,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Operand
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.common.checks import check_element_count, expect_type
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, take_entries
 from tflite2onnx.op.common.windows import (
     ImageOperator,
@@ -34,6 +34,7 @@ _IMAGE = 4  # axes
 class _MaxPool(Pool):
     """Base class of the pooling operators: outputs are the maxima and their indices."""
 
+    operands = "float32 -> float32, any"
     tflite = "NHWC -> NHWC, NHWC"
     onnx = "NCHW -> NCHW, NCHW"
     returns_tuple = True
@@ -44,10 +45,7 @@ class _MaxPool(Pool):
         return [*super().infer_outputs()] * 2
 
     def check(self) -> None:
-        values, indices = self.op.outputs
-        expect(self.input(0), self.input(0).shape, DType.FLOAT32)
-        expect_type(values, (DType.FLOAT32,))
-        expect_type(indices, (self.index_type,))
+        expect_type(self.op.outputs[1], (self.index_type,))
 
     def pool_with_indices(self, g: Builder, x: View) -> tuple[Value, Value]:
         """Return the maxima, and their indices in the image, int64: row * width + column."""
