@@ -200,6 +200,17 @@ def test_one_weight_of_each_unit_may_be_the_lowest() -> None:
     assert count_choices(convert(layer(weights)).model) == [1]
 
 
+@pytest.mark.parametrize("adj_y", [False, True])
+def test_units_of_a_batch_product_are_columns_or_rows(*, adj_y: bool) -> None:
+    """Two weights of the lowest number are in one row."""
+    weights = np.where(np.arange(64 * 64).reshape(64, 64) < 2, np.int8(-128), WEIGHTS)
+    m = Build()
+    operands = m.input([8, 64], **ROWS), m.constant(weights, scale=0.01)
+    y = m.tensor([8, 64], **{**ROWS, "scale": 0.2})
+    m.output(*m.op("BATCH_MATMUL", operands, [y], adj_x=False, adj_y=adj_y))
+    assert count_choices(check(m.bytes(), steps=1).model) == ([] if adj_y else [1])
+
+
 @pytest.mark.parametrize(
     "options", [{"weights": "int8"}, {"weights": "uint8"}, {"target": "portable"}], ids=str
 )
