@@ -276,6 +276,11 @@ def update_vector(m: Build) -> Sequence[Tensor]:
     )
 
 
+def reverse_own_rows(m: Build) -> Sequence[Tensor]:
+    operands = m.input([1, 4, 2]), m.input([1], dtype="int32")
+    return m.op("REVERSE_SEQUENCE", operands, [[1, 4, 2]], seq_dim=1, batch_dim=0)
+
+
 def share_output(m: Build) -> Sequence[Tensor]:
     """The second output is the same for all samples."""
     return [op(m, "ABS", m.input([1, 3])), op(m, "ABS", m.constant(draw(2, 3)))]
@@ -299,7 +304,8 @@ SEVERAL = {
     for f in (
         join_with_constant, pack_with_constant, pack_vectors, join_vectors, multiply_heads,
         shuffle_channels, turn_to_time_major, add_of_lower_rank, add_scalar, select_rows,
-        select_from_own_vector, update_vector, share_output, fill_by_shape,
+        select_from_own_vector, update_vector, reverse_own_rows, share_output,
+        fill_by_shape,
     )
 }  # fmt: skip
 
