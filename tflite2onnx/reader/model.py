@@ -78,6 +78,7 @@ _NAMED = {
     for union in ("BuiltinOptions", "BuiltinOptions2")
     for kind in UNIONS[union]
 }
+_COPIED_BYTES = 1 << 12  # Elements of at most so many bytes stay in memory.
 _MOST_BYTES = 1 << 62  # The largest number of bytes of a tensor, which fit into an int64.
 # The exceptions that bytes raise if they are not a flatbuffer.
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
@@ -362,6 +363,11 @@ class _ModelReader(TableReader):
             raw = self._stored.read_tensor(table)
             if not len(raw) or dtype.is_handle:
                 return None
+            # A page of the file with a table, or with few elements, has weights around it.
+            if len(raw) > _COPIED_BYTES:
+                release_memory(self._data)
+            else:
+                raw = memoryview(bytes(raw))
             self._flat[key] = buffers.read_flat(raw, dtype)
         return self._flat[key] if sparse else buffers.shape_elements(self._flat[key], shape)
 

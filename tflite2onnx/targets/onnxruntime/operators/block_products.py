@@ -28,7 +28,7 @@ from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.op.common.hybrid import quantize_asymmetric
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
-from tflite2onnx.utils.mapped_files import read_rows
+from tflite2onnx.utils.mapped_files import read_rows, release_memory
 
 _DOMAIN = "com.microsoft"
 _BLOCKS = (16, 32, 64, 128, 256)  # the sizes that MatMulNBits takes
@@ -203,10 +203,10 @@ def _find_scales(w: View, *, rounds: bool) -> Quantization:
     """Return the scales, rounded to bfloat16 if `rounds`."""
     scales = w.tensor.quantization
     assert scales is not None  # noqa: S101 - `has_blocks`
-    rounded = _round_to_bfloat16(scales.scale)
-    if not rounds or np.array_equal(rounded, scales.scale):
+    parts = read_rows(scales.scale)
+    if not rounds or all(np.array_equal(_round_to_bfloat16(part), part) for part in parts):
         return scales
-    return scales.with_scale(rounded, scales.zero_point)
+    return scales.with_scale(_round_to_bfloat16(scales.scale), scales.zero_point)
 
 
 def _negate_sums(w: View, scales: Array) -> Array:
@@ -216,6 +216,7 @@ def _negate_sums(w: View, scales: Array) -> Array:
         factors = scales[len(sums) : len(sums) + len(part)].astype(np.float64)
         blocks = part.reshape(*factors.shape, -1).sum(2, dtype=np.int64)
         sums.extend(-(blocks * factors).sum(1))
+    release_memory(scales)
     return np.asarray(sums, np.float32).reshape(1, -1)
 
 
