@@ -10,7 +10,6 @@ from functools import partial
 from tflite2onnx.graph import Graph
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import GraphPass, apply_if_present, apply_passes, apply_pattern
-from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.forms.order_states import find_state_orders
 from tflite2onnx.tensor import DType
@@ -77,9 +76,6 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("float32: COS", "attention.fuse_rotations"),
     # BROADCAST_TO copies the long caches of language models for each token.
     _apply("float32: BROADCAST_TO", "attention.share_heads"),
-    # Gemm adds its third input without a further node.
-    _apply("float32: ADD", "products.chain_products"),
-    eliminate_dead_operators,  # Removes the layers that were chained.
     # ONNX has no PACK and UNPACK.
     _apply("PACK UNPACK", "movement.flatten_packs"),
     # A product of pixels may need fewer Transposes in another layout.
