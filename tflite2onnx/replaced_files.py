@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from mmap import mmap
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
@@ -269,8 +270,8 @@ def _read_model(path: Path) -> tuple[str, set[str], dict[Key, bytes]]:
     names, contents = set[str](), dict[Key, bytes]()
     for number, part in (item for n, graph in fields if n == _GRAPH for item in _read_parts(graph)):
         if number == _NODE:
-            outputs = (bytes(name).decode() for n, name in _read_parts(part) if n == _OUTPUT)
-            names.update(outputs)
+            parts = takewhile(lambda field: field[0] <= _OUTPUT, _read_parts(part))
+            names.update(bytes(name).decode() for n, name in parts if n == _OUTPUT)
         elif number == _INITIALIZER:
             items = [*read_fields(cast("bytes", part))]
             external = [data for n, data in items if n == _EXTERNAL_DATA]
