@@ -264,7 +264,9 @@ class _Flood:
         self._known: list[tuple[Axes, ...]] = [()] * len(problem.frames)
         self._spread: set[tuple[_Edges, Order]] = set()
         self._colours: list[_FrameColour] = []
-        requests = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
+        # A pinned frame of constants alone, such as filters, has no neighbours.
+        asking = [(i, f) for i, f in enumerate(self._frames) if f.label is None or self._uses[i]]
+        requests = [(i, f.label or f.meaning, f.semantic) for i, f in asking]
         pins = [(i, label, semantic) for i, label, semantic in requests if label is not None]
         defaults = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
         queue = deque([*sorted(pins, key=lambda pin: not pin[2]), *defaults])

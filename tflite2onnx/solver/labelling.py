@@ -143,12 +143,12 @@ class _Cut:
             for node, states in edge.ends
         ]
         target = next(s[self._proposal[n]] for n, s in edge.ends if n in self._number)
+        classes = edge.classes
+        if len({*classes}) == len(classes):  # a new state is a new class
+            self._add_price(ends, target, 1 + edge.weight)
+            return
         self._add_price(ends, target, 1)
-        if edge.weight:
-            classes = edge.classes
-            self._add_price(
-                [(n, classes[state]) for n, state in ends], classes[target], edge.weight
-            )
+        self._add_price([(n, classes[state]) for n, state in ends], classes[target], edge.weight)
 
     def _add_price(self, ends: Sequence[tuple[int, int]], target: int, price: int) -> None:
         """Add the price to the cost of each state that is consumed and not produced."""
