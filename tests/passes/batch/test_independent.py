@@ -106,6 +106,13 @@ def take_pixels(m: Build) -> Sequence[Tensor]:
     return m.op("GATHER_ND", [m.input([1, 4, 5, 3], name="x"), m.constant(places)], [[4, 3]])
 
 
+def sum_segments(m: Build) -> Sequence[Tensor]:
+    """Segments of rows are sums along the first axis, and the samples are the second."""
+    (x,) = m.op("TRANSPOSE", [m.input([1, 4, 3], name="x"), m.constant([1, 0, 2])], [[4, 1, 3]])
+    numbers, count = m.constant([0, 1, 0, 2]), m.constant(np.int32(3))
+    return m.op("UNSORTED_SEGMENT_SUM", [x, numbers, count], [[3, 1, 3]])
+
+
 INDEPENDENT: dict[str, Network] = {
     f.__name__: f
     for f in (
@@ -116,6 +123,7 @@ INDEPENDENT: dict[str, Network] = {
         normalize_rows,
         normalize_steps,
         sample_grid,
+        sum_segments,
         take_pixels,
     )
 }

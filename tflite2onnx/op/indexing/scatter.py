@@ -1,6 +1,6 @@
 """SCATTER_ND, SPARSE_TO_DENSE and segment reductions: elements are written to indices."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -170,6 +170,9 @@ class Segments(DynamicShape):
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return operand >= 0 or axis > 0 or self._is_counted or self.has_data_dependent_shape
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else range(self.input(1).rank)
 
     @cached_property
     def _count(self) -> int:
