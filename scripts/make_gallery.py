@@ -47,6 +47,7 @@ COLUMNS = (
     "other runtimes",
 )
 _MEGABYTE = 1e6
+_EQUAL = "equal to the "
 _ALWAYS = ("network", "from", "beside LiteRT")
 _VERDICTS = ("agrees", "differs", "refused", "too slow")  # of scripts/runtimes.py
 _MEASURED = re.compile(r"^The times .*", re.MULTILINE)
@@ -99,9 +100,10 @@ def describe_network(path: Path, *, with_latency: bool, with_outputs: bool) -> R
     outputs = report.judged_outputs
     texts = {_compare(difference, verdict) for difference, verdict in outputs}
     farthest = min((output for output, _ in outputs), key=lambda output: output.decibels)
-    row["beside LiteRT"] = (
-        texts.pop() if len(texts) == 1 else f"{report.verdict.value}, {farthest.decibels:.0f} dB"
-    )
+    if farthest.largest and len(texts) > 1:
+        texts = {f"{report.verdict.value}, {farthest.decibels:.0f} dB"}
+    kernels = sorted(text.removeprefix(_EQUAL) for text in texts)
+    row["beside LiteRT"] = texts.pop() if len(texts) == 1 else _EQUAL + " or the ".join(kernels)
     if with_latency:
         latency = measure_latency(path, result)
         if latency is not None:  # both runtimes ran it
@@ -113,7 +115,7 @@ def _compare(output: Difference, verdict: Verdict) -> str:
     """Return "equal" with LiteRT's kernels that give the same bits, or how near the numbers are."""
     kernels = output.kernels or "plain kernels"
     if not output.largest:
-        return f"equal to the {kernels}"
+        return _EQUAL + kernels
     return f"{verdict.value}, {output.decibels:.0f} dB"
 
 
