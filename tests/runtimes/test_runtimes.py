@@ -22,21 +22,23 @@ from tests.support import Build
 from tests.support.emulation import why_not
 from tests.support.project import PROJECT
 from tests.support.small import chain
+from tests.targets.test_plain_onnx_runtime import FLOAT_ENDS, INT8_WEIGHTS
 from tflite2onnx import convert
+from tflite2onnx.targets.table import TARGETS, Target
 from tflite2onnx.utils.processor import describe_processor
 
+AS_LITERT = [name for name in TARGETS if name not in (*FLOAT_ENDS, *INT8_WEIGHTS)]
+VERSIONS = ("1.20", "1.22", "1.23", "1.31")  # of ONNX Runtime
 _SECONDS = 120
 SCRIPT = ROOT / "scripts" / "runtimes.py"
 SERVE = Path(__file__).with_name("serve.py")
 
 
-@pytest.mark.nightly(cases=4)
-@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
-@pytest.mark.parametrize("runtime", [OLDEST, OPENVINO, REFERENCE, WEB], ids=lambda r: r.name)
-def test_outputs_equal_litert_in_every_runtime(runtime: Runtime, case: Case) -> None:
+def compare_in_runtime(runtime: Runtime, case: Case, target: Target) -> None:
+    """Compare the outputs of a model for a target, in another runtime, with those of LiteRT."""
     if not runtime.is_made:
         pytest.skip(f"not installed: scripts/runtimes.py --make {runtime.name}")
-    converted = ConvertedModel.from_result(convert(case.path, target=runtime.target))
+    converted = ConvertedModel.from_result(convert(case.path, target=target))
     sessions: list[RemoteSession] = []
 
     def load_model(converted: ConvertedModel) -> RemoteSession:
@@ -48,6 +50,23 @@ def test_outputs_equal_litert_in_every_runtime(runtime: Runtime, case: Case) -> 
     finally:
         for session in sessions:
             session.close()
+
+
+@pytest.mark.nightly(cases=4)
+@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
+@pytest.mark.parametrize("runtime", [OLDEST, OPENVINO, REFERENCE, WEB], ids=lambda r: r.name)
+def test_outputs_equal_litert_in_every_runtime(runtime: Runtime, case: Case) -> None:
+    compare_in_runtime(runtime, case, runtime.target)
+
+
+@pytest.mark.nightly(cases=4)
+@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "target", [name for name in TARGETS if name not in (*FLOAT_ENDS, *INT8_WEIGHTS)]
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_files_of_all_targets_in_older_versions(version: str, target: Target, case: Case) -> None:
+    compare_in_runtime(RUNTIMES[f"onnxruntime-{version}"], case, target)
 
 
 def test_the_oldest_onnx_runtime_is_the_one_that_setup_allows() -> None:

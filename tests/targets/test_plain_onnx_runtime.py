@@ -19,9 +19,9 @@ _LEVELS = onnxruntime.GraphOptimizationLevel
 _STEPS = 3  # the number of runs of a model that has a state
 _DECIBELS = 25.0
 # Ends of these targets are floats, and most of them compute no integers as LiteRT does.
-_FLOAT_ENDS = ("coreml", "hailo", "tensorrt")
+FLOAT_ENDS = ("coreml", "hailo", "tensorrt")
 # These runtimes take int8 weights only, whose products saturate on x86-64 without VNNI.
-_INT8_WEIGHTS = ("nnapi", "tensorrt")
+INT8_WEIGHTS = ("nnapi", "tensorrt")
 
 
 def load(
@@ -36,7 +36,7 @@ def load(
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level
     options.intra_op_num_threads = 1
-    is_exact = str(int(target in _INT8_WEIGHTS))
+    is_exact = str(int(target in INT8_WEIGHTS))
     options.add_session_config_entry("session.x64quantprecision", is_exact)
     return onnxruntime.InferenceSession(converted.model, options, ["CPUExecutionProvider"])
 
@@ -49,14 +49,14 @@ def convert_for(case: Case, target: Target) -> tuple[Result, ConvertedModel]:
 
 
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
-@pytest.mark.parametrize("target", [name for name in TARGETS if name not in _FLOAT_ENDS])
+@pytest.mark.parametrize("target", [name for name in TARGETS if name not in FLOAT_ENDS])
 def test_outputs_equal_litert(case: Case, target: Target) -> None:
     converted = convert_for(case, target)[1]
     compare_with_litert(case.path.read_bytes(), converted, partial(load, target=target))
 
 
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
-@pytest.mark.parametrize("target", _FLOAT_ENDS)
+@pytest.mark.parametrize("target", FLOAT_ENDS)
 def test_optimizations_change_nothing(case: Case, target: Target) -> None:
     """The file without optimizations is what the options mean."""
     result, converted = convert_for(case, target)
