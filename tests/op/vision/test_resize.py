@@ -107,6 +107,14 @@ def test_nearest_of_bytes_is_exact(dtype: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", MODES)
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_nearest_of_bytes_to_multiples_is_exact(factor: int, options: dict[str, Any]) -> None:
+    """With align_corners pixels are not repeated equally often."""
+    data = build_resize(NEAREST, (5, 7), (5 * factor, 7 * factor), options, dtype="uint8")
+    check(data, random_layouts=[], tolerance=0)
+
+
+@pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("made", range(1, 25))
 def test_nearest_of_every_small_size_is_exact(made: int, options: dict[str, Any]) -> None:
     """All small sizes, which have the most positions halfway between two pixels."""

@@ -63,7 +63,9 @@ class ResizeNearest(resize.ResizeNearest):
             return super().emit_nearest(g, y, x, size, mode)
         n, c, *image = x.shape
         factors = [new // old for new, old in zip(y.shape[2:], image, strict=True)]
-        if y.shape == (n, c, *map(mul, image, factors)) and max(factors) <= _MOST_COPIES:
+        is_multiple = y.shape == (n, c, *map(mul, image, factors))
+        # With align_corners 3 pixels become the 9 pixels 1 1 2 2 2 2 3 3 3.
+        if is_multiple and mode == "asymmetric" and max(factors) <= _MOST_COPIES:
             return _repeat_pixels(g, y, x, factors)
         shape, attributes = g.ints([n * c, 1, *y.shape[2:]]), resize.list_nearest_attributes(mode)
         resized = g.Resize(x.reshape((n * c, 1, *image)), None, None, shape, **attributes)
