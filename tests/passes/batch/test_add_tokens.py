@@ -114,19 +114,6 @@ def test_weights_of_a_token_are_matrices_of_a_batch() -> None:
     assert text.count("FULLY_CONNECTED(") == 1
 
 
-BIAS = (
-    "    both: float32[1,16] ="
-    " FULLY_CONNECTED(flat, float32[16,16], rows, keep_num_dims=False)\n"
-    "    logits: float32[1,4] = FULLY_CONNECTED(both"
-)
-
-
-def test_a_bias_of_a_token_is_added_after_the_product() -> None:
-    text = _add(STEP.replace("    logits: float32[1,4] = FULLY_CONNECTED(flat", BIAS))
-    assert "%23: float32[1,16] = FULLY_CONNECTED(%22, float32[16,16], none)" in text
-    assert "%24: float32[1,16] = ADD(%23, %9)" in text
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

@@ -83,9 +83,6 @@ class _Tokens(Batching):
         elif op.is_builtin("FULLY_CONNECTED") and op.operand(1) in self._places:
             for each in _multiply_matrices(op):
                 super()._add_op(each)
-        elif op.is_builtin("FULLY_CONNECTED") and op.operand(2) in self._places:
-            for each in _add_rows(op):
-                super()._add_op(each)
         else:
             super()._add_op(op)
 
@@ -206,18 +203,6 @@ def _multiply_matrices(op: Op) -> list[Op]:
         Op("BATCH_MATMUL", op.index, (a, b), (product,), options),
         copy_op(op, product, y, resizes=False),
     ]
-
-
-def _add_rows(op: Op) -> list[Op]:
-    """Return a FULLY_CONNECTED whose bias is the row of a token as a product and an ADD.
-
-    Forms of one token make it of the sum of two products (`chain_products`), as of attention and of
-    a layer beside it.
-    """
-    (x, w, bias), (y,) = op.present, op.outputs
-    product = make_tensor(y, y.shape)
-    whole = replace(op, inputs=(x, w, None), outputs=(product,)).with_activation("NONE")
-    return [whole, make_op("ADD", [product, bias], y).with_activation(op.activation)]
 
 
 def _find_product(scores: Tensor, graph: Graph) -> Tensor:
