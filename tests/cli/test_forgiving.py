@@ -75,7 +75,9 @@ def test_help_refuses_unknown_commands(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["help", "convrt"])
     assert caught.value.code == 1
-    expected = "tflite2onnx: there is no command convrt; see tflite2onnx --help\n"
+    expected = (
+        "tflite2onnx: there is no command convrt; did you mean convert?; see tflite2onnx --help\n"
+    )
     assert capsys.readouterr().err == expected
 
 

@@ -43,7 +43,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
-from math import prod
+from math import inf, prod
 from operator import mul
 from typing import NamedTuple, TypeVar
 
@@ -99,16 +99,18 @@ class Factors(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What a form must save: microseconds, and a part of the time."""
+    """What a form must save: microseconds, and a part of the time.
+
+    `loss` is the part of the time with AVX2 that a gain with AVX-512 may cost. The default is less
+    than the error of the table, and than the difference of two measurements.
+    """
 
     microseconds: float = 1
     part: float = 0
+    loss: float = 0.03
 
 
-GAIN, ANY_GAIN = Gain(), Gain(0)
-# The part of the time with AVX2 that a gain with AVX-512 may cost: less than the error of the
-# table, and than the difference of two measurements.
-_LOSS = 0.03
+GAIN, ANY_GAIN = Gain(), Gain(0, loss=inf)
 _INTEGERS = Gain(part=0.1)  # a tenth is the error of the factors
 
 
@@ -138,7 +140,7 @@ class Times(NamedTuple):
         """
         saved = other.mean - self.mean
         enough = saved > max(gain.microseconds, gain.part * other.mean)
-        if enough and self.avx2 <= (1 + _LOSS) * (first or other).avx2:
+        if enough and self.avx2 <= (1 + gain.loss) * (first or other).avx2:
             return ""
         return f"{self} are expected in place of {other}"
 

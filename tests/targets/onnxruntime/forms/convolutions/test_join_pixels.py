@@ -13,7 +13,6 @@ from tests.quantized.test_products import SCHEMES, check_layer, run_model
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx import convert
-from tflite2onnx.targets.onnxruntime import costs
 from tflite2onnx.targets.onnxruntime.costs import Gain
 from tflite2onnx.targets.onnxruntime.forms.convolutions import join_pixels
 
@@ -35,8 +34,7 @@ def layer(
 @pytest.fixture(autouse=True)
 def join_small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Join pixels whatever it saves."""
-    monkeypatch.setattr(costs, "_LOSS", inf)
-    monkeypatch.setattr(join_pixels, "_GAIN", Gain(0, part=0.1))
+    monkeypatch.setattr(join_pixels, "_GAIN", Gain(0, part=0.1, loss=inf))
 
 
 JOINED = [
