@@ -83,7 +83,7 @@ def box_matrix(x: Array, changes: tuple[int, dict[str, Any]]) -> Array:
 def _words(changes: tuple[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
     version, words = changes
     usual = test_landmarks.FIRST if version == 1 else test_landmarks.SECOND
-    return version, {**usual, **words}
+    return version, {key: word for key, word in {**usual, **words}.items() if word is not None}
 
 
 def build_pooling(b: Bench, code: str, *, window: Window, padding: str) -> None:
