@@ -1,17 +1,16 @@
-"""Fourier transforms, and parts of complex numbers, which are pairs (see `lower_complex`)."""
+"""RFFT2D, its inverse, and parts of complex numbers, which are pairs (see `lower_complex`)."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
+from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import Dim, is_known
@@ -66,204 +65,107 @@ class ComplexPart(AnySizes, Foldable):
         return [inputs[0][..., int(self.op.code == "IMAG")]]
 
 
-class _FourierKind(NamedTuple):
-    """The number of axes, whether input or output is real, and whether the transform is inverse."""
+class _Transform(Operator):
+    """Base of RFFT2D and its inverse: the second input lists the lengths of both axes."""
 
-    axes: int
-    real: bool
-    inverse: bool
-
-
-_KINDS = {
-    f"{prefix}FFT{suffix}": _FourierKind(axes, "R" in prefix, "I" in prefix)
-    for axes, suffix in ((1, ""), (2, "2D"), (3, "3D"))
-    for prefix in ("", "I", "R", "IR")
-}
-_PREFIX = "Flex"
+    @cached_property
+    def _lengths(self) -> tuple[int, int]:
+        lengths = ints(self, 1)
+        # The kernels require lengths that are powers of two.
+        if len(lengths) != 2 or any(is_known(n) and (n < 1 or n & (n - 1)) for n in lengths):
+            raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
+        return lengths[0], lengths[1]
 
 
-class FourierTransform(AnySizes):
-    """Fourier transforms of complex or real numbers and their inverses, over one to three axes.
+class RealFourier(_Transform, AnySizes):
+    """RFFT2D: the Fourier transform of the last two axes, cropped or zero-padded to a length.
 
-    Real transforms have half of the frequencies, and are cropped or zero-padded to lengths. Sizes
-    and lengths may be known at run time only. LiteRT's kernels compute in double precision; for
-    lengths that are powers of two, which they require, float32 differs little.
+    The last axis has only the frequencies up to half of its length. LiteRT computes in double
+    precision; for lengths that are powers of two, float32 differs little.
     """
 
-    codes = ("IRFFT2D", "RFFT2D", *(f"{_PREFIX}{name}" for name in sorted(_KINDS)))
+    codes = ("RFFT2D",)
     shape_inputs = (1,)
-    operands = "T:float32|float64, index~? [axes] -> T"
+    operands = "float32 [... rows columns], int32~ [2] -> float32"
     add_leading_axis = prepend_axis()
 
-    @property
-    def _kind(self) -> _FourierKind:
-        return _KINDS[self.op.code.removeprefix(_PREFIX)]
-
-    @property
-    def _pairs(self) -> tuple[bool, bool]:
-        """Whether the input, and whether the output, is complex."""
-        kind = self._kind
-        return not kind.real or kind.inverse, not kind.real or not kind.inverse
-
-    @cached_property
-    def _split_shape(self) -> tuple[Shape, Shape]:
-        """The sizes of the batch axes, and of the transformed axes."""
-        x, (pairs, _) = self.input(0), self._pairs
-        shape = find_complex_shape(x) if pairs else x.shape
-        is_valid = not pairs or x.shape in (shape, (*shape, _PAIR))
-        if len(shape) < self._kind.axes or 0 in shape or not is_valid:
-            raise OperatorError(
-                f"{x.name} must have {self._kind.axes} or more non-empty axes"
-                f"{' and pairs' if pairs else ''}, got {list(x.shape)}"
-            )
-        cut = len(shape) - self._kind.axes
-        return shape[:cut], shape[cut:]
-
-    @cached_property
-    def _lengths(self) -> Shape:
-        sizes = self._split_shape[1]
-        lengths = tuple(ints(self, 1)) if self._kind.real else sizes
-        known = [n for n in lengths if is_known(n)]
-        if len(lengths) != self._kind.axes or min(known, default=1) < 1:
-            raise OperatorError(
-                f"its lengths must be {self._kind.axes} positive numbers, got {list(lengths)}"
-            )
-        power = 2 if self._kind.real and self._kind.inverse else 1
-        check_element_count(max(known, default=1) ** power)
-        return lengths
-
-    @property
-    def _halved_lengths(self) -> Shape:
-        """The lengths, with the last reduced to its half of the frequencies."""
-        return (*self._lengths[:-1], self._lengths[-1] // 2 + 1)
-
-    @property
-    def _fixes_sizes(self) -> bool:
-        """Whether the sizes and the lengths of the transformed axes are known."""
-        axes = range(len(self._split_shape[0]), self.input(0).rank)
-        return not self.has_data_dependent_shape and not self.input(0).symbols.keys() & {*axes}
-
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        x, batch_axes = self.input(0), len(self._split_shape[0])
-        return None if operand else range(batch_axes, x.rank)
+        return None if operand else (-2, -1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        (lead, _), (_, pairs) = self._split_shape, self._pairs
-        lengths: Sequence[Dim | Unknown] = [Unknown() for _ in range(self._kind.axes)]
+        sizes: Sequence[Dim | Unknown] = Unknown(), Unknown()
         if not self.has_data_dependent_shape:
-            lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
-        return [(*lead, *lengths, *(pair_axes(self.output) if pairs else ()))]
+            sizes = self._lengths[0], self._lengths[1] // 2 + 1
+        return [(*self.input(0).shape[:-2], *sizes, *pair_axes(self.output))]
 
-    def check(self) -> None:
-        if self.op.code.startswith(_PREFIX) or self.has_data_dependent_shape:
-            return
-        if any(is_known(n) and n & (n - 1) for n in self._lengths):
-            raise OperatorError(f"its lengths must be two powers of 2, got {list(self._lengths)}")
-
-    def emit(self, g: Builder, y: View, x: View, *lengths: View) -> Value:
+    def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
-        (lead, _), kind = self._split_shape, self._kind
-        batch = x.sizes[: len(lead)] or (1,)
-        value = self._fit_lengths(g, x, *lengths) if kind.real else x.value
-        if kind.real and not kind.inverse:
-            value = self._transform_rows(g, value, batch)
-        elif not lead:
-            value = g.Unsqueeze(value, g.ints([0]))
-        axes = range(len(batch), len(batch) + kind.axes - kind.real)
-        is_known_size = not self.has_data_dependent_shape if kind.real else self._fixes_sizes
-        sizes: Sequence[int | None] = self._lengths if is_known_size else [None] * kind.axes
-        for axis, size in zip(axes, sizes, strict=False):
-            if kind.inverse:
-                value = _invert_transform(g, value, axis, size, x.dtype)
-            elif size != 1 or not kind.real:
-                value = g.dft(value, axis)
-        if kind.real and kind.inverse:
-            value = self._synthesize_real(g, value, len(batch), x.dtype, *lengths)
-        return value if lead else g.Squeeze(value, g.ints([0]))
+        lead = x.sizes[:-2] or (1,)
+        value = self._transform_rows(g, self._fit_length(g, x, lengths), lead)
+        if self.has_data_dependent_shape or self._lengths[0] > 1:
+            value = g.dft(value, len(lead))
+        return value if x.rank > 2 else g.Squeeze(value, g.ints([0]))
 
-    def _fit_lengths(self, g: Builder, x: View, lengths: View) -> Value:
-        """Return numbers or pairs, zero-padded to the lengths, or cropped; negative pads crop."""
-        (lead, sizes), kind = self._split_shape, self._kind
-        first, end = len(lead), len(lead) + kind.axes
-        before, after = [0] * (x.rank + first), [0] * (x.rank - end)
-        if self._fixes_sizes:
-            known = self._halved_lengths if kind.inverse else self._lengths
-            gaps = [length - size for length, size in zip(known, sizes, strict=True)]
-            pads = g.ints([*before, *gaps, *after])
-            return g.Pad(x, pads, g.scalar(0, x.dtype)) if any(gaps) else x.value
-        wanted = g.as_int64_list(lengths)
-        if kind.inverse:
-            halves, ones = [1] * (kind.axes - 1) + [2], [0] * (kind.axes - 1) + [1]
-            wanted = g.Add(g.Div(wanted, g.ints(halves)), g.ints(ones))
-        missing = g.Sub(wanted, g.Slice(emit_sizes(g, x), g.ints([first]), g.ints([end])))
-        all_pads = [g.ints(before), missing, *([g.ints(after)] if after else [])]
-        return g.Pad(x, g.Concat(*all_pads, axis=0), g.scalar(0, x.dtype))
-
-    def _transform_rows(self, g: Builder, x: Value, batch: Sizes) -> Value:
-        """Return [*batch, ..., frequencies, 2]: the transform of the last axis of real numbers."""
+    def _transform_rows(self, g: Builder, x: Value, lead: Sizes) -> Value:
+        """Return [*lead, rows, frequencies, 2]: the transform of the last axis."""
         if not self.has_data_dependent_shape:
-            *rows, width = self._lengths
-            whole = (*batch, *rows)
-            many = tuple(size for size in whole if size != 1) or (1,)
-            transform = transform_real(g, x, many, width, self.input(0).dtype)
+            rows, width = self._lengths
+            many = tuple(size for size in (*lead, rows) if size != 1) or (1,)
+            transform = transform_real(g, x, many, width, DType.FLOAT32)
             if transform is not None:
-                shape = (*whole, width // 2 + 1, _PAIR)
-                return transform if many == whole else g.reshape(transform, shape)
-        rank = len(batch) + self._kind.axes
-        new_axes = [rank] if self._split_shape[0] else [0, rank]
+                return g.reshape(transform, (*lead, rows, width // 2 + 1, _PAIR))
+        rank = len(lead) + 2
+        new_axes = [rank] if self.input(0).rank > 2 else [0, rank]
         return g.dft(g.Unsqueeze(x, g.ints(new_axes)), rank - 1, onesided=True)
 
-    def _synthesize_real(
-        self, g: Builder, value: Value, batch_axes: int, dtype: DType, lengths: View
-    ) -> Value:
-        """Return real numbers from half of the frequencies of the last axis.
-
-        It is a product, or the real parts of an inverse transform of all frequencies, if the length
-        is not known: the others are the conjugates of the second half.
-        """
-        if self.has_data_dependent_shape:
-            axis = batch_axes + self._kind.axes - 1
-            count = take_entries(g, g.as_int64_list(lengths), [self._kind.axes - 1])
-            start = g.Div(g.Sub(count, g.ints([1])), g.ints([2]))
-            others = g.Slice(value, start, g.ints([0]), g.ints([axis]), g.ints([-1]))
-            conjugates = g.Mul(others, np.array([1, -1], dtype.numpy))
-            whole = g.Concat(value, conjugates, axis=axis)
-            numbers = _invert_transform(g, whole, axis, None, dtype)
-            return g.Gather(numbers, g.scalar(0, DType.INT64), axis=-1)
-        width = self._lengths[-1]
-        matrix = _make_synthesis_matrix(width).astype(dtype.numpy)
-        parts = (
-            g.MatMul(g.Gather(value, g.scalar(i, DType.INT64), axis=-1), g.constant(matrix[:, i]))
-            for i in range(_PAIR)
-        )
-        return g.Add(*parts)
+    def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
+        if self.has_data_dependent_shape or {x.rank - 2, x.rank - 1} & x.tensor.symbols.keys():
+            current = g.Slice(emit_sizes(g, x), g.ints([-2]), g.ints([AXIS_END]))
+            missing_sizes = g.Sub(g.as_int64_list(lengths), current)
+            pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
+            return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
+        gaps = [length - size for length, size in zip(self._lengths, x.shape[-2:], strict=True)]
+        if not any(gaps):
+            return x.value
+        all_pads = [0] * (2 * x.rank - 2) + gaps  # negative pads remove elements
+        return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
 
 
-def _invert_transform(g: Builder, x: Value, axis: int, size: int | None, dtype: DType) -> Value:
-    """Return an inverse transform along an axis of this size, None if it is not known.
+class InverseRealFourier(_Transform):
+    """IRFFT2D: the inverse of RFFT2D, cropped or zero-padded to a length.
 
-    Runtimes scale float64 by the reciprocal of the size rounded to float32, so float64 uses the
-    conjugate of a forward transform.
+    Columns are transformed by an inverse DFT. Rows, which have only half of the frequencies, are
+    multiplied by a matrix that counts frequencies twice if they have a conjugate.
     """
-    if dtype is not DType.FLOAT64:
-        return g.dft(x, axis, inverse=True)
-    mirror = np.array([1.0, -1.0])
-    transform = g.dft(g.Mul(x, mirror), axis)
-    if size is not None:
-        return g.Mul(transform, mirror / size)
-    count = g.cast(take_entries(g, g.Shape(x), [axis]), dtype)
-    return g.Div(g.Mul(transform, mirror), count)
+
+    codes = ("IRFFT2D",)
+    operands = "float32 [... rows columns 2], any -> float32"
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(*find_complex_shape(self.input(0))[:-2], *self._lengths)]
+
+    def check(self) -> None:
+        check_element_count(self._lengths[1] ** 2)
+
+    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+        height, width = self._lengths
+        half = width // 2 + 1
+        gaps = [height - x.shape[-3], half - x.shape[-2]]
+        value = g.reshape(x, (-1, *x.shape[-3:]))
+        if any(gaps):
+            value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *gaps, 0]))
+        columns = g.dft(value, 1, inverse=True) if height > 1 else value
+        rows = g.reshape(columns, (-1, half * _PAIR))
+        return g.reshape(g.MatMul(rows, make_synthesis_matrix(width).astype(np.float32)), y.shape)
 
 
-def _make_synthesis_matrix(width: int) -> Array:
-    """Return the matrix from frequencies to real numbers, float64 [half, 2, width].
-
-    Frequencies count twice if they have a conjugate.
-    """
+def make_synthesis_matrix(width: int) -> Array:
+    """Return the matrix from frequencies to real numbers, float64 [2 * half, width]."""
     half = width // 2 + 1
     angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))
     twice = np.full((half, 1), 2.0)
     twice[0] = 1
     if width % 2 == 0:  # the last frequency has no conjugate, and neither has the first
         twice[-1] = 1
-    return np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
+    parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
+    return parts.reshape(half * _PAIR, width)
