@@ -153,7 +153,7 @@ def read_rows(text: str) -> list[Row]:
     return [dict(zip(columns[0], map(str.strip, row), strict=True)) for row in rows]
 
 
-def count_transposes(rows: Sequence[Row]) -> str:
+def describe_transposes(rows: Sequence[Row]) -> str:
     """Return a sentence with the Transposes of all networks, and how many networks have none."""
     cells = [row["Transposes"] for row in rows if row.get("Transposes")]
     plain, default = zip(*(map(int, cell.split(" / ")) for cell in cells), strict=True)
@@ -193,7 +193,7 @@ def make_page(
     counts = "; ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
     converted = sum(row.get("converts", "") != "" for row in rows)
     yield f"{converted} of {len(rows)} networks are converted. Beside LiteRT: {counts}.\n"
-    yield count_transposes(rows)
+    yield describe_transposes(rows)
     yield LEGEND
     measured = _MEASURED.search(before)
     if with_latency:

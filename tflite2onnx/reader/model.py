@@ -78,7 +78,7 @@ _NAMED = {
     for union in ("BuiltinOptions", "BuiltinOptions2")
     for kind in UNIONS[union]
 }
-_COPIED_BYTES = 1 << 12  # Elements of at most so many bytes stay in memory.
+_COPIED_BYTES = 1 << 12  # A page: fewer elements take less memory than the page they are in.
 _MOST_BYTES = 1 << 62  # The largest number of bytes of a tensor, which fit into an int64.
 # The exceptions that bytes raise if they are not a flatbuffer.
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)

@@ -16,6 +16,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 STANDARD = ("", "ai.onnx")
+MIDDLES = {"int8": 0, "uint8": 128}  # the zero points in the middle of a type
 
 # What happens to a model that breaks a rule:
 NOT_LOADED = "the runtime does not load the model"
@@ -422,7 +423,7 @@ class NoMiddleZeroPoints(RuntimeRule):
         for node in _list_quantized(model):
             tensor = node.outputs[0] if node.operator == "QuantizeLinear" else node.inputs[0]
             dtype = model.types.get(tensor, "")
-            middle = {"int8": 0, "uint8": 128}.get(dtype)
+            middle = MIDDLES.get(dtype)
             zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else np.int8(0)
             is_middle = middle is not None and zero is not None and np.all(zero == middle)
             if is_middle and tensor not in seen:

@@ -13,7 +13,7 @@ from tflite2onnx.op.common.runtime_shapes import take_entries
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType, Sizes
 
-_MOST_STEPS = 31  # for 2^31 elements
+_MOST_STEPS = 31  # each doubles the reach: enough for 2^31 elements
 
 
 class FlexCumulative(AnySizes):
@@ -78,9 +78,9 @@ class FlexCumulative(AnySizes):
         neutral = 1.0 if self.op.code == "FlexCumprod" else -np.inf
         before, after = ([0] * self.input(0).rank for _ in range(2))
         padded, cropped = (after, before) if self.options.get("reverse", False) else (before, after)
-        padded[self._axis], cropped[self._axis] = (by, -by) if isinstance(by, int) else (1, -1)
-        pads = g.ints([*before, *after])
-        pads = pads if isinstance(by, int) else g.Mul(pads, by)
+        padded[self._axis], cropped[self._axis] = 1, -1
+        units = [*before, *after]
+        pads = g.ints([n * by for n in units]) if isinstance(by, int) else g.Mul(g.ints(units), by)
         return g.Pad(value, pads, g.scalar(neutral, dtype))
 
     def _combine(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:

@@ -319,13 +319,13 @@ def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Gra
     if not changes:
         return graph
     # An image that a change makes takes the place of one that is in blocks.
-    is_other = cache(partial(_is_outside_of_blocks, graph))
-    first = times = estimate_times(graph, is_other)
+    is_outside = cache(partial(_is_outside_of_blocks, graph))
+    first = times = estimate_times(graph, is_outside)
     for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
         other = change(graph)
         if other is graph:
             continue
-        expected = estimate_times(other, is_other)
+        expected = estimate_times(other, is_outside)
         loss = expected.explain_loss(times, first=first)
         _logger.debug("%s: %s", name, loss or f"{expected} in place of {times}")
         if not loss:
@@ -338,12 +338,12 @@ def _is_outside_of_blocks(graph: Graph, image: Tensor) -> bool:
     return image in graph.producers and not is_blocked(graph, image)
 
 
-def estimate_times(graph: Graph, is_other: Callable[[Tensor], bool]) -> Times:
+def estimate_times(graph: Graph, is_outside: Callable[[Tensor], bool]) -> Times:
     """Return the expected time of the convolutions of a graph, and of the reorders before them.
 
-    `is_other` returns whether an image is not in blocks of channels.
+    `is_outside` returns whether an image is not in blocks of channels.
     """
-    return Times(*(sum(_estimate_nodes(graph, is_other, block)) for block in FACTORS))
+    return Times(*(sum(_estimate_nodes(graph, is_outside, block)) for block in FACTORS))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -359,7 +359,7 @@ def estimate_convolution(block: int, filters: tuple[int, ...], x: Shape, y: Shap
 
 
 def _estimate_nodes(
-    graph: Graph, is_other: Callable[[Tensor], bool], block: int
+    graph: Graph, is_outside: Callable[[Tensor], bool], block: int
 ) -> Iterator[float]:
     direct: list[Tensor] = []
     for op in graph.ops:
@@ -370,5 +370,5 @@ def _estimate_nodes(
             if op.code == "CONV_2D" and read < block:
                 direct.append(x)
     for x in dict.fromkeys(direct):
-        if x not in graph.inputs and not is_other(x):
+        if x not in graph.inputs and not is_outside(x):
             yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

@@ -12,10 +12,9 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.emit import keep_nodes
-from tflite2onnx.targets.rules import QDQ
+from tflite2onnx.targets.rules import MIDDLES, QDQ
 from tflite2onnx.tensor import DType
 
-_MIDDLES = {DType.INT8: 0, DType.UINT8: 128}
 _LOW, _HIGH = -128, 127  # steps around the middle
 
 
@@ -36,7 +35,7 @@ def _move_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
             yield node
             continue
         scale, zero = node.present[1:]
-        steps = x.data.astype(np.int16) - _MIDDLES[zero.dtype or DType.INT8]
+        steps = x.data.astype(np.int16) - MIDDLES[(zero.dtype or DType.INT8).label]
         low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
         if low > _LOW or high < _HIGH:
             place = 129 if low == _LOW else 127
@@ -63,7 +62,7 @@ def _move_data(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> I
             continue
         x, scale, zero = node.present
         dtype = zero.dtype or DType.INT8
-        yield node._replace(inputs=(x, scale, g.scalar(_MIDDLES[dtype] - 1, dtype)))
+        yield node._replace(inputs=(x, scale, g.scalar(MIDDLES[dtype.label] - 1, dtype)))
 
 
 def _is_in_the_middle(node: Node) -> bool:
@@ -71,4 +70,4 @@ def _is_in_the_middle(node: Node) -> bool:
     zero = node.present[2] if node.op_type in QDQ and node.inputs[2:] else None
     if zero is None or zero.data is None or zero.dtype is None:
         return False
-    return bool(np.all(zero.data == _MIDDLES.get(zero.dtype, -1)))
+    return bool(np.all(zero.data == MIDDLES.get(zero.dtype.label, -1)))
