@@ -310,9 +310,9 @@ def test_strided_slice_moves_stored_integers() -> None:
         (
             [5],
             Cut(((3, 0, 1),), shrink_axis_mask=1),
-            "an index of axis 0 .* 3 elements, .* the index 3",
+            "an index of axis 0 must be inside its 3 elements, got 3",
         ),
-        ([5], Cut(((1, 0, -1),), shrink_axis_mask=1), "the index 1 and the stride -1"),
+        ([5], Cut(((1, 0, -1),), shrink_axis_mask=1), "of axis 0 must be at least 1, got -1"),
         ([3], Cut(((0, 3, 1), (0, 5, 1), (0, 1, 1))), "each of 2 axes, got 3"),
         ([3, 5], Cut(((0, 0, 1), (0, 3, 1), (0, 5, 1)), ellipsis_mask=1), "each of 2 axes, got 3"),
         ([3, 5], Cut(((0, 0, 1), (0, 0, 1)), ellipsis_mask=3), "at most one bit, got 2"),
@@ -326,6 +326,15 @@ def test_strided_slice_refuses_unsupported_strides_indices_and_masks(
     m = Build()
     m.output(each.add(m, add_input(m, [3, 5]), made))
     with pytest.raises(ConversionError, match=reason):
+        convert(m.bytes())
+
+
+def test_computed_bounds_refuse_an_index_with_a_negative_stride() -> None:
+    """The kernel writes no element of such an output."""
+    m = Build()
+    bounds = [m.input([1], dtype="int32"), m.constant([1]), m.constant([-1])]
+    m.output(*m.op("STRIDED_SLICE", [m.input([5]), *bounds], [m.tensor([])], shrink_axis_mask=1))
+    with pytest.raises(ConversionError, match="of axis 0 must be at least 1, got -1"):
         convert(m.bytes())
 
 
@@ -345,6 +354,7 @@ def test_strided_slice_refuses_lists_of_different_lengths() -> None:
         Cut(((-3, 0, -1), (-2, -4, -2))),
         Cut(((-4, -2, -1), (-4, 1, -3)), end_mask=1),
         Cut(((-5, 2, 1), (3, -5, -2))),
+        Cut(((2, 2**31 - 1, -1), (-3, 2**31 - 1, -2))),
         Cut(((-2, 0, 1), (-3, 0, 1)), shrink_axis_mask=3),
         Cut(((0, 0, 1), (-2, 0, 1), (-3, -9, -1)), new_axis_mask=1, shrink_axis_mask=2),
     ],
@@ -407,7 +417,7 @@ def test_computed_bounds_before_the_first_element_clamp_as_litert(
 ) -> None:
     """A begin before the axis is moved to its first element, or before it by backward steps."""
     options: dict[str, Any] = masks
-    lists = [np.array(each, np.int32) for each in ((-9, -7), (-1, 9), given)]
+    lists = [np.array(each, np.int32) for each in ((-9, -7), (-1, 2**31 - 1), given)]
     constants = [begin == "constant", False, steps is not None]
     m = Build()
     x = m.input([None, None] if dynamic else [5, 4], dtype="int32")

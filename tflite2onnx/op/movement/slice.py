@@ -26,6 +26,10 @@ from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known,
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WHOLE = slice(None)
 
+# Runtimes read the end 2**31 - 1 as omitted, also if the steps go backward; the kernel reads
+# it as beyond the axis, where backward steps take nothing.
+_HIGHEST_END = 2**31 - 2
+
 
 def _make_slice(indices: range, size: int) -> slice:
     """Return the Python slice that selects these indices."""
@@ -89,6 +93,8 @@ def _request_range(begin: int | None, end: int | None, step: int) -> tuple[slice
     If steps go backward from before the first element, the kernel takes nothing, and ONNX's Slice
     the first element. The steps are forward in the reversed axis: index i is its index ~i.
     """
+    if step < 0 and end is not None:
+        end = min(end, _HIGHEST_END)
     if step < 0 and begin is not None and begin < -1:
         return slice(None, None, -1), slice(~begin, None if end is None else ~end, -step)
     return (slice(begin, end, None if step == 1 else step),)
@@ -310,19 +316,23 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         step = ints(self, 3)[entry] if self._steps_are_known else 1
         if step == 0:
             raise OperatorError(f"the stride of axis {axis} must not be 0")
+        shrinks = bool(o.shrink_axis_mask & bit)
+        if shrinks and step < 0:  # the kernel leaves its output unwritten
+            raise OperatorError(
+                f"the stride of an index of axis {axis} must be at least 1, got {step}"
+            )
         if self.has_data_dependent_shape:
-            return _CutAxis(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
+            return _CutAxis(axis, range(size), shrinks=shrinks)
         begin, end, _ = self._bounds[entry]
         # The kernel clamps bounds to at most one element outside of the axis, at the end where the
         # steps leave the axis.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)
         start = first if o.begin_mask & bit else _clamp_index(begin, size, low, high)
-        if o.shrink_axis_mask & bit:
-            if not 0 <= start < size or step < 0:
+        if shrinks:
+            if not 0 <= start < size:
                 raise OperatorError(
-                    f"an index of axis {axis} must be inside its {size} elements, with a positive "
-                    f"stride, got the index {begin} and the stride {step}"
+                    f"an index of axis {axis} must be inside its {size} elements, got {begin}"
                 )
             requested = _request_index(0 if o.begin_mask & bit else begin)
             return _CutAxis(axis, range(start, start + 1), requested, shrinks=True)
@@ -368,8 +378,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
                 raise OperatorError("begin, end and strides must be constant if offset is set")
             for i in (1, 2, 3):
                 expect_list(self, i, self.input(1).elements)
-        else:
-            self.frames()  # raises OperatorError if an index is outside of its axis
+        self.frames()  # raises OperatorError if an index is outside of its axis
 
     def frames(self) -> Sequence[Frame]:
         old = axis_names(self.input(0).rank)
@@ -431,10 +440,15 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         """
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
+        backward = None if steps.data is None else steps.data < 0
+        if backward is None or backward.any():
+            if last.data is None:
+                last = g.Min(last, g.scalar(_HIGHEST_END, DType.INT64))
+            else:
+                last = g.ints(np.minimum(last.data, _HIGHEST_END).tolist())
         first = _replace_masked(g, o.begin_mask >> entries & 1, first, steps, (0, _HIGHEST))
         last = _replace_masked(g, o.end_mask >> entries & 1, last, steps, (_HIGHEST, _LOWEST))
         single = o.shrink_axis_mask >> entries & 1
-        backward = None if steps.data is None else steps.data < 0
         may_be_before = first.data is None or (first.data < 0).any()
         if may_be_before and (single.any() or backward is None or backward.any()):
             lowest = self._list_lowest_indices(g, x)
