@@ -124,6 +124,20 @@ def test_computed_begin_refuses_unsupported_shapes_and_types(
         convert(m.bytes())
 
 
+@pytest.mark.parametrize("begin", [[-1, 0], [-3, 0], [0, -1], [0, -4], [2, 0], [0, 3]])
+def test_computed_begin_outside_of_the_input_ends_the_run_as_in_litert(begin: list[int]) -> None:
+    """ONNX's Slice counts a negative begin from the end, and clamps a range to the input."""
+    m = Build()
+    x, first = m.input([3, 4]), m.input([2], dtype="int32")
+    m.output(*m.op("SLICE", [x, first, m.constant([2, 2])], [[2, 2]]))
+    ran = session(convert(m.bytes()).model, optimize=True)
+    inputs = [np.zeros((3, 4), np.float32), np.array(begin, np.int32)]
+    with pytest.raises(RuntimeError, match="Invalid begin"):
+        run_tflite(m.bytes(), inputs)
+    with pytest.raises(Exception, match="cannot be reshaped to the requested shape"):
+        ran.run(None, dict(zip([each.name for each in ran.get_inputs()], inputs, strict=True)))
+
+
 def test_slice_moves_stored_integers() -> None:
     m = Build()
     x = add_input(m, [3, 5, 7, 2], "int8", scale=0.5, zero_point=3)

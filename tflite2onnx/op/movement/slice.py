@@ -197,12 +197,16 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
                 "Slice", x.dtype, lambda v: _slice_axes(g, x, v, self._parts), x.value
             )
         first, count = (g.recast(v, v.dtype, DType.INT64) for v in (begin, size))
+        # The kernel refuses a begin before the first element, ONNX counts it from the end: it
+        # becomes one after the last.
+        first = g.Mod(first, g.scalar(2**31, DType.INT64))
         last = g.Add(first, count)
         if self.has_data_dependent_shape:
             is_rest = g.Equal(count, g.scalar(-1, DType.INT64))
             last = g.Where(is_rest, g.scalar(_HIGHEST, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
-        return g.move("Slice", x.dtype, x, first, last, axes)
+        value = g.move("Slice", x.dtype, x, first, last, axes)
+        return value if self.has_data_dependent_shape else g.reshape(value, y.sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [_take_ranges(inputs[0], self._ranges)]
