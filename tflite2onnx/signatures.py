@@ -27,9 +27,8 @@ CONVOLUTION = re.compile(r"kv_cache_c_(\d+)")  # the last rows before a convolut
 STATE = re.compile(r"kv_cache_[cr]_\d+")  # the state of a convolution or a recurrence
 _ANY_CACHE = re.compile(r"kv_cache_[a-z]+_\d+")
 _CACHE_AXES = 4
-# The order of caches that have no mask, [batch, tokens, heads, depth]
-# (litert_torch/generative/layers/kv_cache.py).
-_HEADS_FIRST = ("0123", "0213")
+# Caches as [batch, heads, tokens, depth], by the axis of the tokens in the file.
+_HEADS_FIRST = {1: ("0123", "0213"), 2: ("0123", "0123"), 3: ("0123", "0132")}
 
 
 def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None]:
@@ -99,7 +98,7 @@ def has_caches(model: Model) -> bool:
 
 
 def choose_cache_layouts(
-    options: ConversionOptions, signature: Signature | None
+    options: ConversionOptions, model: Model, signature: Signature | None
 ) -> ConversionOptions:
     """Return the options with layouts of caches; layouts that the user gives are kept.
 
@@ -107,7 +106,7 @@ def choose_cache_layouts(
     the same layouts: those of the file, or of `move_heads_first`.
     """
     if options.caches == "shared":
-        options = move_heads_first(options, signature)
+        options = move_heads_first(options, model, signature)
     if options.io_layout != "auto" or options.inputs is not None or signature is None:
         return options
     layouts: dict[str, Sequence[str]] = {}
@@ -121,7 +120,9 @@ def choose_cache_layouts(
     return replace(options, layouts={**layouts, **options.layouts})
 
 
-def move_heads_first(options: ConversionOptions, signature: Signature | None) -> ConversionOptions:
+def move_heads_first(
+    options: ConversionOptions, model: Model, signature: Signature | None
+) -> ConversionOptions:
     """Return the options with layouts of caches in which the tokens of a head are neighbours.
 
     Attention reads heads one by one. All signatures of a model get the same layouts. Layouts that
@@ -132,14 +133,29 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
         return options
     if any("mask" in name for name in signature.inputs):
         return options
+    axes: dict[str, int] = {}
+    for entry in model.signatures:
+        found = find_updated_axes(model.graphs[entry.subgraph])
+        axes |= {name: found[cache] for name, cache in entry.inputs.items() if cache in found}
     layouts: dict[str, Sequence[str]] = {}
     for name, cache in signature.inputs.items():
         tensor = signature.outputs.get(name, ABSENT)
         is_cache = CACHE.fullmatch(name) and cache.rank == _CACHE_AXES and cache.shape[0] == 1
-        names = {cache.name, tensor.name}
-        if is_cache and tensor.shape == cache.shape and cache.dtype is DType.FLOAT32:
-            layouts |= {} if names & options.layouts.keys() else dict.fromkeys(names, _HEADS_FIRST)
+        names, layout = {cache.name, tensor.name}, _HEADS_FIRST.get(axes.get(name, 1))
+        if is_cache and layout and tensor.shape == cache.shape and cache.dtype is DType.FLOAT32:
+            layouts |= {} if names & options.layouts.keys() else dict.fromkeys(names, layout)
     return replace(options, layouts={**layouts, **options.layouts})
+
+
+def find_updated_axes(graph: Graph) -> Mapping[Tensor, int]:
+    """Return the only axis along which a graph updates a part of an input, by the inputs."""
+    axes: dict[Tensor, int] = {}
+    for op in graph.ops:
+        if op.is_builtin("DYNAMIC_UPDATE_SLICE") and op.operand(0) in graph.inputs:
+            sizes = zip(op.operand(0).shape, op.operand(1).shape, strict=False)
+            found = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
+            axes |= {op.operand(0): found[0]} if len(found) == 1 else {}
+    return axes
 
 
 def warn_unconverted(model: Model, key: str | None) -> None:

@@ -231,7 +231,7 @@ def _open_model(
         raise OptionError("`lengths` must be auto or each for one signature, got joined")
     index, signature = find_signature(model, options.signature)
     options = name_tensors(options, model, index)
-    options = choose_cache_layouts(options, signature)
+    options = choose_cache_layouts(options, model, signature)
     whole = model.graphs[index]
     is_cut = options.inputs is not None or options.outputs is not None
     if is_cut:

@@ -18,7 +18,7 @@ from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
 from tflite2onnx.language_steps import DECODE, LOGITS, POSITIONS, RANGE, TOKENS
 from tflite2onnx.reader.containers.bundle import Bundle
-from tflite2onnx.signatures import CACHE, CONVOLUTION
+from tflite2onnx.signatures import CACHE, CONVOLUTION, find_updated_axes
 from tflite2onnx.targets.genai.tokenizer import read_tokenizer
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
@@ -174,7 +174,7 @@ def _find_caches(
         buffer.get("decode_input_name"): buffer.get("sequence_axis")
         for buffer in executor.get("state_buffers", ())
     }
-    caches = []
+    caches, updated = [], find_updated_axes(graph)
     for name, source in signature.inputs.items():
         parts = CACHE.fullmatch(name)
         if parts is None:
@@ -182,7 +182,7 @@ def _find_caches(
         target = signature.outputs.get(name)
         axis = axes.get(name)
         if axis is None:
-            axis = _find_updated_axis(graph, source)
+            axis = updated.get(source)
         if axis is None:
             axis = _guess_axis(source, parts[1], length)
         if target is None or axis not in range(1, _AXES) or source.rank != _AXES:
@@ -225,17 +225,6 @@ def _find_states(signature: Signature) -> tuple[RowsState, ...]:
             f" got {[list(state.source.shape) for state in states]}"
         )
     return tuple(states)
-
-
-def _find_updated_axis(graph: Graph, cache: Tensor) -> int | None:
-    """Return the axis along which a graph updates a part of a cache; None if it is not found."""
-    for op in graph.ops:
-        updates = op.code == "DYNAMIC_UPDATE_SLICE" and len(op.present) > 1
-        if updates and op.present[0] is cache:
-            sizes = zip(cache.shape, op.present[1].shape, strict=False)
-            axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
-            return axes[0] if len(axes) == 1 else None
-    return None
 
 
 def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
