@@ -22,13 +22,14 @@ def infer(
     seconds are those of the processor, to which the time of other processes does not count; else
     they are wall time, and the threads keep to as many cores.
     """
-    measure_turns = import_module("tflite2onnx.verification.latency").measure_turns
+    latency = import_module("tflite2onnx.verification.latency")
     loaded = [load_model(path, threads, runtime) for path in paths]
     runs = [run for run in loaded if not isinstance(run, str)]
-    clock = None if threads == 1 else time.perf_counter
+    clock = "" if threads == 1 else "perf_counter"
     if threads > 1 and hasattr(os, "sched_setaffinity"):
         spread_threads(threads)
-    times = iter(measure_turns(runs, turns, seconds=inf, clock=clock))
+    timers = [partial(latency.time_runs, run) for run in runs]
+    times = iter(latency.measure_turns(timers, turns, seconds=inf, clock=clock))
     return [((), run) if isinstance(run, str) else (tuple(next(times)), "") for run in loaded]
 
 
@@ -49,7 +50,8 @@ def measure_inferences(runs: Sequence[Inference], turns: int) -> list[float]:
     latency = import_module("tflite2onnx.verification.latency")
     for run in runs:
         run()
-    return [*map(latency.find_quartile, latency.measure_turns(runs, turns, seconds=inf))]
+    timers = [partial(latency.time_runs, run) for run in runs]
+    return [*map(latency.find_quartile, latency.measure_turns(timers, turns, seconds=inf))]
 
 
 def measure_start(path: Path, threads: int) -> tuple[float, float]:

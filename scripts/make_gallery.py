@@ -30,7 +30,6 @@ from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.inspection import inspect
 from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification import Difference, Verdict
-from tflite2onnx.verification.latency import measure_latency
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 COLUMNS = (
@@ -94,7 +93,7 @@ def describe_network(path: Path, *, with_latency: bool, with_outputs: bool) -> R
     if not with_outputs:
         return row
     try:
-        report = verify(path, result, tensors=False)
+        report = verify(path, result, tensors=False, latency=with_latency)
     except ConversionError as error:
         return row | {"beside LiteRT": f"LiteRT: {str(error).splitlines()[0]}"}
     outputs = report.judged_outputs
@@ -104,10 +103,8 @@ def describe_network(path: Path, *, with_latency: bool, with_outputs: bool) -> R
         texts = {f"{report.verdict.value}, {farthest.decibels:.0f} dB"}
     kernels = sorted(text.removeprefix(_EQUAL) for text in texts)
     row["beside LiteRT"] = texts.pop() if len(texts) == 1 else _EQUAL + " or the ".join(kernels)
-    if with_latency:
-        latency = measure_latency(path, result)
-        if latency is not None:  # both runtimes ran it
-            row["time"] = f"{latency.onnx_runtime / latency.litert:.2f}"
+    if report.latency is not None:  # both runtimes ran it
+        row["time"] = f"{report.latency.onnx_runtime / report.latency.litert:.2f}"
     return row
 
 

@@ -332,14 +332,6 @@ def test_messages_of_litert_are_hidden(*, quiet: bool) -> None:
     assert (b"\nwrote a.html\n" in done.stdout) != quiet
 
 
-def test_errors_of_litert_are_not_hidden(capfd: pytest.CaptureFixture[str]) -> None:
-    from tflite2onnx.cli.standard_streams import hide_information  # noqa: PLC0415 - one test
-
-    with hide_information(hidden=True):
-        os.write(2, b"INFO: a delegate\nERROR: a fault\n")
-    assert capfd.readouterr().err == "ERROR: a fault\n"
-
-
 # Ctrl-C
 
 

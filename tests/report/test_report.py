@@ -25,7 +25,6 @@ from tests.verification.test_inner_tensors import build_deep, damage_model, wron
 from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
-from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.errors import OutputError
 from tflite2onnx.report import collect_facts, netron, svg, write_page, write_report
 from tflite2onnx.report.facts import PageFacts
@@ -80,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("unet_float32", "mobilenet_int8"):
         model = MODELS / f"{name}.tflite"
         result = convert(model)
-        report = verify_and_measure(model, result, per_operator=True)
+        report = verify(model, result, per_operator=True, latency=True)
         write_report(path / f"{name}.html", model, result, report)
     wrong = damage_model(convert(build_deep()), wrong_pad)
     write_report(path / "wrong.html", build_deep(), wrong, verify(build_deep(), wrong))

@@ -85,8 +85,8 @@ def test_crash_of_other_kernels_leaves_the_comparison_with_plain_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If LiteRT ends the process of its other kernels, the plain kernels count."""
-    ends = isolated._PROGRAM.replace("interpreter.allocate_tensors()", "os._exit(1)")  # noqa: SLF001
-    monkeypatch.setattr(isolated, "_PROGRAM", ends)
+    ends = isolated.PROGRAM.replace("interpreter.allocate_tensors()", "os._exit(1)")
+    monkeypatch.setattr(isolated, "PROGRAM", ends)
     report = verify(build_narrow_product(draw_weights(-8)), per_operator=True)
     assert not report.ok
     assert {c.difference.kernels for c in report.operators} == {""}

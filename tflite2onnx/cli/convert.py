@@ -42,7 +42,7 @@ from tflite2onnx.cli.places import (
     remove_suffix,
     split_files,
 )
-from tflite2onnx.cli.standard_streams import hide_information, read_source, write_standard_output
+from tflite2onnx.cli.standard_streams import read_source, write_standard_output
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
@@ -276,14 +276,6 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
         values["names"] = kept.names
     result = convert(job.source, **values)
     verifies = options.verify or options.report is not None
-    with hide_information(hidden=verifies and options.quiet):
-        return _write_model(options, job, result, verifies=verifies)
-
-
-def _write_model(
-    options: argparse.Namespace, job: Job, result: Result, *, verifies: bool
-) -> tuple[Result, Report | None, int]:
-    """Write a model, after a verification if `verifies`; return the number of bytes too."""
     report = _verify_result(options, job.source, result) if verifies else None
     if job.output == STANDARD:
         return result, report, write_standard_output(result)
@@ -440,13 +432,11 @@ def _embed_external_weights(model: ModelSource) -> ModelFile:
 
 def _verify_result(options: argparse.Namespace, model: ModelFile, result: Result) -> Report:
     """Verify a conversion; with --report also tensor by tensor, and with its latency."""
-    from tflite2onnx.cli.latency import verify_and_measure  # noqa: PLC0415 - slow to import
-    from tflite2onnx.verification import verify  # noqa: PLC0415 - likewise
+    from tflite2onnx.verification import verify  # noqa: PLC0415 - slow to import
 
     settings = read_verification_options(options)
-    if options.report is None:
-        return verify(model, result, tensors=False, **settings)
-    return verify_and_measure(model, result, **settings)
+    whole = options.report is not None
+    return verify(model, result, tensors=whole, latency=whole, **settings)
 
 
 def _write_report_on_success(

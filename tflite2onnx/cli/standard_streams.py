@@ -3,14 +3,12 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TextIO
 
 from tflite2onnx.cli.places import STANDARD
 from tflite2onnx.errors import ModelFileError, OutputError
 from tflite2onnx.result import Result
-from tflite2onnx.utils.console import filter_stderr, is_closed
+from tflite2onnx.utils.console import is_closed
 from tflite2onnx.writer import LARGEST_FILE
 
 
@@ -67,20 +65,3 @@ def write_standard_output(result: Result) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise OutputError(f"cannot write the model to stdout: {error.strerror}") from error
     return written
-
-
-@contextmanager
-def hide_information(*, hidden: bool, everything: bool = False) -> Iterator[None]:
-    """Drop the lines on stderr that begin with INFO, which LiteRT's library writes directly.
-
-    All other lines are written at the end, unless `everything` is hidden.
-    """
-    if not hidden:
-        yield
-        return
-    sys.stderr.flush()
-    with filter_stderr(lambda line: not (everything or line.startswith(b"INFO: "))):
-        try:
-            yield
-        finally:
-            sys.stderr.flush()

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,9 @@ from tflite2onnx.cli.arguments.verification import (
     read_verification_options,
     spell_options,
 )
-from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.cli.places import STANDARD, is_folder
 from tflite2onnx.cli.progress import show_progress
-from tflite2onnx.cli.standard_streams import hide_information, read_source
+from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.cli.verdict import (
     describe_decodings,
     list_outputs,
@@ -128,13 +127,12 @@ def run_command(options: argparse.Namespace) -> int:
     if options.model == options.converted == STANDARD:
         raise OptionError("only one model can be standard input, got - twice")
     source = read_source(options.model)
-    with hide_information(hidden=options.quiet):
-        is_several = is_folder(options.converted or "") or options.signature == ALL_SIGNATURES
-        if is_bundle(source) or is_several:
-            status = _verify_bundle(options, source)
-            _print_place(options)
-            return status
-        return _verify_model(options, source)
+    is_several = is_folder(options.converted or "") or options.signature == ALL_SIGNATURES
+    if is_bundle(source) or is_several:
+        status = _verify_bundle(options, source)
+        _print_place(options)
+        return status
+    return _verify_model(options, source)
 
 
 def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
@@ -273,12 +271,12 @@ def _write_index(
 def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedModel) -> Report:
     """Verify a model, and measure its latency if the result is shown."""
     shown = options.json or options.report is not None or not options.quiet
-    run: Callable[..., Report] = verify_and_measure if shown else verify
     with show_progress("tensors", quiet=options.quiet) as progress:
-        return run(
+        return verify(
             model,
             converted,
             per_operator=options.per_operator,
+            latency=shown,
             signature=None if options.signature == ALL_SIGNATURES else options.signature,
             progress=progress,
             **read_verification_options(options),

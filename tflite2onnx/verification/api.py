@@ -42,6 +42,7 @@ from tflite2onnx.verification.inner_tensors import InnerTensors, TensorPlace, ma
 from tflite2onnx.verification.inputs import Detail, RandomKind, Samples, draw_inputs
 from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.kernels.other_kernels import OperatorKernels
+from tflite2onnx.verification.latency import measure_latency
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -81,6 +82,7 @@ def verify(  # noqa: PLR0913 - options
     tolerance: float | None = None,
     tensors: bool = True,
     per_operator: bool = False,
+    latency: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Run both models on the same inputs; compare their outputs and the tensors between operators.
@@ -107,6 +109,7 @@ def verify(  # noqa: PLR0913 - options
             noise.
         tensors: compare the tensors between the operators as well.
         per_operator: run each operator on LiteRT's own inputs even if no element exceeds its limit.
+        latency: measure the time of an inference in both runtimes, too.
         progress: a callback that gets the number of tensors compared so far, and the total.
 
     Raises:
@@ -142,8 +145,10 @@ def verify(  # noqa: PLR0913 - options
         return replace(report, right_unoptimized=comparison.is_right_unoptimized(arrays, report))
 
     with closing(IsolatedRuntime()) as isolated:
+        measured = measure_latency(model, converted, isolated, seed) if latency else None
         reports = [make_report(opened, isolated) for opened in models]
-    return next((report for report in reports if not report.ok), reports[0])
+    worst = next((report for report in reports if not report.ok), reports[0])
+    return replace(worst, latency=measured)
 
 
 def _check_signature(signature: str | None, opened: OpenedModel, model: AnySource) -> None:

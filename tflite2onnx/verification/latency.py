@@ -14,17 +14,17 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
-from tflite2onnx.errors import ConversionError
 from tflite2onnx.tensor import Array
+from tflite2onnx.utils.console import filter_stderr
 from tflite2onnx.verification.entry_point import extract_entry_point
 from tflite2onnx.verification.inputs import RandomKind, draw_inputs, store_inputs
+from tflite2onnx.verification.kernels.isolated import IsolatedRuntime
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     ModelFile,
     as_verify_error,
     make_session,
-    open_interpreter,
     run_litert,
     run_onnx,
 )
@@ -38,7 +38,8 @@ _PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2
 _PARENTS = ("If", "Loop", "Scan")
 _TIME = "_kernel_time"  # follows the name of the node in the name of an event
 
-Inference = Callable[[], object]
+# Runs an inference several times, and returns the mean seconds by the clock of this name in `time`.
+Timer = Callable[[int, str], float]
 
 
 @dataclass(frozen=True)
@@ -83,20 +84,28 @@ class Latency:
         }
 
 
-def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) -> Latency | None:
+def measure_latency(
+    model: ModelFile, converted: ConvertedModel, isolated: IsolatedRuntime, seed: int = 0
+) -> Latency | None:
     """Measure an inference of both models, on one thread and on random inputs.
 
-    LiteRT runs its fastest kernels (XNNPACK). This takes about a second, or four inferences of each
-    model if they take longer. The result is None if a runtime cannot run its model.
+    LiteRT runs its fastest kernels (XNNPACK) in the `isolated` process, which they may end. This
+    takes about a second, or four inferences of each model if they take longer. The result is None
+    if a runtime cannot run its model: the verification reports that.
     """
-    for kind in (RandomKind.NORMAL, RandomKind.UNIT):
-        with suppress(ConversionError):
-            return _measure_inputs(model, converted, seed, kind)
+    with filter_stderr(lambda _: False):
+        for kind in (RandomKind.NORMAL, RandomKind.UNIT):
+            with suppress(Exception):
+                return _measure_inputs(model, converted, isolated, seed, kind)
     return None
 
 
 def _measure_inputs(
-    model: ModelFile, converted: ConvertedModel, seed: int, kind: RandomKind
+    model: ModelFile,
+    converted: ConvertedModel,
+    isolated: IsolatedRuntime,
+    seed: int,
+    kind: RandomKind,
 ) -> Latency:
     """Measure both models on one kind of random inputs; see `draw_inputs`."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
@@ -105,15 +114,15 @@ def _measure_inputs(
         )
         shapes = [endpoint.tflite_shape for endpoint in opened.inputs]
         entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
-        interpreter = open_interpreter(entry_point, FASTEST_KERNELS)
+        interpreter = isolated.open(entry_point, FASTEST_KERNELS)
         arrays = draw_inputs(interpreter, seed, {}, kind)
         feeds = store_inputs(opened.inputs, arrays, interpreter.get_input_details())
         feeds |= opened.session.state
         session: Any = opened.session.session
         nodes = profile_nodes(session, feeds)
     run_litert(interpreter, arrays)
-    runs = (interpreter.invoke, partial(session.run, None, feeds))
-    litert, onnx_runtime = (find_quartile(times) for times in measure_turns(runs))
+    timers = (interpreter.time_runs, partial(time_runs, partial(session.run, None, feeds)))
+    litert, onnx_runtime = (find_quartile(times) for times in measure_turns(timers))
     return Latency(1e3 * litert, 1e3 * onnx_runtime, find_shares(nodes))
 
 
@@ -165,11 +174,7 @@ def find_shares(nodes: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
 
 
 def measure_turns(
-    runs: Sequence[Inference],
-    turns: int = _TURNS,
-    *,
-    seconds: float = _SECONDS,
-    clock: Callable[[], float] | None = None,
+    timers: Sequence[Timer], turns: int = _TURNS, *, seconds: float = _SECONDS, clock: str = ""
 ) -> list[list[float]]:
     """Return the seconds of an inference in each turn, for inferences that have already run once.
 
@@ -177,24 +182,23 @@ def measure_turns(
     another random order, because the contents of the processor's caches depend on the inference
     before. If a turn has several inferences, one more runs before them for the same reason. The
     first turn determines the number of inferences in each further turn. Its time is used only if no
-    time is left for a second turn. `clock` is by default the time of the process, which does not
-    include other processes.
+    time is left for a second turn. `clock` is the name of a function of `time`, by default that of
+    the time of the process, which does not include other processes.
     """
-    now = clock or _choose_clock()
-    times: list[list[float]] = [[] for _ in runs]
-    pairs, order = list(zip(runs, times, strict=True)), Random(0)  # noqa: S311 - no secret
+    clock = clock or _choose_clock()
+    times: list[list[float]] = [[] for _ in timers]
+    pairs, order = list(zip(timers, times, strict=True)), Random(0)  # noqa: S311 - no secret
     start = time.perf_counter()
     for turn in range(1 + turns):
         if turn and time.perf_counter() - start > seconds:
             break
-        for run, series in order.sample(pairs, len(pairs)):
-            series.append(
-                _measure_mean(run, round(_TURN / max(series[0], _SHORTEST)) if turn else 1, now)
-            )
+        for timer, series in order.sample(pairs, len(pairs)):
+            count = round(_TURN / max(series[0], _SHORTEST)) if turn else 1
+            series.append(timer(max(1, count), clock))
     return [series[1:] or series for series in times]
 
 
-def _choose_clock() -> Callable[[], float]:
+def _choose_clock() -> str:
     """Return the clock of the process, or the wall clock if the former is too coarse for a turn.
 
     Linux moves the clock of a process that has a limit of time (`ulimit -t`) at the ticks of the
@@ -203,18 +207,19 @@ def _choose_clock() -> Callable[[], float]:
     start, end = time.process_time(), time.perf_counter() + _TURN / 100
     while time.process_time() == start:
         if time.perf_counter() > end:
-            return time.perf_counter
-    return time.process_time
+            return "perf_counter"
+    return "process_time"
 
 
-def _measure_mean(run: Inference, count: int, clock: Callable[[], float]) -> float:
-    """Return the mean seconds of a run over `count` runs, and at least one run."""
+def time_runs(run: Callable[[], object], count: int, clock: str) -> float:
+    """Return the mean seconds of `count` runs; see `measure_turns`."""
+    now: Callable[[], float] = getattr(time, clock)
     if count > 1:
         run()
-    start = clock()
-    for _ in range(max(1, count)):
+    start = now()
+    for _ in range(count):
         run()
-    return (clock() - start) / max(1, count)
+    return (now() - start) / count
 
 
 def find_quartile(times: Sequence[float]) -> float:

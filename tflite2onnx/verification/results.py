@@ -94,7 +94,7 @@ class Report:
             `quantize.describe_operator`).
         processor: whether the processor has an instruction set; None if this is unknown.
         sample_names: the file of each sample, or the seed of its random numbers.
-        latency: the time of an inference in milliseconds; the command line measures it.
+        latency: the time of an inference in milliseconds, if it was requested.
         other_sizes: the comparisons at other sizes of dynamic axes; None if the model has no
             dynamic axes or its inputs are given.
         kernels: the kernels of LiteRT that ran.

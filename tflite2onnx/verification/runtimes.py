@@ -22,7 +22,7 @@ PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 FASTEST_KERNELS = "AUTO"  # the kernels of LiteRT's default delegate, XNNPACK, on one thread
 REFERENCE_KERNELS = "BUILTIN_REF"
 _TWO = "two more packages: pip install tflite2onnx[verify]"
-_NOTICE = b"INFO: Created TensorFlow Lite"
+_NOTICE = b"INFO: "
 ModelFile = str | os.PathLike[str] | bytes
 
 
@@ -36,7 +36,7 @@ def open_interpreter(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: b
         {"model_content": model} if isinstance(model, bytes) else {"model_path": os.fspath(model)}
     )
     resolver = litert.OpResolverType[kernels]
-    # LiteRT logs a line for each delegate, and has no option against it.
+    # LiteRT logs a line for each delegate on stderr, and has no option against it.
     with as_verify_error("LiteRT"), filter_stderr(lambda line: not line.startswith(_NOTICE)):
         interpreter = litert.Interpreter(
             **source,

@@ -1,8 +1,8 @@
 """LiteRT in a process of its own: some of its kernels end the process for some networks.
 
-The process runs `_PROGRAM`, which imports neither this package nor ONNX Runtime, so that it starts
-in a quarter of a second. It opens interpreters and calls their methods. Messages are pickled: a
-number of bytes, and a tuple.
+The process runs `PROGRAM`, which imports neither this package nor ONNX Runtime, so that it starts
+in a quarter of a second. It opens interpreters, calls their methods and times them. Messages are
+pickled: a number of bytes, and a tuple.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import_runtime
 
-_PROGRAM = """
-import os, pickle, struct, sys
+PROGRAM = """
+import os, pickle, struct, sys, time
 source, sink = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)  # messages of LiteRT do not mix with the results
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -34,6 +34,15 @@ def open_interpreter(model, kernels, inner):
     interpreters.append(interpreter)
     return len(interpreters) - 1
 
+def time_runs(interpreter, count, clock):  # as in `verification.latency`
+    now = getattr(time, clock)
+    if count > 1:
+        interpreter.invoke()
+    start = now()
+    for _ in range(count):
+        interpreter.invoke()
+    return (now() - start) / count
+
 interpreters = []
 while head := source.read(8):
     index, method, arguments = pickle.loads(source.read(*struct.unpack("<q", head)))
@@ -41,6 +50,8 @@ while head := source.read(8):
         if method == "close":
             interpreters[index] = None
             answer = True, None
+        elif method == "time_runs":
+            answer = True, time_runs(interpreters[index], *arguments)
         else:
             call = open_interpreter if index is None else getattr(interpreters[index], method)
             answer = True, call(*arguments)
@@ -79,7 +90,7 @@ class IsolatedRuntime:
 class _Process:
     def __init__(self) -> None:
         self.running = subprocess.Popen(  # noqa: S603 - this interpreter and our program
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -135,6 +146,10 @@ class IsolatedInterpreter:
 
     def invoke(self) -> None:
         self._call("invoke")
+
+    def time_runs(self, count: int, clock: str) -> float:
+        """Return the mean seconds of `count` runs, by the clock of this name in `time`."""
+        return float(self._call("time_runs", count, clock))
 
     def get_tensor(self, index: int) -> Any:
         """Return a tensor; ValueError if LiteRT has not kept it."""
