@@ -54,6 +54,21 @@ def fold_operators(graph: Graph) -> Graph:
     return _restore_large(folded, folder, count_stored_bytes(graph) // _PART + _MORE)
 
 
+def fold_small_values(graph: Graph) -> Graph:
+    """Return the graph without operators on constants, and on ranks, whose outputs are small.
+
+    Other operators on shapes stay: before dynamic sizes have names, a declared size may be any.
+    """
+    folder = Folder(graph)
+
+    def fold(op: Op) -> Iterable[Op]:
+        reads_sizes = Fact.SHAPE_ONLY in find_facts(op) and not op.is_builtin("RANK")
+        stays = reads_sizes or any(t.nbytes > _LEAST for t in op.outputs)
+        return [op.with_inputs(folder.known)] if stays else folder.list_remaining_ops(op)
+
+    return graph.rewrite(fold, folder.known)
+
+
 def _restore_large(graph: Graph, folder: Folder, limit: int) -> Graph:
     """Return the graph with operators in place of large constants that they compute of small ones.
 
@@ -128,11 +143,6 @@ def count_stored_bytes(graph: Graph) -> int:
     return count_memory([t.values for t in constants if t.has_data])
 
 
-def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
-    """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
-    return _fold_float16(op) or _evaluate_op(op, operator, room)
-
-
 class Folder:
     """Folds operators one by one.
 
@@ -153,7 +163,9 @@ class Folder:
         """Return the outputs as constants; empty if they are not constant, or too large."""
         if operator and not _depends_on_constants(op, operator.facts):
             return []
-        results = fold_operator(op, operator, self._room)
+        results = _fold_float16(op)
+        if not results and isinstance(operator, Foldable):
+            results = _evaluate_op(op, operator, self._room)
         self._room -= sum(t.nbytes for t in results)
         return results
 
@@ -176,27 +188,18 @@ class Folder:
             yield op
 
 
-def is_replacement(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
-    """Return whether a constant has the shape and `dtype` of the only output of an operator."""
-    if not source.has_data or len(outputs) != 1:
-        return False
-    return outputs[0].shape == source.shape and outputs[0].dtype is dtype
-
-
 def _fold_float16(op: Op) -> list[Tensor]:
     """Return a float16 constant that an operator makes float32: float32, stored as float16."""
     source = op.operand(0)
     if not op.is_builtin("CAST", "DEQUANTIZE") or source.dtype is not DType.FLOAT16:
         return []
-    if not is_replacement(source, op.outputs, DType.FLOAT32):
-        return []
-    return [replace(op.outputs[0], data=source.data, quantization=None)]
+    types = [(t.shape, t.dtype) for t in op.outputs]
+    fits = source.has_data and types == [(source.shape, DType.FLOAT32)]
+    return [replace(t, data=source.data, quantization=None) for t in op.outputs if fits]
 
 
-def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
-    """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
-    if not isinstance(operator, Foldable) or not _depends_on_constants(op, operator.facts):
-        return []
+def _evaluate_op(op: Op, operator: Foldable, room: int) -> list[Tensor]:
+    """Return the outputs as constants; empty if they are not known or exceed `room` bytes."""
     try:
         with as_operator_error():
             arrays = [

@@ -7,12 +7,8 @@ Keras's CategoryEncoding and TextVectorization count numbers by Bincount with eq
 This pass runs between two inferences of shapes.
 """
 
-from collections.abc import Iterable
-
-from tflite2onnx.graph import Graph, Op, copy_op
-from tflite2onnx.op import find_facts
-from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.fold_constants import Folder
+from tflite2onnx.graph import Graph, copy_op
+from tflite2onnx.passes.fold_constants import fold_small_values
 from tflite2onnx.passes.patterns.matching import Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 
@@ -40,17 +36,6 @@ _RULES = Rules(
 
 
 def fold_limits(graph: Graph) -> Graph:
-    """Return the graph with constants in place of integers between equal limits.
-
-    Operators on constants are folded. Those on shapes stay: a declared size may be any size.
-    """
+    """Return the graph with constants in place of integers between equal limits."""
     changed = _RULES(graph)
-    if changed is graph:
-        return graph
-    folder = Folder(changed)
-
-    def fold(op: Op) -> Iterable[Op]:
-        stays = Fact.SHAPE_ONLY in find_facts(op)
-        return [op.with_inputs(folder.known)] if stays else folder.list_remaining_ops(op)
-
-    return changed.rewrite(fold, folder.known)
+    return graph if changed is graph else fold_small_values(changed)

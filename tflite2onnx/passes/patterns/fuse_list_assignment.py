@@ -25,9 +25,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_supported_operator
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
-from tflite2onnx.passes.fold_constants import fold_operator
+from tflite2onnx.passes.fold_constants import fold_small_values
 from tflite2onnx.passes.operands import RESHAPES
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -40,31 +39,14 @@ _NEXT = through(("ADD", _INDEX, 1), *RESHAPES)
 _HEAD: Pattern = ("SLICE", "list", 0, ("CONCATENATION", Named("first", _INDEX), -1))
 _TAIL: Pattern = ("SLICE", "list", ("CONCATENATION", Named("last", _NEXT), 0), -1)
 _PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))
-_LIST_BYTES = 64  # the largest number of bytes of a list of sizes: one number for each axis
 
 
 def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
     if not any(_joins_rows(op) for op in graph.walk_ops()):
         return graph
-    return _assign_lists(_fold_lists_of_axes(_fix_known_rows(graph)))
-
-
-def _fold_lists_of_axes(graph: Graph) -> Graph:
-    """Return the graph with constants in place of results that depend on ranks only.
-
-    A SHAPE stays, because dynamic sizes have no names yet.
-    """
-    constants: dict[Tensor, Tensor] = {}
-
-    def fold(op: Op) -> list[Op]:
-        op = op.with_inputs(constants)
-        folds = op.is_builtin("CONCATENATION", "EXPAND_DIMS", "FILL", "RANK")
-        results = fold_operator(op, find_supported_operator(op), _LIST_BYTES) if folds else []
-        constants.update(zip(op.outputs, results, strict=False))
-        return [] if results else [op]
-
-    return graph.rewrite(fold, constants) if "RANK" in graph.codes else graph
+    graph = _fix_known_rows(graph)
+    return _assign_lists(fold_small_values(graph) if "RANK" in graph.codes else graph)
 
 
 def _fix_known_rows(graph: Graph) -> Graph:
