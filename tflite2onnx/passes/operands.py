@@ -1,5 +1,9 @@
 """Properties of operands that patterns test."""
 
+from math import prod
+
+import numpy as np
+
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import find_facts
 from tflite2onnx.op.facts import Fact
@@ -99,6 +103,20 @@ def joins_last_axis(op: Op) -> bool:
     """Return whether an operator is a CONCATENATION along the last axis of its operands."""
     rank = op.operand(0).rank  # scalars become a list
     return op.is_builtin("CONCATENATION") and rank > 0 and op.options.axis in (-1, rank - 1)
+
+
+def spread_over_channels(constant: Tensor, y: Tensor, axes: int = 1) -> Array:
+    """Return a constant as [C], no elements if it varies along another axis than the channels.
+
+    The channels are the last axes of y, as many as `axes`; none for 0.
+    """
+    channels, last = y.shape[-axes:], constant.shape[-axes:]
+    fits = 0 < axes <= y.rank >= constant.rank and prod(constant.shape) == prod(last)
+    pairs = zip(reversed(last), reversed(channels), strict=False)
+    if not fits or any(n not in (1, size) for n, size in pairs):
+        return np.empty(0)
+    values = np.broadcast_to(constant.values.reshape(last), channels)
+    return np.ascontiguousarray(values).reshape(-1)
 
 
 def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:

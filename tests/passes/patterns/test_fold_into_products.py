@@ -141,15 +141,21 @@ def test_constants_after_a_reshape_are_folded() -> None:
     check(data, seeds=[0])
 
 
+def test_a_bias_that_is_equal_for_all_heads_is_repeated() -> None:
+    data = split_features(("ADD", [1, 2, 3]))
+    (product, _) = fold(read_model(data).graphs[0]).ops
+    assert product.operand(2).values.tolist() == [1, 2, 3, 1, 2, 3]
+    check(data, seeds=[0])
+
+
 @pytest.mark.parametrize(
     "data",
     [
-        split_features(("ADD", [1, 2, 3])),
         split_features(("ADD", [[[[1, 2, 3]]], [[[4, 5, 6]]]]), shape=(2, 1, 2, 3)),
         split_features(("ADD", np.ones((4, 1))), shape=(3, 4, 1)),
         split_features(("ADD", 1), reads=2),
     ],
-    ids=["repeated", "rows", "no features", "two readers"],
+    ids=["rows", "no features", "two readers"],
 )
 def test_reshapes_that_do_not_split_features_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]

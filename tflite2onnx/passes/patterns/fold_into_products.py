@@ -12,7 +12,7 @@ operator is folded if
 1. CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED computes its input, of the same shape. After
    FULLY_CONNECTED may be a RESHAPE: Keras splits heads of attention before it adds the bias;
 2. all tensors are float32; filters and biases are constant;
-3. the constant has one element for each output channel, or only one;
+3. the constant varies along the output channels only, or not at all;
 4. products with filters that are stored as float16 are float16, or they would take twice the
    bytes. The reciprocals of divisors are finite.
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op import find_operator
-from tflite2onnx.passes.operands import LAYERS, is_float
+from tflite2onnx.passes.operands import LAYERS, is_float, spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, any_of
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_constant, make_like
@@ -49,7 +49,8 @@ def fold_into_products(found: Match) -> list[Op]:
     if found.x.sizes != y.sizes or not all(map(is_float, found.tensors.values())):
         return []
     channels = weights.shape[_find_channels(product)] if weights.shape else 0
-    vector = spread_over_channels(found.tensors["constant#"], y, channels).astype(np.float32)
+    axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
+    vector = spread_over_channels(found.tensors["constant#"], y, axes).astype(np.float32)
     old = bias.values.astype(np.float32).reshape(-1) if bias else np.zeros_like(vector)
     if not vector.size or old.size != vector.size:
         return []
@@ -67,21 +68,6 @@ def fold_into_products(found: Match) -> list[Op]:
     whole = replace(product, inputs=(product.inputs[0], weights, biases), outputs=(flat,))
     moves = (replace(move, inputs=(flat, *move.inputs[1:]), outputs=(y,)) for move in between)
     return [whole.with_activation(op.activation), *moves]
-
-
-def spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
-    """Return a constant as [C], no elements if it varies along another axis than the channels.
-
-    The channels are the last axes of y.
-    """
-    axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
-    if constant.rank > y.rank or not axes:
-        return np.empty(0)
-    data = constant.values.reshape(-1)
-    if constant.elements == 1:
-        return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
-    fits = constant.elements == channels and constant.shape[-axes:] == y.shape[-axes:]
-    return data if fits else np.empty(0)
 
 
 def _find_channels(product: Op) -> int:

@@ -34,7 +34,7 @@ import numpy as np
 from tflite2onnx.graph import Op
 from tflite2onnx.made_options import NormalizationOptions
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.operands import has, is_float
+from tflite2onnx.passes.operands import has, is_float, spread_over_channels
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -213,15 +213,11 @@ def _read_parameters(found: Match, axes: int) -> Sequence[Tensor | None]:
 
 def _spread_over_channels(tensor: Tensor, x: Tensor, axes: int) -> Tensor | None:
     """Return a constant as [C], None if it varies along another axis than the last ones of x."""
-    channels, last = x.shape[-axes:], tensor.shape[-axes:]
     is_fixed = x.symbols.keys().isdisjoint(range(x.rank - axes, x.rank))
-    if not is_float(tensor) or not is_fixed or x.rank < axes or prod(channels) > _MOST:
+    if not is_float(tensor) or not is_fixed or prod(x.shape[-axes:]) > _MOST:
         return None
-    pairs = zip(reversed(last), reversed(channels), strict=False)
-    if prod(tensor.shape) != prod(last) or any(n not in (1, size) for n, size in pairs):
-        return None
-    data = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(last), channels)).reshape(-1)
-    return Tensor(tensor.name, data.shape, tensor.dtype, data)
+    data = spread_over_channels(tensor, x, axes)
+    return Tensor(tensor.name, data.shape, tensor.dtype, data) if data.size else None
 
 
 _SOFTMAX: Pattern = ("DIV", ("EXP", _BELOW), _POWERS)

@@ -19,8 +19,7 @@ one form and not in the other, which changes a result by 1e-7 of the range.
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import CONVOLUTIONS
-from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
+from tflite2onnx.passes.operands import CONVOLUTIONS, spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
@@ -70,4 +69,4 @@ def _read_vector(found: Match, name: str, default: float) -> Array:
     y = found.output
     if name not in found.tensors:
         return np.full(y.shape[-1], default, np.float32)
-    return spread_over_channels(found.tensors[name], y, y.shape[-1]).astype(np.float32)
+    return spread_over_channels(found.tensors[name], y).astype(np.float32)

@@ -19,7 +19,7 @@ They move if
 from dataclasses import replace
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
+from tflite2onnx.passes.operands import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_like
@@ -46,7 +46,7 @@ def pool_before_functions(found: Match) -> list[Op] | str:
     if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
         return "the pool must have at most half as many elements as its input"
     constants = [found.tensors[name] for name in ("factors#", "offsets#") if name in found.tensors]
-    if not all(spread_over_channels(each, x, x.shape[-1]).size for each in constants):
+    if not all(spread_over_channels(each, x).size for each in constants):
         return "the constants must have a number for each channel"
     if "factors#" in found.tensors and not (found.tensors["factors#"].values >= 0).all():
         return "the factors must not be negative"
