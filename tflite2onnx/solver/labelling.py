@@ -32,7 +32,7 @@ Proposal = Mapping[int, int]
 
 _MOST_ROUNDS = 16  # the largest number of rounds of expansion; more than three are rare
 _MOST_NODES = 24  # the largest number of nodes in a window
-_MOST_PARTIALS = 32  # the largest number of partial labellings that a search keeps
+_MOST_PARTIALS = 128  # the largest number of partial labellings that a search keeps
 _MOST_STEPS = 200_000  # the largest number of steps of all searches together; each node adds 20
 
 
@@ -281,7 +281,7 @@ class _Search:
                     key = tuple(after.values())
                     if key not in best or spent + cost < best[key][0]:
                         best[key] = (spent + cost, after, (*labels, label))
-            partials = self._select_partials(best.values())
+            partials = sorted(best.values(), key=lambda partial: partial[0])[:_MOST_PARTIALS]
         spent, _, labels = partials[0]
         return dict(zip(self._sequence, labels, strict=True)) if spent < self._before else {}
 
@@ -304,22 +304,3 @@ class _Search:
         available[edge] = present | consumed
         new = consumed - present
         return edge.compute_conversion_cost(present, new) if new else 0
-
-    def _select_partials(self, partials: Iterable[_Partial]) -> list[_Partial]:
-        best: list[_Partial] = []
-        for partial in sorted(partials, key=lambda partial: partial[0]):
-            if len(best) == _MOST_PARTIALS:
-                break
-            if all(self._costs_more(other[1], partial[1], partial[0] - other[0]) for other in best):
-                best.append(partial)
-        return best
-
-    def _costs_more(self, start: _Available, end: _Available, limit: int) -> bool:
-        """Return whether adding the states of `end` to those of `start` costs more than a limit."""
-        self.steps += len(end)
-        for edge, states in end.items():
-            if limit < 0:
-                return True
-            if new := states - start[edge]:
-                limit -= edge.compute_conversion_cost(start[edge], new)
-        return limit < 0
