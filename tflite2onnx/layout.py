@@ -154,7 +154,8 @@ def moves_nothing(shape: Shape, a: Order, b: Order) -> bool:
 def plan(sites: Sequence[Site]) -> Plan:
     """Choose the order of every operand of every site at the least cost."""
     problem = _Problem(sites)
-    return problem.plan(*_Flood(problem).list_labels())
+    flood = _Flood(problem)
+    return problem.plan(flood.choices, flood.list_proposals())
 
 
 def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
@@ -288,10 +289,6 @@ class _Flood:
             if f.choice is Choice.CHANNELS_FIRST:
                 del labels[:-1]
         return choices
-
-    def list_labels(self) -> tuple[list[list[Axes]], list[dict[int, int]]]:
-        """Return the choices of each frame, and the proposals."""
-        return self.choices, self.list_proposals()
 
     def list_proposals(self) -> list[dict[int, int]]:
         """Return each colour as choices by frame; the colours closest to TFLite come last."""

@@ -50,9 +50,10 @@ class _CallSite(NamedTuple):
     levels: tuple[int, ...]
     nested: int = 0
 
-    def nested_in(self, graphs: int) -> _CallSite:
-        """Return the place inside of further nested graphs."""
-        return self._replace(nested=self.nested + graphs)
+    @property
+    def nested_place(self) -> _CallSite:
+        """The place inside of one more nested graph."""
+        return self._replace(nested=self.nested + 1)
 
 
 def inline_subgraphs(model: Model, index: int = 0) -> Graph:
@@ -94,12 +95,12 @@ class _Inliner:
                 outputs=tuple(known.get(t, t) for t in op.outputs),
                 intermediates=tuple(known.get(t, t) for t in op.intermediates),
             )
-            ops += self._expand_op(renamed, place) if runs_graphs(op) else [renamed]
+            if runs_graphs(op):
+                with as_unsupported(op.place):
+                    ops += _FORMS[op.code](self, renamed, place)
+            else:
+                ops.append(renamed)
         return ops
-
-    def _expand_op(self, op: Op, place: _CallSite) -> list[Op]:
-        with as_unsupported(op.place):
-            return _FORMS[op.code](self, op, place)
 
     # The operators that run sub-graphs
 
@@ -115,7 +116,7 @@ class _Inliner:
         graphs = []
         for branch in (int(op.options.then_subgraph_index), int(op.options.else_subgraph_index)):
             results = self._copy_results(self._size_outputs(op.outputs, branch))
-            ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_in(1))
+            ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_place)
             graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
         return [_make_control(op, "IF", (condition,), op.outputs, graphs)]
 
@@ -150,7 +151,7 @@ class _Inliner:
         graphs = []
         for half in (among[:middle], among[middle:]):
             results = self._copy_results(outputs)
-            ops = self._select_branch(op, index, half, branches, results, place.nested_in(1))
+            ops = self._select_branch(op, index, half, branches, results, place.nested_place)
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), results, tuple(ops)))
         return [*rw.ops, _make_control(op, "IF", (lower,), outputs, graphs)]
 
@@ -182,10 +183,9 @@ class _Inliner:
             return rw.ops
         condition = int(op.options.cond_subgraph_index)
         begins, goes_on = (self._add_tensor("condition", DType.BOOL) for _ in range(2))
-        inside = place.nested_in(1)
         rw.ops += self._inline_call(op, condition, inputs, [begins], place)
-        inner = self._inline_call(op, number, starts, ends, inside)
-        inner += self._inline_call(op, condition, ends, [goes_on], inside)
+        inner = self._inline_call(op, number, starts, ends, place.nested_place)
+        inner += self._inline_call(op, condition, ends, [goes_on], place.nested_place)
         before = tuple(t for t in starts if t not in inputs)
         after = tuple(t for t in ends if t not in inputs)
         graph = Graph(body.name, before, (goes_on, *after), tuple(inner))

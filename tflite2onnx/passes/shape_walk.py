@@ -27,7 +27,6 @@ from tflite2onnx.utils.dimension import (
     Dim,
     Dimension,
     Symbol,
-    UnequalError,
     as_dim,
     evaluate,
     has_dimensions,
@@ -55,10 +54,10 @@ class ClashError(OperatorError):
     cycle through the frames that catch it.)
     """
 
-    def __init__(self, error: OperatorError, op: Op) -> None:
-        self.dims = error.dims if isinstance(error, UnequalError) else ()
-        self.broadcasts = isinstance(error, BroadcastError)
-        super().__init__(error.reason, op.place)
+    def __init__(self, reason: str, place: str = "", cause: OperatorError | None = None) -> None:
+        self.dims: Sequence[Dim] = getattr(cause, "dims", ())
+        self.broadcasts = isinstance(cause, BroadcastError) or getattr(cause, "broadcasts", False)
+        super().__init__(reason, place)
 
 
 class ShapeWalk:
@@ -120,7 +119,7 @@ class ShapeWalk:
                 if isinstance(error, ClashError):
                     raise
                 if self._strict:
-                    raise ClashError(error, op) from error
+                    raise ClashError(error.reason, op.place, error) from error
                 # This walk skips invalid operators: `verify_operators` reports them later.
                 operator, outputs = self._operator_of(known_op), known_op.outputs
             self.shapes.update(zip(op.outputs, outputs, strict=True))
@@ -146,7 +145,7 @@ class ShapeWalk:
             with as_operator_error():
                 operator.verify()
         except OperatorError as error:
-            raise ClashError(error, op) from error
+            raise ClashError(error.reason, op.place, error) from error
 
     # Shapes
 

@@ -168,14 +168,10 @@ class NoDilations(RuntimeRule):
 class ZeroPointsOfZero(RuntimeRule):
     """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
 
-    only_weights: bool = False
-
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node with another zero point."""
         for node in _list_quantized(model):
             zero_point = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
-            if self.only_weights and node.inputs[0] not in model.constants:
-                continue
             if zero_point is not None and zero_point.any():
                 other = zero_point[zero_point != 0].flat[0]
                 yield Breach(node.name, node.operator, f"zero point must be 0, got {other}")

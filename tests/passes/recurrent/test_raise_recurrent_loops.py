@@ -319,6 +319,5 @@ def test_cast_to_its_own_type_is_ignored() -> None:
     m.output(again, whole)
     graph = read_model(m.bytes()).graphs[0]
     known = Formulas(graph.ops)
-    made = [known.find_producer(t) for t in graph.outputs]
-    assert [op and op.code for op in made] == ["TANH", "CAST"]
-    assert isinstance(known.find_formula(graph.outputs[0]), Applied)
+    found = [known.find_formula(t) for t in graph.outputs]
+    assert [type(each) for each in found] == [Applied, Atom]

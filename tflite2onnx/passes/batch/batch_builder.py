@@ -69,7 +69,10 @@ class BatchBuilder:
         self._operator_of = operator_of
         self.ops: list[Op] = []
         self.places = dict.fromkeys(batched, Place(0))
-        self.count = self._count_samples(batched[0])
+        counting = count_samples(batched[0])
+        for op in counting:
+            self.emit(op)
+        (self.count,) = counting[-1].outputs
 
     def find_shape(self, tensor: Tensor) -> Sizes:
         """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
@@ -239,13 +242,6 @@ class BatchBuilder:
     def add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Tensor:
         self.emit(make_op(code, inputs, y, **options))
         return y
-
-    def _count_samples(self, x: Tensor) -> Tensor:
-        """Return the number of samples, the first size of an input, as a list of one number."""
-        ops = count_samples(x)
-        for op in ops:
-            self.emit(op)
-        return ops[-1].outputs[0]
 
     def _multiply_count(self, factor: Dim) -> Tensor:
         if factor == 1:

@@ -128,13 +128,6 @@ class Formulas:
     def find_formula(self, tensor: Tensor) -> Formula:
         return self._known.setdefault(tensor, Atom(tensor))
 
-    def find_producer(self, tensor: Tensor) -> Op:
-        """Return the producer of a tensor, before any CAST to the same dtype; else `NO_OP`."""
-        op = self.producers.find(tensor)
-        while op.is_builtin("CAST") and op.operand(0).dtype is tensor.dtype:
-            op = self.producers.find(op.operand(0))
-        return op
-
     def _take_budget(self, elements: int) -> bool:
         self._left -= elements
         return self._left >= 0

@@ -189,7 +189,7 @@ class _Loop:
 
     def find_written_item(self, variable: _LoopVariable) -> Formula | None:
         """Return the item that each iteration writes to a list, None for other variables."""
-        op = self.formulas.find_producer(variable.next)
+        op = self.producers.find(self.producers.trace(variable.next, "CAST"))
         if not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
             return None
         items, item, starts = op.present

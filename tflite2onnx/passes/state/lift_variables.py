@@ -38,6 +38,7 @@ from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.passes.state.drop_unobserved_states import drop_unobserved_states
 from tflite2onnx.passes.state.initial_values import (
     clear_elements,
@@ -349,7 +350,7 @@ class _Explicit:
             variables=tuple(_name_variable(variable) for variable, _ in states),
         )
         kept = [i for i, (variable, _) in enumerate(states) if variable in elsewhere]
-        return drop_unobserved_states(_drop_handles(changed), kept)
+        return drop_unobserved_states(eliminate_dead_operators(changed), kept)
 
     def _make_initial_tensor(self, variable: Variable) -> Tensor:
         """Return the tensor of a variable at the start: an input, or a constant if unwritten."""
@@ -416,15 +417,6 @@ def _name_variable(variable: Variable) -> str:
     """Return the name of a variable, which is the same for all signatures."""
     container = variable.container if isinstance(variable, Resource) else ""
     return f"{container}/{variable.name}" if container else variable.name
-
-
-def _drop_handles(graph: Graph) -> Graph:
-    used = graph.read_tensors()
-
-    def keep_used(op: Op) -> list[Op]:
-        return [] if op.is_builtin("VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
-
-    return graph.rewrite(keep_used)
 
 
 def _find_initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:

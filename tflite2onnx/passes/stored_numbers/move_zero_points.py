@@ -81,17 +81,24 @@ class MovedZeroPoints:
         return self._compute_real(op) if _is_real(op) else self._pad(op)
 
     def _list_allowed_tensors(self, graph: Graph) -> list[Tensor]:
-        """Return the tensors that all operators can read and write without their zero point."""
-        groups = _Groups()
+        """Return the tensors that all operators can read and write without their zero point.
+
+        The operands of an operator that selects elements lose their zero points together.
+        """
+        tensors, refused, sets = dict[Tensor, None](), set[Tensor](), DisjointSets[Tensor]()
         for op in graph.walk_ops():
             operands = {i: t for i, t in list_operands(op).items() if _has_zero_point(t)}
+            tensors |= dict.fromkeys(operands.values())
             is_known = bool(operands) and is_valid(find_operator(op))
-            for operand, tensor in operands.items():
-                is_allowed = is_known and tensor not in self._ends and self._allows(op, operand)
-                groups.add(tensor, is_allowed=is_allowed)
-            if _selects(op) and not _is_real(op):
-                groups.join([*operands.values()])
-        return groups.list_allowed()
+            refused |= {
+                tensor
+                for operand, tensor in operands.items()
+                if not is_known or tensor in self._ends or not self._allows(op, operand)
+            }
+            if operands and _selects(op) and not _is_real(op):
+                sets.join(operands.values())
+        refused = {sets.find(tensor) for tensor in refused}
+        return [tensor for tensor in tensors if sets.find(tensor) not in refused]
 
     def _allows(self, op: Op, operand: int) -> bool:
         """Return whether an operator can read or write an operand without its zero point."""
@@ -178,30 +185,6 @@ class MovedZeroPoints:
         made = op.made and op.read_made(WindowOptions).replace(pads=())
         padded = op.with_options(padding="VALID").with_inputs({x: image})
         return [*rw.ops, replace(padded, made=made)]
-
-
-class _Groups:
-    """Sets of tensors that lose their zero points together, or not at all."""
-
-    def __init__(self) -> None:
-        self._sets = DisjointSets[Tensor]()
-        self._added: dict[Tensor, None] = {}
-        self._refused: set[Tensor] = set()
-
-    def add(self, tensor: Tensor, *, is_allowed: bool) -> None:
-        """Add a tensor, and whether an operator supports it without its zero point."""
-        self._added[tensor] = None
-        if not is_allowed:
-            self._refused.add(tensor)
-
-    def join(self, tensors: Sequence[Tensor]) -> None:
-        if tensors:
-            self._sets.join(tensors)
-
-    def list_allowed(self) -> list[Tensor]:
-        """Return the tensors of the sets in which no tensor is refused."""
-        refused = {self._sets.find(tensor) for tensor in self._refused}
-        return [tensor for tensor in self._added if self._sets.find(tensor) not in refused]
 
 
 def _selects(op: Op) -> bool:

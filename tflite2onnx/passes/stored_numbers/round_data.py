@@ -29,14 +29,10 @@ def _round(op: Op) -> Op:
 
 def find_rounding_convolutions(graph: Graph) -> dict[Op, Convolution]:
     """Return the operators of convolutions with float data and integer weights."""
-    found = {op: _find_hybrid_convolution(op) for op in graph.walk_ops()}
-    return {op: operator for op, operator in found.items() if operator}
-
-
-def _find_hybrid_convolution(op: Op) -> Convolution | None:
-    if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
-        return None
-    if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
-        return None
-    operator = find_operator(op)
-    return operator if isinstance(operator, Convolution) and operator.is_hybrid else None
+    operators = {
+        op: find_operator(op)
+        for op in graph.walk_ops()
+        if op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+        if is_quantized(op.operand(1)) and not any(map(is_quantized, op.outputs))
+    }
+    return {op: o for op, o in operators.items() if isinstance(o, Convolution) and o.is_hybrid}
