@@ -15,7 +15,6 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from tflite2onnx.errors import (
@@ -115,7 +114,7 @@ def name_dynamic_axes(
     places = [place for place in places if name_axis(*place) not in (fixed or ())]
     if not places and not unknown:
         return OpenGraph(graph, {})
-    names, walk = _walk(graph, operator_of, places, words or {})
+    names, walk = _Walks(graph, operator_of, words or {}).name_axes(places)
     return _Naming(graph, walk, names).make_open_graph()
 
 
@@ -179,7 +178,8 @@ def _fit_sizes(graph: Graph, operator_of: OperatorOf, example: int) -> Graph | N
     an operator is not valid for the other sizes, which are `example`.
     """
     with suppress(OperatorError):
-        _, walk = _walk(graph, operator_of, _list_dynamic_axes(graph), {}, example)
+        walks = _Walks(graph, operator_of, {}, example)
+        _, walk = walks.name_axes(_list_dynamic_axes(graph))
         sized = {t: _evaluate_sizes(shaped) for t, shaped in walk.shapes.items()}
         fitting = graph.replace_tensors(sized)
         if all(is_valid(operator_of(op)) for op in fitting.walk_ops()):
@@ -204,85 +204,74 @@ def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
 # Walk over the graph
 
 
-def _walk(
-    graph: Graph,
-    operator_of: OperatorOf,
-    places: Sequence[Place],
-    words: Mapping[str, str],
-    example: int = 1,
-) -> tuple[Mapping[Place, str], ShapeWalk]:
-    """Return the names of dynamic axes, and the walk; batches share a name if needed."""
-    replace_sizes = partial(_replace_sizes, graph, operator_of, example=example)
-    walk_with_equal_sizes = partial(_walk_with_equal_sizes, graph, operator_of, example=example)
-    labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
-    batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
-    if len(batches) > 1:
-        # A size that must be a number is no batch.
-        walk, clash = replace_sizes(labels, words, only_numbers=True)
+class _Walks(NamedTuple):
+    """Walks over a graph; `words` are names of dynamic sizes, `example` is that of `ShapeWalk`."""
+
+    graph: Graph
+    operator_of: OperatorOf
+    words: Mapping[str, str]
+    example: int = 1
+
+    def name_axes(self, places: Sequence[Place]) -> tuple[Mapping[Place, str], ShapeWalk]:
+        """Return the names of dynamic axes, and the walk; batches share a name if needed."""
+        words = self.words
+        labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
+        batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
+        if len(batches) > 1:
+            # A size that must be a number is no batch.
+            walk, clash = self._replace_sizes(labels, only_numbers=True)
+            if clash is None:
+                return labels, walk
+            batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
+        names = labels | dict.fromkeys(batches, BATCH)
+        try:
+            walk = self._walk_with_equal_sizes(names)
+        except FixedSizeError as error:  # some first axis may not be a batch
+            try:
+                return labels, self._walk_with_equal_sizes(labels)
+            except FixedSizeError as other:
+                raise other from error
+        # If another axis must be the batch, the first axis is the time.
+        shapes = {t: walk.shapes[t].shape for t, _ in batches}
+        times = [(t, 0) for t, shape in shapes.items() if shape.count(shape[0]) > 1]
+        if times:
+            names |= {place: labels[place] for place in times}
+            walk = self._walk_with_equal_sizes(names)
+        return names, walk
+
+    def _walk_with_equal_sizes(self, names: Mapping[Place, str]) -> ShapeWalk:
+        """Return the walk in which required equalities of sizes hold."""
+        walk, clash = self._replace_sizes(names)
         if clash is None:
-            return labels, walk
-        batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
-    names = labels | dict.fromkeys(batches, BATCH)
-    try:
-        walk = walk_with_equal_sizes(names, words)
-    except FixedSizeError as error:  # some first axis may not be a batch
-        try:
-            return labels, walk_with_equal_sizes(labels, words)
-        except FixedSizeError as other:
-            raise other from error
-    # If another axis must be the batch, the first axis is the time.
-    times = [(t, 0) for t, _ in batches if walk.shapes[t].shape.count(walk.shapes[t].shape[0]) > 1]
-    if times:
-        names |= {place: labels[place] for place in times}
-        walk = walk_with_equal_sizes(names, words)
-    return names, walk
+            return walk
+        symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
+        places = (place for place, name in names.items() if not symbols or name in symbols)
+        axes = [name_axis(*place) for place in places]
+        raise FixedSizeError(clash.reason, clash.place, axes) from clash
 
-
-def _walk_with_equal_sizes(
-    graph: Graph,
-    operator_of: OperatorOf,
-    names: Mapping[Place, str],
-    words: Mapping[str, str],
-    example: int,
-) -> ShapeWalk:
-    """Return the walk in which required equalities of sizes hold."""
-    walk, clash = _replace_sizes(graph, operator_of, names, words, example=example)
-    if clash is None:
-        return walk
-    symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
-    places = (place for place, name in names.items() if not symbols or name in symbols)
-    axes = [name_axis(*place) for place in places]
-    raise FixedSizeError(clash.reason, clash.place, axes) from clash
-
-
-def _replace_sizes(
-    graph: Graph,
-    operator_of: OperatorOf,
-    names: Mapping[Place, str],
-    words: Mapping[str, str],
-    *,
-    example: int = 1,
-    only_numbers: bool = False,
-) -> tuple[ShapeWalk, ClashError | None]:
-    """Return the last walk with sizes that replace equal sizes, and the clash that remains."""
-    opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
-    order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
-    inputs = {symbol for dimension in order for symbol in dimension.symbols}
-    while True:
-        walk = ShapeWalk(graph, operator_of, opened, equal, strict=True, example=example)
-        try:
-            walk.walk()
-        except ClashError as clash:
-            replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
-            # If nothing was replaced, the next round would fail in the same way.
-            is_last = replaced.keys() <= equal.keys()
-            # A size that depends on data may be equal to the size of one of the inputs.
-            joins = any(not is_known(new) and old.symbols & inputs for old, new in replaced.items())
-            if is_last or (only_numbers and joins):
-                return walk, clash
-            equal |= replaced
-        else:
-            return walk, None
+    def _replace_sizes(
+        self, names: Mapping[Place, str], *, only_numbers: bool = False
+    ) -> tuple[ShapeWalk, ClashError | None]:
+        """Return the last walk with sizes that replace equal sizes, and the clash that remains."""
+        opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
+        order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
+        inputs = {symbol for dimension in order for symbol in dimension.symbols}
+        graph, operator_of, words, example = self
+        while True:
+            walk = ShapeWalk(graph, operator_of, opened, equal, strict=True, example=example)
+            try:
+                walk.walk()
+            except ClashError as clash:
+                replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
+                # If nothing was replaced, the next round would fail in the same way.
+                is_last = replaced.keys() <= equal.keys()
+                # A size that depends on data may be equal to the size of one of the inputs.
+                joins = any(not is_known(n) and old.symbols & inputs for old, n in replaced.items())
+                if is_last or (only_numbers and joins):
+                    return walk, clash
+                equal |= replaced
+            else:
+                return walk, None
 
 
 def find_equal_sizes(
