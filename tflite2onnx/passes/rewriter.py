@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.made_options import MadeOptions, ReshapeOptions
-from tflite2onnx.tensor import Array, Assembly, DType, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Array, Assembly, DType, Quantization, Shape, Sizes, Tensor
 
 
 class Rewriter:
@@ -143,6 +143,14 @@ def make_float_like(like: Tensor, name: str) -> Tensor:
 def make_constant(name: str, data: Array, like: Tensor) -> Tensor:
     """Return a constant of the dtype of another tensor."""
     return Tensor(name, data.shape, like.dtype, data)
+
+
+def make_of_axes(name: str, like: Sequence[Tensor], axes: Sequence[int], dtype: DType) -> Tensor:
+    """Return a computed tensor; each of its axes has the size of an axis of a tensor."""
+    shape = tuple(t.shape[i] for t, i in zip(like, axes, strict=True))
+    sizes: Sizes = tuple(t.sizes[i] for t, i in zip(like, axes, strict=True))
+    symbols = {i: size for i, size in enumerate(sizes) if isinstance(size, str)}
+    return Tensor(name, shape, dtype, symbols=symbols)
 
 
 def shift_filters(

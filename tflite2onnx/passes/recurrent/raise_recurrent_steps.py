@@ -41,7 +41,7 @@ from tflite2onnx.passes.recurrent.cells import (
 )
 from tflite2onnx.passes.recurrent.formulas import Affine, Applied, Atom, Formula, Formulas, Rows
 from tflite2onnx.passes.recurrent.step_codes import LAST
-from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_of_axes
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import Tensor
 
@@ -342,15 +342,7 @@ def _has_samples_first(h: Tensor) -> bool:
 
 
 def _put_samples_first(rw: Rewriter, sequence: Tensor) -> Tensor:
-    times, batch, units = sequence.shape
-    symbols = {0: sequence.symbols[1]} if 1 in sequence.symbols else {}
-    turned = replace(
-        sequence,
-        name=f"{sequence.name}/samples",
-        shape=(batch, times, units),
-        shape_signature=(),
-        symbols=symbols,
-    )
+    turned = make_of_axes(f"{sequence.name}/samples", [sequence] * 3, (1, 0, 2), sequence.dtype)
     return rw.transpose(sequence, (1, 0, 2), output=turned)
 
 
@@ -362,9 +354,7 @@ def _make_zeros(state: Tensor) -> Tensor:
 def _make_state(h: Tensor) -> Tensor:
     """Return a tensor [batch, numbers] like a state, which may have one axis of size 1 more."""
     batch = 0 if _has_samples_first(h) else h.rank - _STATE
-    symbols = {0: h.symbols[batch]} if batch in h.symbols else {}
-    shape = h.shape[batch], h.shape[-1]
-    return replace(h, shape=shape, shape_signature=(), symbols=symbols)
+    return make_of_axes(h.name, [h, h], (batch, h.rank - 1), h.dtype)
 
 
 def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:
