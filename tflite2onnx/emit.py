@@ -79,8 +79,6 @@ class Emitted(NamedTuple):
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
         """Return the emitted graph with letters of axes, which are given by tensor."""
-        if not letters:
-            return self
 
         def add_letters(ports: Sequence[Port]) -> tuple[Port, ...]:
             return tuple(port._replace(letters=letters.get(port.tensor, "")) for port in ports)

@@ -87,7 +87,7 @@ def infer_dimensions(graph: Graph) -> Known:
     Tensors whose shape cannot be inferred keep their declared shape.
     """
     # Batch sizes are assumed to be equal.
-    places = _list_dynamic_axes(graph)
+    places = _list_dynamic_axes(graph.inputs)
     names = {place: name_axis(*place) if place[1] else BATCH for place in places}
     return ShapeWalk(graph, opened=_make_dimensions(names)).walk()
 
@@ -107,10 +107,10 @@ def name_dynamic_axes(
         FixedSizeError: the output shape of an operator is valid only if some dynamic axes have the
         declared size.
     """
-    dynamic = [] if fixed is None else _list_dynamic_axes(graph)
+    dynamic = [] if fixed is None else _list_dynamic_axes(graph.inputs)
     unknown = any(_has_unknown_size(operator_of(op)) for op in graph.walk_ops())
     graph = _enlarge_sizes(graph, operator_of, dynamic, unknown=unknown)
-    places = [] if fixed is None else _list_dynamic_axes(graph)
+    places = [] if fixed is None else _list_dynamic_axes(graph.inputs)
     places = [place for place in places if name_axis(*place) not in (fixed or ())]
     if not places and not unknown:
         return OpenGraph(graph, {})
@@ -120,7 +120,7 @@ def name_dynamic_axes(
 
 def enlarge_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     """Return the graph with larger examples of dynamic sizes if a sample of size 1 does not run."""
-    dynamic = [(t, axis) for t, axis in _list_dynamic_axes(graph) if axis]
+    dynamic = [(t, axis) for t, axis in _list_dynamic_axes(graph.inputs) if axis]
     return _enlarge_sizes(graph, operator_of, dynamic, unknown=False, may_be_empty=False)
 
 
@@ -132,8 +132,13 @@ def _has_unknown_size(operator: Operator) -> bool:
     return False
 
 
-def _list_dynamic_axes(graph: Graph) -> list[Place]:
-    return [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
+def _list_dynamic_axes(inputs: Sequence[Tensor]) -> list[Place]:
+    return [(t, axis) for t in inputs for axis in sorted(t.dynamic_axes)]
+
+
+def _name_places(places: Sequence[Place], words: Mapping[str, str]) -> dict[Place, str]:
+    """Return the user's names of axes, and names of the others."""
+    return {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
 
 
 def _enlarge_sizes(
@@ -179,7 +184,7 @@ def _fit_sizes(graph: Graph, operator_of: OperatorOf, example: int) -> Graph | N
     """
     with suppress(OperatorError):
         walks = _Walks(graph, operator_of, {}, example)
-        _, walk = walks.name_axes(_list_dynamic_axes(graph))
+        _, walk = walks.name_axes(_list_dynamic_axes(graph.inputs))
         sized = {t: _evaluate_sizes(shaped) for t, shaped in walk.shapes.items()}
         fitting = graph.replace_tensors(sized)
         if all(is_valid(operator_of(op)) for op in fitting.walk_ops()):
@@ -191,6 +196,11 @@ def _evaluate_sizes(tensor: Tensor) -> Tensor:
     signature = tuple(size if is_known(size) else -1 for size in tensor.shape)
     shape = tuple(map(evaluate, tensor.shape))
     return replace(tensor, shape=shape, shape_signature=signature if -1 in signature else ())
+
+
+def list_dimensions(inputs: Sequence[Tensor], words: Mapping[str, str]) -> dict[Place, Dimension]:
+    """Return the dimensions of dynamic axes; `words` are the user's names, by name of the axis."""
+    return _make_dimensions(_name_places(_list_dynamic_axes(inputs), words))
 
 
 def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
@@ -215,7 +225,7 @@ class _Walks(NamedTuple):
     def name_axes(self, places: Sequence[Place]) -> tuple[Mapping[Place, str], ShapeWalk]:
         """Return the names of dynamic axes, and the walk; batches share a name if needed."""
         words = self.words
-        labels = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
+        labels = _name_places(places, words)
         batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
         if len(batches) > 1:
             # A size that must be a number is no batch.

@@ -14,6 +14,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.quantization.declarations import Declared, Product
 from tflite2onnx.quantization.storage import (
+    EIGHT_BITS,
     REAL,
     Storage,
     find_integer_range,
@@ -30,7 +31,6 @@ WORTHWHILE_FOR_ROW, WORTHWHILE = 1 << 16, 1 << 18
 # With fewer features, several rows are faster as floats: the nodes around an integer product read
 # and write all outputs.
 DEEP = 72
-_EIGHT_BITS = (DType.INT8, DType.UINT8)
 # A product with fewer multiplications takes less than a microsecond with weights of any type.
 _FEW = 1 << 14
 # The values of the option `weights` with which products are right on every processor.
@@ -380,7 +380,7 @@ def find_weight_storage(
     data = x.dtype if is_quantized(x) else None
     if as_integers:
         data, storage = DType.UINT8, signed
-    eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
+    eight_bits = weights.dtype in EIGHT_BITS and data in (None, *EIGHT_BITS)
     wraps = _wraps(storage, weights, units, depthwise=depthwise)
     exact = not wraps and (depthwise or _is_narrow(weights))
     # The last axis of the results is the axis of the units, which the weights have, too.
@@ -440,7 +440,7 @@ def _wraps(storage: Storage, weights: Tensor, units: int, *, depthwise: bool) ->
     on processors without dot product, of symmetric convolutions, which need a zero point of 0. On
     x86-64 depthwise kernels accumulate in 32 bits. docs/integer-kernels.md names the sources.
     """
-    if storage.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
+    if storage.dtype not in EIGHT_BITS or weights.data is None or not weights.elements:
         return False
     lowest, highest = find_integer_range(storage.dtype)
     is_symmetric = storage.zero_point == (lowest + highest + 1) // 2

@@ -10,6 +10,7 @@ from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # The element types of quantized tensors.
 QUANTIZED = frozenset({DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16})
+EIGHT_BITS = (DType.INT8, DType.UINT8)
 _WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
 # The least and the greatest output of each activation function. None: there is no limit.
 BOUNDS: dict[str, tuple[float, float | None]] = {

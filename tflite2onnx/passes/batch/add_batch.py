@@ -58,7 +58,6 @@ from tflite2onnx.passes.batch.inputs import (
     add_first_axis,
     find_shared_states,
     has_batch_axis,
-    list_sizes,
 )
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import (
@@ -72,6 +71,7 @@ from tflite2onnx.passes.batch.places import (
     rank_places,
     take_sample,
 )
+from tflite2onnx.passes.dynamic_shapes import list_dimensions
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
@@ -126,7 +126,7 @@ class Batching:
         self._given = [
             t if t in shared or has_batch_axis(t) else add_first_axis(t) for t in graph.inputs
         ]
-        opened = list_sizes(self._given, words)
+        opened = list_dimensions(self._given, words)
         self._builder = BatchBuilder(graph, self._given, operator_of, opened, same, shared)
         self._places = self._builder.places
         self._replaced: dict[Tensor, Tensor] = {}

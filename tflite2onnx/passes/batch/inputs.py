@@ -1,12 +1,9 @@
 """The inputs and the states of a network that computes a batch."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.shape_walk import Place
-from tflite2onnx.tensor import Tensor, name_axis
-from tflite2onnx.utils.dimension import Dimension, Symbol, make_dimension
+from tflite2onnx.tensor import Tensor
 
 
 def has_batch_axis(tensor: Tensor) -> bool:
@@ -33,13 +30,3 @@ def find_shared_states(graph: Graph) -> dict[Tensor, Tensor]:
                 reached.update(op.outputs)
         reached.update(x for x, y in pairs.items() if y in reached)
     return {x: y for x, y in pairs.items() if x not in reached}
-
-
-def list_sizes(inputs: Sequence[Tensor], words: Mapping[str, str]) -> dict[Place, Dimension]:
-    """Return the dimensions of dynamic axes; `words` are the user's names, by name of the axis."""
-    sizes: dict[str, Dimension] = {}
-    places = [(t, axis) for t in inputs for axis in sorted(t.dynamic_axes)]
-    names = [words.get(name_axis(*place), name_axis(*place)) for place in places]
-    for (tensor, axis), name in zip(places, names, strict=True):
-        sizes.setdefault(name, make_dimension(Symbol(name, tensor.shape[axis])))
-    return {place: sizes[name] for place, name in zip(places, names, strict=True)}

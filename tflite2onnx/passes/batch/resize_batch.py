@@ -12,7 +12,7 @@ from tflite2onnx.errors import OperatorError, OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import add_batch
 from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
-from tflite2onnx.passes.batch.inputs import find_shared_states, list_sizes
+from tflite2onnx.passes.batch.inputs import find_shared_states
 from tflite2onnx.passes.batch.loop_samples import loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import has_samples
@@ -20,6 +20,7 @@ from tflite2onnx.passes.dynamic_shapes import (
     enlarge_samples,
     find_equal_sizes,
     infer_shapes,
+    list_dimensions,
     report_fixed_axes,
 )
 from tflite2onnx.passes.shape_walk import OperatorOf
@@ -46,15 +47,13 @@ class Batch(NamedTuple):
 
 
 def list_sample_sizes(
-    graph: Graph, shapes: Mapping[str, Sequence[Size]], batch: Size | None
+    graph: Graph, shapes: Mapping[str, Sequence[Size]], batch: Size
 ) -> dict[str, Sequence[Size]]:
     """Return the shapes of inputs for one sample: the first size may be the batch.
 
     Raises:
         OptionError: the first size of an input that takes one sample is neither 1 nor the batch.
     """
-    if batch is None:
-        return dict(shapes)
     size = Batch.from_text(batch).size
     for tensor in graph.inputs:
         first, *_ = (*shapes.get(tensor.name, ()), 1)
@@ -179,7 +178,7 @@ def _refuse(batch: Batch, error: MixedSamplesError) -> OptionError:
 def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
     """Return the graph for a batch, in which sizes are equal that operators require to be equal."""
     replacements = dict[Dimension, Dim]()
-    sizes = dict.fromkeys(list_sizes(graph.inputs, words).values())
+    sizes = dict.fromkeys(list_dimensions(graph.inputs, words).values())
     order = {size: i for i, size in enumerate(sizes)}
     while True:
         try:

@@ -34,6 +34,7 @@ from tflite2onnx.passes.rewriter import Rewriter, make_float_like
 from tflite2onnx.passes.stored_numbers.move_zero_points import MovedZeroPoints, sum_weights
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.storage import (
+    EIGHT_BITS,
     broadcast_parameters,
     decode_constant,
     encode_numbers,
@@ -45,7 +46,6 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 _LARGEST, _MIDDLE = 127, 128
 # Half of the range of int32, because sums of products are added to the bias.
 _LARGEST_BIAS = 2.0**30
-_EIGHT_BITS = (DType.INT8, DType.UINT8)
 
 
 def make_symmetric(graph: Graph) -> Graph:
@@ -85,7 +85,7 @@ def _list_tensors(graph: Graph) -> set[Tensor]:
 
 def _is_asymmetric(tensor: Tensor) -> bool:
     """Return whether a tensor of 8 or 16 bits is uint8, or has a zero point."""
-    if tensor.dtype not in (*_EIGHT_BITS, DType.INT16) or not is_quantized(tensor):
+    if tensor.dtype not in (*EIGHT_BITS, DType.INT16) or not is_quantized(tensor):
         return False
     return tensor.dtype is DType.UINT8 or bool(_find_quantization(tensor).zero_point.any())
 
@@ -116,7 +116,7 @@ def _requantize(tensor: Tensor) -> Tensor:
     largest = (
         np.abs(bounds[:, None] - scales.zero_point.reshape(-1)).max(0).reshape(scales.scale.shape)
     )
-    dtype = DType.INT8 if tensor.dtype in _EIGHT_BITS else tensor.dtype
+    dtype = DType.INT8 if tensor.dtype in EIGHT_BITS else tensor.dtype
     scale = (scales.scale * (largest / find_integer_range(dtype)[1])).astype(np.float32)
     new = scales.with_scale(scale, np.zeros_like(scales.zero_point))
     data = None if not tensor.has_data else _round_anew(tensor.values, tensor, new, dtype)

@@ -36,7 +36,7 @@ from tflite2onnx.passes.operands import LAYERS, has
 from tflite2onnx.passes.rewriter import Rewriter, make_float_like, make_int32, make_like
 from tflite2onnx.quantization.declarations import Product, has_one_scale, list_operands
 from tflite2onnx.quantization.rules import find_file_storage
-from tflite2onnx.quantization.storage import clamp, is_quantized, move_zero_point
+from tflite2onnx.quantization.storage import EIGHT_BITS, clamp, is_quantized, move_zero_point
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -48,7 +48,6 @@ _SELECTING = (
 )
 # The sign of each input in the sum that the operator computes.
 _SUMS = {"ADD": (1, 1), "SUB": (1, -1), "QUANTIZE": (1,), "DEQUANTIZE": (1,)}
-_EIGHT_BITS = (DType.INT8, DType.UINT8)
 _PLAIN: Mapping[str, Any] = {"fused_activation_function": "NONE", "pot_scale_int16": True}
 
 
@@ -210,7 +209,7 @@ def sum_weights(weights: Tensor, axis: int) -> Array:
 
 def _has_zero_point(tensor: Tensor) -> bool:
     """Return whether a computed tensor of 8 bits has a zero point as int8."""
-    is_moved = not tensor.has_data and tensor.dtype in _EIGHT_BITS and is_quantized(tensor)
+    is_moved = not tensor.has_data and tensor.dtype in EIGHT_BITS and is_quantized(tensor)
     return is_moved and not tensor.is_variable and _find_zero_point(tensor) != 0
 
 
