@@ -140,11 +140,13 @@ class WindowOptions(MadeOptions):
         pads: (top, left, bottom, right), if `padding` is EXPLICIT.
         rounds_data: a convolution of float data and integer weights rounds the data at run time, to
             the real numbers to which an image is quantized.
+        data_are_positive: the data that are quantized at run time are not negative.
         excess: by how many pixels a transposed convolution exceeds its output along each axis.
     """
 
     pads: tuple[int, ...] = ()
     rounds_data: bool = False
+    data_are_positive: bool = False
     excess: tuple[int, ...] | None = None
 
 

@@ -120,3 +120,20 @@ def test_no_transpose_is_left_after_a_pixel() -> None:
     data = m.bytes()
     assert count_optimized_nodes(convert(data).model)["Transpose"] <= 1
     check(data, steps=1)
+
+
+@pytest.mark.parametrize("averages", [False, True])
+def test_no_transpose_is_left_before_a_dense_layer(*, averages: bool) -> None:
+    """A layer of a whole image, or of the means of its channels, reads pixel after pixel."""
+    m, generator = Build(), np.random.default_rng(1)
+    fields: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    x = m.input([1, SIZE, SIZE, CHANNELS], **fields)
+    y, features = convolve(m, x, x.shape), SIZE * SIZE * CHANNELS
+    if averages:
+        axes, features = m.constant(np.array([1, 2], np.int32)), CHANNELS
+        (y,) = m.op("MEAN", [y, axes], [[1, CHANNELS]], **fields)
+    w = m.constant(generator.integers(-127, 128, (10, features)).astype(np.int8), scale=0.001)
+    m.output(*m.op("FULLY_CONNECTED", [y, w], [[1, 10]], **fields))
+    data = m.bytes()
+    assert count_optimized_nodes(convert(data).model)["Transpose"] == 1
+    check_bits(data)

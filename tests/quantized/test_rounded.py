@@ -466,6 +466,23 @@ def test_rows_after_relu_have_no_zero_points(activation: str, out: int) -> None:
     assert types(canonical).count("ReduceMin") == 2
 
 
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+def test_images_after_relu_have_no_zero_points(
+    activation: str, monkeypatch: pytest.MonkeyPatch, *, integers: bool
+) -> None:
+    """The images of convolutions of floats and of integers are not searched for a minimum."""
+    if integers:
+        prefer_integers(monkeypatch)
+    m, shape = Build(), [3, 11, 17, 16 if integers else 3]
+    half = m.constant(np.full(1, 0.5, np.float32))
+    (x,) = m.op("SUB", [m.input(shape), half], [shape], fused_activation_function=activation)
+    m.output(convolve_pixels(m, x, shape, 16, 3))
+    result = check(m.bytes(), inputs=[data(*shape)], default_kernels=True)
+    assert types(result).count("ReduceMin") == (activation == "NONE")
+    assert ("Conv" in types(result)) != integers
+
+
 @pytest.mark.parametrize("block", [2, 4])
 def test_depth_to_space_moves_rows_of_channels(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DEPTH_TO_SPACE moves rows of channels, which integers leave last."""

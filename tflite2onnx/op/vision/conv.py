@@ -129,7 +129,8 @@ class Convolution(ImageOperator, ReshapesInputs):
     def quantize_images(self, g: Builder, x: View, value: Value) -> QuantizedRows:
         """Return the value with the images of x, quantized as the kernel does."""
         if self.has_zero_points:
-            return quantize_asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1)
+            positive = self.op.read_made(WindowOptions).data_are_positive
+            return quantize_asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1, positive=positive)
         return quantize_symmetric(g, value, x.shape)
 
     def require_channels(self) -> None:

@@ -28,7 +28,7 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
         *_JOINED,
         *((_quantize_data,) if quantizes else ()),
         *FORMS,
-        *(() if is_float else (_apply("RESHAPE TRANSPOSE", "movement.keep_channels_last"),)),
+        *(() if is_float else (_KEEP_LAST,)),
         _WRITE_CACHES if options.caches == "shared" else _READ_CACHES,
     )
 
@@ -114,6 +114,8 @@ FORMS: tuple[GraphPass, ...] = (
     # Dense layers are products of matrices between two RESHAPE.
     _apply("FULLY_CONNECTED", "products.flatten_rows"),
 )
+
+_KEEP_LAST = _apply("FULLY_CONNECTED MEAN RESHAPE TRANSPOSE", "movement.keep_channels_last")
 
 # The product of matrices copies its second operand, unless the first one has a single row.
 _READ_CACHES: GraphPass = _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches")

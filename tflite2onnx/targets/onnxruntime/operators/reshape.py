@@ -64,7 +64,8 @@ class Reshape(reshape_transpose.Reshape):
 def _is_pixel(x: View) -> bool:
     """Return whether an image has one pixel of several channels."""
     shape = x.tensor.shape
-    return x.rank == len(_IMAGE) and shape[1:3] == (1, 1) and shape[3] > 1 and not x.tensor.symbols
+    is_static = x.tensor.symbols.keys() <= {0}
+    return x.rank == len(_IMAGE) and shape[1:3] == (1, 1) and shape[3] > 1 and is_static
 
 
 class Transpose(reshape_transpose.Transpose):

@@ -8,7 +8,8 @@ The kernel determines which data share a scale (docs/quantization.md, "Dynamic r
 2. other CONV_2D become INTEGER_CONV_2D on the same condition;
 3. TRANSPOSE_CONV becomes such a convolution of blocks, if this is faster (convolve_transposed.py);
 4. `round_data` rounds the data of the others, if none of them is a convolution of single pixels;
-5. FULLY_CONNECTED of positive rows is told so, which halves the nodes that quantize rows.
+5. FULLY_CONNECTED of positive rows and convolutions of positive images are told so, which halves
+   the nodes that quantize rows, and images of a dynamic batch.
 
 The integers of several positive pixels have the zero point 0, and negative numbers become 0 as
 well. So an activation RELU is removed if only products of 1 read its output. One pixel is quantized
@@ -20,7 +21,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.made_options import DenseOptions
+from tflite2onnx.made_options import DenseOptions, WindowOptions
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.operands import find_positive
@@ -41,7 +42,8 @@ _PIXEL = (1, 1)  # the height and width of a single pixel
 def quantize_data(graph: Graph) -> Graph:
     """Return the graph in which the data of convolutions are quantized at run time."""
     quantizer = _Quantizer(graph)
-    return round_data(quantizer.rename_unlimited(graph.rewrite(quantizer.rewrite)))
+    rounded = round_data(quantizer.rename_unlimited(graph.rewrite(quantizer.rewrite)))
+    return rounded.rewrite(quantizer.mark_positive)
 
 
 class _Quantizer:
@@ -103,8 +105,6 @@ class _Quantizer:
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
-        if op.is_builtin("FULLY_CONNECTED"):
-            return [self._mark_positive(op)]
         operator, is_product = self._convolutions.get(op), op in self._products
         multiplies_pixels = is_product and self._multiplies_pixels(op)
         if not self._redundant_relus.isdisjoint(op.outputs):
@@ -117,11 +117,20 @@ class _Quantizer:
             return [self._multiply_pixels(op)]
         return [replace(op, code="INTEGER_CONV_2D") if is_product else op]
 
-    def _mark_positive(self, op: Op) -> Op:
-        """Return a dense layer of float data and integer weights that knows of positive data."""
+    def mark_positive(self, op: Op) -> list[Op]:
+        """Return an operator; if it quantizes positive data, it knows that they are positive."""
+        made: DenseOptions | WindowOptions
+        if op.is_builtin("FULLY_CONNECTED"):
+            made, quantizes = op.read_made(DenseOptions), True
+        elif op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "INTEGER_CONV_2D"):
+            made = op.read_made(WindowOptions)
+            quantizes = made.rounds_data or op.code == "INTEGER_CONV_2D"
+        else:
+            return [op]
         x = op.operand(0)
-        is_positive = is_hybrid(x, op.operand(1)) and x in self._positive
-        return replace(op, made=DenseOptions(data_are_positive=True)) if is_positive else op
+        if not quantizes or x not in self._positive or not is_hybrid(x, op.operand(1)):
+            return [op]
+        return [replace(op, made=made.replace(data_are_positive=True))]
 
     def rename_unlimited(self, graph: Graph) -> Graph:
         """Return the graph with other names for the results of operators that lost their RELU.

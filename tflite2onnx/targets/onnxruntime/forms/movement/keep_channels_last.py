@@ -1,5 +1,7 @@
 """RESHAPE of images of 8 bits with channels last, the order in which ONNX Runtime stores them.
 
+This includes the RESHAPE of a dense layer of whole images, and of a mean of all pixels.
+
 The plan expects images with channels first between convolutions, and takes channels first through
 RESHAPE, as in the heads of detectors. But ONNX Runtime computes quantized convolutions with
 channels last, and moves no Transpose through Reshape. If RESHAPE keeps the channels last, or the
@@ -12,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import normalize_axes
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.planning import has_channels_first
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
@@ -21,18 +25,52 @@ _IMAGE = 4  # axes
 
 
 def keep_channels_last(graph: Graph) -> Graph:
-    """Return the graph with RESHAPE and TRANSPOSE that keep the channels of images last."""
+    """Return the graph with operators that keep the channels of images last."""
     return graph.rewrite(partial(_keep_last, graph))
 
 
-def _keep_last(graph: Graph, op: Op) -> tuple[Op]:
-    if not op.is_builtin("RESHAPE", "TRANSPOSE"):
-        return (op,)
-    x, y, made = op.operand(0), op.outputs[0], op.read_made(MovedOptions)
+def _keep_last(graph: Graph, op: Op) -> list[Op]:
+    if not op.is_builtin("FULLY_CONNECTED", "MEAN", "RESHAPE", "TRANSPOSE"):
+        return [op]
+    x, y = op.operand(0), op.outputs[0]
     is_image = is_quantized(x) and x.dtype.bits == _BYTE and _IMAGE in (x.rank, y.rank)
-    is_read = op.code == "RESHAPE" or graph.readers.find_only_reader(y).is_builtin("RESHAPE")
-    if made.joins_columns or not (is_image and is_read):
-        return (op,)
-    if not (has_channels_first(graph, x) or has_channels_first(graph, y)):
-        return (op,)
-    return (replace(op, made=MovedOptions(keeps_shape=made.keeps_shape, keeps_last=True)),)
+    # Softmax stands between two Reshapes (`_keep_softmax_rows`), through which no Transpose moves.
+    is_image = is_image and not graph.producers.find(x).is_builtin("SOFTMAX")
+    if not is_image or not (has_channels_first(graph, x) or has_channels_first(graph, y)):
+        return [op]
+    reader, made = graph.readers.find_only_reader(y), op.read_made(MovedOptions)
+    if op.code == "FULLY_CONNECTED":
+        return _flatten_image(op)
+    if op.code == "MEAN":
+        return _flatten_mean(op) if reader.is_builtin("FULLY_CONNECTED") else [op]
+    is_read = op.code == "RESHAPE" or reader.is_builtin("RESHAPE")
+    return [op] if made.joins_columns or not is_read else [_mark(op)]
+
+
+def _mark(op: Op) -> Op:
+    keeps_shape = op.read_made(MovedOptions).keeps_shape
+    return replace(op, made=MovedOptions(keeps_shape=keeps_shape, keeps_last=True))
+
+
+def _flatten_image(op: Op) -> list[Op]:
+    """Return RESHAPE and a layer of rows in place of a dense layer of whole images."""
+    x, weights = op.operand(0), op.operand(1)
+    features = weights.elements // weights.shape[0]
+    fits = weights.has_data and x.elements == x.shape[0] * features
+    if not fits or op.outputs[0].rank == x.rank:
+        return [op]
+    rw = Rewriter(op)
+    rows = rw.reshape(x, (x.shape[0], features), like=x, name="rows")
+    flat = weights.reshape_constant((weights.shape[0], features))
+    return [*map(_mark, rw.ops), op.with_inputs({x: rows, weights: flat})]
+
+
+def _flatten_mean(op: Op) -> list[Op]:
+    """Return MEAN to one pixel, and RESHAPE, in place of MEAN to a row of features."""
+    x, axes, y = op.operand(0), op.operand(1), op.outputs[0]
+    if y.rank == x.rank or normalize_axes(axes.values, x.rank) != {1, 2}:
+        return [op]
+    rw, size = Rewriter(op), (x.shape[0], 1, 1, x.shape[3])
+    pixel = rw.op("MEAN", x, axes, like=y, name="pixel", shape=size, keep_dims=True)
+    rw.reshape(pixel, output=y)
+    return [rw.ops[0], _mark(rw.ops[1])]
