@@ -49,11 +49,13 @@ def test_blocks_of_int4_weights_give_the_numbers_of_litert(runtime: Runtime, siz
     """With dot product ONNX Runtime quantizes whole rows; without, blocks of rows."""
     x = np.random.default_rng(size).standard_normal((1, 512)).astype(np.float32)
     result = check(build(1, (128, 512), size), inputs=[x], default_kernels=True)
-    model, feeds = result.model.SerializeToString(), {result.inputs[0].name: x}
-    (want,) = ort.InferenceSession(model).run(None, feeds)
+    model = result.model.SerializeToString()
     with closing(RemoteSession(runtime.command, model, 600)) as session:
-        (y,) = session.run([result.outputs[0].name], feeds)
-    np.testing.assert_allclose(y, want, rtol=0, atol=1e-6 * np.ptp(want))
+        for row in (x, 1 + np.abs(x), -1 - np.abs(x)):  # two rows have one sign
+            feeds = {result.inputs[0].name: row}
+            (want,) = ort.InferenceSession(model).run(None, feeds)
+            (y,) = session.run([result.outputs[0].name], feeds)
+            np.testing.assert_allclose(y, want, rtol=0, atol=1e-6 * np.ptp(want))
 
 
 @needs_arm64

@@ -14,9 +14,9 @@ two. The integers of a row, less 127, are -127 to 128. In the first row the larg
 block are 127 in place of their value; the second row has the differences, and zeros. In each block
 of the second row all numbers but 0 are equal, so level 4 represents them, too.
 
-On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. It does
-not round a row of -127 to 128, so there the first row is the whole row, and the second row is 0. A
-small product finds out at run time what level 4 does.
+On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. There
+all numbers of the first row are the zero point less 127, so that the second row has the numbers for
+which the row was quantized. A small product finds out at run time what level 4 does.
 """
 
 from collections.abc import Sequence
@@ -85,20 +85,20 @@ class _Weights(NamedTuple):
 
 
 class _PairedRow(NamedTuple):
-    """A row as two rows of integers, and the factors with which their products are added.
+    """A row as two rows that level 4 does not round.
 
-    The product of the row is factors, [1, 2], times the products of the two rows, minus `offset`
-    times the sum of each output's weights. `sums` are negated.
+    The product of the row is the sum of the products of both, plus `offset` times the negated sum
+    of each output's weights.
     """
 
     rows: Value
-    factors: Value
     offset: Value
 
     def multiply(self, g: Builder, weights: _Weights, sums: Value) -> Value:
-        """Return the product of the row, [1, outputs]."""
+        """Return the product of the row, [1, outputs]; `sums` are negated."""
         products = weights.multiply(g, self.rows, _INTEGERS)
-        return g.Gemm(self.factors, products, g.Mul(self.offset, sums))
+        ones = g.constant(np.ones((1, 2), np.float32))
+        return g.Gemm(ones, products, g.Mul(self.offset, sums))
 
 
 def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
@@ -113,19 +113,19 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     if few or (count != 1 and isinstance(count, int)):
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
-    sums, probe = g.constant(_negate_sums(w, scales.scale)), g.share(_probe_level)
+    sums = g.constant(_negate_sums(w, scales.scale))
+    level = g.share(_probe_level), g.share(_rounds_rows)
     if count == 1:
-        product = _pair_row(g, rows, weights, probe).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
     # Products of the same rows have the first If in common (`merge_equal_nodes`).
     single = g.Equal(g.Shape(rows, start=0, end=1), g.ints([1]))
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
-    unused = [quantized.scale] * 2
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights, probe)),
-        *(several, (quantized.dequantize(several), *unused)),
+        *(g, single, one, _pair_row(one, rows, weights, *level)),
+        *(several, (quantized.dequantize(several), quantized.scale)),  # the scale is not read
     )
     one, several = g.make_nested(), g.make_nested()
     row = _PairedRow(*made).multiply(one, weights, sums)
@@ -149,42 +149,49 @@ def _branch(
     )
 
 
-def _pair_row(g: Builder, row: Value, weights: _Weights, probe: Value) -> _PairedRow:
-    """Return a row as two rows, which level 4 does not round."""
+def _pair_row(
+    g: Builder, row: Value, weights: _Weights, bound: Value, rounds_rows: Value
+) -> _PairedRow:
+    """Return a row as two rows, which level 4 does not round; see `_probe_level`."""
     size, features = weights.block_size, weights.features
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
     # A row of zeros has the scale 1, and a rounding error of its product would remain. All other
     # scales are below the sum of the row.
     scale = g.Min(scale, g.ReduceL1(row, keepdims=0))
-    offset = g.DequantizeLinear(zero, scale, g.scalar(_LARGEST, DType.UINT8))
-    # ONNX Runtime would repeat a DequantizeLinear for each of its readers.
-    largest = g.scalar(_LARGEST, DType.FLOAT32)
-    centred = g.Sub(g.cast(integers, DType.FLOAT32), largest)
-    blocks = g.reshape(centred, (features // size, size))
-    highest = g.Max(g.reduce("ReduceMax", blocks, [1], keepdims=True), probe)
-    first = g.Where(g.Equal(blocks, highest), largest, blocks)
-    rows = g.reshape(g.Concat(first, g.Sub(blocks, first), axis=0), (2, features))
-    return _PairedRow(rows, g.Mul(scale, g.constant(np.ones((1, 2), np.float32))), offset)
+    middle, last = (g.scalar(n, DType.UINT8) for n in (_LARGEST, 2 * _LARGEST))
+    offset = g.DequantizeLinear(zero, scale, middle)
+    first = g.DequantizeLinear(g.Where(rounds_rows, zero, last), scale, middle)
+    # ONNX Runtime would repeat a DequantizeLinear for each of its readers, but not a Reshape.
+    blocks = g.reshape(g.DequantizeLinear(integers, scale, middle), (features // size, size))
+    highest = g.Min(g.reduce("ReduceMax", blocks, [1], keepdims=True), bound)
+    upper = g.Where(g.GreaterOrEqual(blocks, highest), first, blocks)
+    rows = g.reshape(g.Concat(upper, g.Sub(blocks, upper), axis=0), (2, features))
+    return _PairedRow(rows, offset)
 
 
 def _probe_level(g: Builder) -> Value:
-    """Return a number below all integers if level 4 quantizes blocks; one above them if rows.
+    """Return a number above all data if level 4 quantizes blocks; one below them if rows.
 
-    The product is -1 times a 1 beside 127 and -127, which 256 steps represent as 0.996. ONNX
-    Runtime does not fold the DequantizeLinear; it would fold the product by another kernel.
+    The product is a 1 beside 127 and -127, which 256 steps represent as 0.996. ONNX Runtime does
+    not fold the DequantizeLinear; it would fold the product by another kernel.
     """
-    size, factor = 32, 2.0**20
+    size, factor = 32, 2.0**120
     integers = np.full((1, size), _LARGEST, np.uint8)
     integers[0, :3] = _LARGEST + 1, 2 * _LARGEST, 0
     row = g.DequantizeLinear(
         g.constant(integers), g.scalar(1, DType.FLOAT32), g.scalar(_LARGEST, DType.UINT8)
     )
     packed = np.full((1, 1, size // 2), _SIGN_BITS, np.uint8)
-    packed[0, 0, 0] -= 1
+    packed[0, 0, 0] += 1
     weights = _Weights(
         g.constant(packed), g.constant(np.array([factor], np.float32)), 1, size, size
     )
-    return g.Add(weights.multiply(g, row, _INTEGERS), g.scalar(factor - 256, DType.FLOAT32))
+    return g.Sub(weights.multiply(g, row, _INTEGERS), g.scalar(0.998 * factor, DType.FLOAT32))
+
+
+def _rounds_rows(g: Builder) -> Value:
+    """Return whether level 4 quantizes rows."""
+    return g.Less(g.share(_probe_level), g.scalar(0, DType.FLOAT32))
 
 
 def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
