@@ -28,7 +28,7 @@ class Torch:
     """The arguments of a layer. `changed` is a step whose recurrent weights differ, from 0 on."""
 
     kind: str
-    batch: int = 1
+    batch: int | None = 1  # None: the file declares it dynamic, and its zeros are computed
     times: int = TIMES
     batch_first: bool = True
     bias: bool = True
@@ -63,7 +63,7 @@ class _Writer:
         first = form.batch_first
         for _ in range(form.layers):
             features = x.shape[-1]
-            if first and batch > 1:
+            if first and batch != 1:
                 (x,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [[times, batch, features]])
             made = [self._run_layer(x, backward=i > 0) for i in range(form.directions)]
             ends += [state for _, states in made for state in states]
@@ -86,14 +86,17 @@ class _Writer:
         whole = self._multiply(x, w, b, [*x.shape[:-1], n])
         batch, times = form.batch, form.times
         if x.shape[0] != times:
-            whole = m.op("RESHAPE", [whole, m.constant([times, batch, n])], [[times, batch, n]])[0]
+            sizes = m.constant([times, batch or -1, n])
+            (whole,) = m.op("RESHAPE", [whole, sizes], [[times, batch, n]])
         if backward:
             (whole,) = m.op("REVERSE_V2", [whole, m.constant([0])], [[times, batch, n]])
         count = 2 if form.kind == "LSTM" else 1
         states = [m.input([1, batch, UNITS]) for _ in range(count if form.states else 0)]
+        if batch is None and not states:
+            states = [self._make_zeros(x)] * count
         every: list[Tensor] = []
         for time in range(times):
-            begin, size = m.constant([time, 0, 0]), m.constant([1, batch, n])
+            begin, size = m.constant([time, 0, 0]), m.constant([1, batch or -1, n])
             (item,) = m.op("SLICE", [whole, begin, size], [[1, batch, n]])
             product: Tensor | Array = c
             if states:
@@ -105,6 +108,17 @@ class _Writer:
         (y,) = m.op("CONCATENATION", joined, [[times, batch, UNITS]], axis=0)
         return self._project(y, p), states
 
+    def _make_zeros(self, x: Tensor) -> Tensor:
+        """Return the first states of a batch that the file declares dynamic; x is [time, batch]."""
+        m = self.m
+        (sizes,) = m.op("SHAPE", [x], [m.tensor([3], dtype="int32")], out_type="int32")
+        bounds = [m.constant([i]) for i in (1, 2, 1)]
+        (batch,) = m.op("STRIDED_SLICE", [sizes, *bounds], [[]], shrink_axis_mask=1)
+        lengths = [m.constant(np.int32(1)), batch, m.constant(np.int32(UNITS))]
+        (shape,) = m.op("PACK", lengths, [[3]], values_count=3)
+        zero = m.constant(np.zeros((), np.float32))
+        return m.op("BROADCAST_TO", [zero, shape], [[1, None, UNITS]])[0]
+
     def _project(self, h: Tensor, p: Array) -> Tensor:
         if not p.size:
             return h
@@ -114,7 +128,7 @@ class _Writer:
     def _draw(self, *shape: int) -> Array:
         return self._generator.uniform(-0.5, 0.5, shape).astype(np.float32)
 
-    def _multiply(self, x: Tensor, w: Array, b: Array, shape: Sequence[int]) -> Tensor:
+    def _multiply(self, x: Tensor, w: Array, b: Array, shape: Sequence[int | None]) -> Tensor:
         m, bias = self.m, self.m.constant(b) if self.form.bias else None
         weights = m.constant(w)
         if self.form.int8:
@@ -132,13 +146,13 @@ class _Writer:
         """Return the columns of the gates; those of a folded product are constants of all rows."""
         m, batch, gates = self.m, self.form.batch, GATES[self.form.kind]
         if isinstance(x, np.ndarray):
-            return [np.tile(part, (1, batch, 1)) for part in np.split(x, gates)]
-        size = m.constant([1, batch, UNITS])
+            return [np.tile(part, (1, batch or 1, 1)) for part in np.split(x, gates)]
+        size = m.constant([1, batch or -1, UNITS])
         starts = [m.constant([0, 0, i * UNITS]) for i in range(gates)]
         return [m.op("SLICE", [x, start, size], [[1, batch, UNITS]])[0] for start in starts]
 
     def _step_rnn(self, x: Tensor, h: Tensor | Array, _: list[Tensor]) -> list[Tensor]:
-        part = np.tile(h, (1, self.form.batch, 1)) if isinstance(h, np.ndarray) else h
+        part = np.tile(h, (1, self.form.batch or 1, 1)) if isinstance(h, np.ndarray) else h
         return [self._apply(self.form.function, self._apply("ADD", x, part))]
 
     def _step_gru(self, x: Tensor, h: Tensor | Array, states: list[Tensor]) -> list[Tensor]:
@@ -152,7 +166,7 @@ class _Writer:
         return [self._apply("ADD", scaled, n)]
 
     def _step_lstm(self, x: Tensor, h: Tensor | Array, states: list[Tensor]) -> list[Tensor]:
-        part = np.tile(h, (1, self.form.batch, 1)) if isinstance(h, np.ndarray) else h
+        part = np.tile(h, (1, self.form.batch or 1, 1)) if isinstance(h, np.ndarray) else h
         operands = [
             self.m.constant(each) if isinstance(each, np.ndarray) else each for each in (x, part)
         ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.support import check
 from tests.support.graph_text import check_pass
 from tests.support.torch_layers import GATES, UNITS, Torch
@@ -57,9 +59,9 @@ def test_steps_with_other_weights_stay(kind: str) -> None:
     assert count_nodes(Torch(kind, changed=2)) != {kind: 1}
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("kind", GATES)
-def test_weights_of_all_steps_are_stored_once(kind: str, batch: int) -> None:
+def test_weights_of_all_steps_are_stored_once(kind: str, batch: int | None) -> None:
     """LiteRT quantizes the states to 8 bits in each step; the node computes with real states."""
     form = Torch(kind, batch=batch, int8=True)
     assert count_nodes(form, tolerance=0.02)[kind] == 1
@@ -86,6 +88,29 @@ def test_batches_of_a_projected_layer_are_a_node_and_a_product(
     count = count_nodes_of_batch(Torch("LSTM", projected=3, batch_first=first), size)
     assert count["LSTM"] == 1
     assert count["Gemm"] + count["MatMul"] == 1
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if "batch" not in form], ids=str)
+@pytest.mark.parametrize("kind", GATES)
+def test_layers_of_a_batch_that_the_file_declares_dynamic_become_one_node_each(
+    kind: str, form: dict[str, Any]
+) -> None:
+    torch = Torch(kind, None, **form)
+    data = torch.model().bytes()
+    result = convert(data)
+    assert [node.op_type for node in result.model.graph.node].count(kind) == (
+        torch.layers * torch.directions
+    )
+    generator = np.random.default_rng(1)
+    shapes = [each.tflite_sizes for each in result.inputs]
+    cases = [
+        [
+            generator.random([n if isinstance(n, int) else batch for n in shape], np.float32)
+            for shape in shapes
+        ]
+        for batch in (1, 2, 5)
+    ]
+    compare_sizes(data, result, cases)
 
 
 def count_nodes_of_batch(form: Torch, size: int | str) -> Counter[str]:

@@ -12,6 +12,8 @@ sum with fewer rows of the matrices. Rows that are taken from a sum are a sum of
 its sources: exporters multiply a whole sequence by a matrix before they take its items. Operators
 that move elements but leave the matrix as it is do not change the formula.
 
+The rows of a dynamic batch are those of one sample.
+
 Matrices stay as stored, also integers, if the operator dequantizes them. That hybrid kernels
 quantize the float inputs of products is no part of a formula.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -35,7 +38,7 @@ from tflite2onnx.passes.operands import find_data, has, is_float, joins_last_axi
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
 from tflite2onnx.passes.recurrent.step_codes import PRODUCTS
 from tflite2onnx.quantization.storage import BOUNDS
-from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 from tflite2onnx.utils.mapped_files import find_address
 
 
@@ -219,26 +222,44 @@ class Formulas:
     def _move_columns(self, op: Op, output: Tensor) -> Formula | None:
         """Return the formula of an operator that takes rows and columns, or leaves all in place."""
         data = find_data(op)
-        is_alone = [t for t in op.present if not t.has_data] == [data]
-        places = self._find_places(data.elements) if is_alone else None
-        if places is None or not self._take_budget(output.elements):
-            return None
-        formula, shape = self.find_formula(data), data.shape
+        formula, taken = self.find_formula(data), self._take_places(op, data, output)
         total = _find_sum(formula)
-        columns = total.bias.size if total else (shape or (1,))[-1]
-        arrays = [t.values if t.has_data else places.reshape(shape) for t in op.present]
-        results = evaluate_op(find_operator(op), arrays)
-        if len(results) != len(op.outputs) or not columns or not places.size:
+        columns = total.bias.size if total else (data.shape or (1,))[-1]
+        if taken is None or not columns or not taken.size:
             return None
-        taken, count = results[op.outputs.index(output)].reshape(-1), places.size // columns
-        is_dynamic = bool(data.symbols or output.symbols)
-        widths = [taken.size // count, *([] if is_dynamic else output.shape[-1:])]
+        count = prod(_find_sample_shape(data)) // columns
+        widths = taken.size // count, *output.shape[-1:]
         found = filter(None, (_find_matrix(taken, columns, width) for width in widths))
         rows, cut = next(found, (taken, taken))
         if np.array_equal(rows, np.arange(count)):
             whole = np.array_equal(cut, np.arange(columns))
             return formula if whole else self._take(formula, None, cut)
-        return None if is_dynamic or rows is taken else self._take(formula, rows, cut)
+        return None if rows is taken else self._take(formula, rows, cut)
+
+    def _take_places(self, op: Op, data: Tensor, output: Tensor) -> Array | None:
+        """Return the places in a sample of the data of what a sample of an output takes.
+
+        None if this is not known, or if it differs from sample to sample.
+        """
+        batch, shape = [*data.symbols.values()], _find_sample_shape(data)
+        is_alone = [t for t in op.present if not t.has_data] == [data]
+        if not is_alone or len(batch) > 1 or batch != [*output.symbols.values()]:
+            return None
+        samples = np.arange(1 + len(batch))[:, None] * prod(shape)  # the first place of each
+        places = self._find_places(samples.size * prod(shape))
+        if places is None or not self._take_budget(samples.size * output.elements):
+            return None
+        every, index = places.reshape(samples.size, *shape), op.outputs.index(output)
+        if batch:
+            op, every = _set_batch(op, samples.size), np.moveaxis(every, 0, min(data.symbols))
+        arrays = [t.values if t.has_data else every.reshape(t.shape) for t in op.present]
+        results = evaluate_op(find_operator(op), arrays)
+        if len(results) != len(op.outputs) or not results[index].size:
+            return None
+        result = results[index]
+        parts = np.moveaxis(result, min(output.symbols), 0) if batch else result[None]
+        taken = parts.reshape(len(parts), -1)
+        return taken[0] if np.array_equal(taken, taken[0] + samples) else None
 
     def _take(self, formula: Formula, rows: Array | None, columns: Array) -> Formula | None:
         """Return some rows and columns of a sum of matrices, or of a function of such a sum."""
@@ -289,6 +310,20 @@ class Formulas:
         if count not in self._places and self._take_budget(count):
             self._places[count] = np.arange(count)
         return self._places.get(count)
+
+
+def _find_sample_shape(tensor: Tensor) -> Shape:
+    return tuple(size for axis, size in enumerate(tensor.shape) if axis not in tensor.symbols)
+
+
+def _set_batch(op: Op, samples: int) -> Op:
+    """Return an operator on tensors with so many samples, in place of a dynamic batch."""
+
+    def resize(t: Tensor) -> Tensor:
+        shape = tuple(samples if axis in t.symbols else n for axis, n in enumerate(t.shape))
+        return replace(t, shape=shape, shape_signature=(), symbols={}) if t.symbols else t
+
+    return replace(op.map_inputs(resize), outputs=tuple(map(resize, op.outputs)))
 
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:

@@ -14,9 +14,8 @@ each other are replaced by one operator over the sequence of their items if
 PyTorch's layers, as litert-torch exports them, multiply the whole sequence by the weights, and take
 the items of the product. Their first step begins at states of 0, of which no operator is left
 (`find_first_item`). Their other direction reads the items, and joins the states, from last to
-first. Their steps stay if the file's batch is dynamic: the rows of an item are not known then. A
-batch with a name that the user asks for is added after this pass. Steps of integer data stay too,
-because they round each value as LiteRT does.
+first. If the file declares the batch dynamic, rows are those of one sample. Steps of integer data
+stay, because they round each value as LiteRT does.
 
 The operator is one of those that `raise_recurrent_loops` makes. A single step of an LSTM takes 1.0
 to 1.1 of the time, and less than before where its neighbours need no other axes. This is no rule
@@ -43,7 +42,7 @@ from tflite2onnx.passes.recurrent.formulas import Affine, Applied, Atom, Formula
 from tflite2onnx.passes.recurrent.step_codes import LAST
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_of_axes
 from tflite2onnx.passes.simplify import eliminate_dead_operators
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Array, Tensor
 
 _STATE = 2  # axes
 _STATES = (2, 3)  # axes of tensors that are states
@@ -221,11 +220,19 @@ class _Replacement:
         """Return items that are rows of one tensor as a sequence, None if no tensor has them."""
         source, features = items[0].source, item.shape[-1]
         tensors = self._tensors.get(source, [source.tensor] if isinstance(source, Atom) else [])
-        tensor = next((t for t in tensors if t.shape[-1:] == (features,)), None)
-        if not tensor or any(each.indices.size != item.shape[0] for each in items):
+        found = [t for t in tensors if t.shape[-1:] == (features,) and _has_batch(t, item)]
+        if item.symbols:  # a tensor with the times first needs no TRANSPOSE
+            found = [
+                t for axis in (1, 0) for t in found if t.rank == item.rank + 1 and axis in t.symbols
+            ]
+        batch = 1 if item.symbols else item.shape[0]
+        if not found or any(each.indices.size != batch for each in items):
             return None
+        tensor = found[0]
         target = _make_sequence_tensor(item, len(items), f"{tensor.name}/sequence")
         rows = np.stack([each.indices for each in items])
+        if item.symbols:
+            return self._take_times(tensor, rows[:, 0], target, rw)
         count = tensor.elements // features
         every = np.arange(count)
         by_sample = target.shape[1], target.shape[0], features
@@ -242,6 +249,18 @@ class _Replacement:
         self._producers |= {t: op for op in rw.ops for t in op.outputs}
         return target
 
+    def _take_times(self, tensor: Tensor, times: Array, target: Tensor, rw: Rewriter) -> Tensor:
+        """Return items of a dynamic batch, [time, batch, numbers] or [batch, time, numbers]."""
+        if 0 in tensor.symbols:
+            shape = tensor.shape[1], *target.shape[1:]
+            turned = replace(target, name=f"{target.name}/times", shape=shape)
+            tensor = rw.transpose(tensor, (1, 0, 2), output=turned)
+        if not np.array_equal(times, np.arange(tensor.shape[0])):
+            indices = make_int32(f"{target.name}/indices", times)
+            tensor = rw.op("GATHER", tensor, indices, output=target, axis=0, batch_dims=0)
+        self._producers |= {t: op for op in rw.ops for t in op.outputs}
+        return tensor
+
     def _find_tensor(self, formula: Formula, like: Tensor, rw: Rewriter) -> Tensor | None:
         """Return a tensor that has a formula and the shape of `like`, None if no tensor has it.
 
@@ -249,7 +268,8 @@ class _Replacement:
         """
         tensors = self._tensors.get(formula, [formula.tensor] if isinstance(formula, Atom) else [])
         same = next((t for t in tensors if t.sizes == like.sizes), None)
-        source = same or next((t for t in tensors if t.elements == like.elements), None)
+        alike = (t for t in tensors if t.elements == like.elements and _has_batch(t, like))
+        source = same or next(alike, None)
         if same or not source:
             return same
         target = replace(like, name=f"{source.name}/item", data=None)
@@ -344,6 +364,11 @@ def _has_samples_first(h: Tensor) -> bool:
 def _put_samples_first(rw: Rewriter, sequence: Tensor) -> Tensor:
     turned = make_of_axes(f"{sequence.name}/samples", [sequence] * 3, (1, 0, 2), sequence.dtype)
     return rw.transpose(sequence, (1, 0, 2), output=turned)
+
+
+def _has_batch(tensor: Tensor, like: Tensor) -> bool:
+    """Return whether a tensor has the dynamic batch of another, or both have none."""
+    return [*tensor.symbols.values()] == [*like.symbols.values()]
 
 
 def _make_zeros(state: Tensor) -> Tensor:
