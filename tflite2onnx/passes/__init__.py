@@ -204,14 +204,13 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
     return graph
 
 
-_STEPS = "HARD_SIGMOID RELU TANH"  # functions that all steps have
-_raise_steps: GraphPass = apply_pattern(_STEPS, "recurrent.raise_recurrent_steps")
+# All steps have one of these functions.
+_raise_steps: GraphPass = apply_pattern("HARD_SIGMOID RELU TANH", "recurrent.raise_recurrent_steps")
 
 
 def raise_unrolled_layers(graph: Graph) -> Graph:
     """Return the graph after a pass whose modules take long to import, if it may have steps."""
-    has_functions = any(code.startswith((*_STEPS.split(),)) for code in graph.codes)
-    return _raise_steps(graph) if has_functions and may_have_steps(graph) else graph
+    return _raise_steps(graph) if may_have_steps(graph) else graph
 
 
 CANONICAL_PASSES: tuple[GraphPass, ...] = (

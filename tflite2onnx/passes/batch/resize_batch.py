@@ -134,45 +134,39 @@ def _add_samples(
         raise OptionError(
             "`batch` must be given for a model with inputs, got a model without inputs"
         )
-    if batch.loops:
-        return _loop_samples(graph, batch, operator_of, words)
-    graph = enlarge_samples(graph, operator_of)
-    try:
-        return _add_with_equal_sizes(graph, operator_of, words)
-    except MixedSamplesError as error:
-        static = _fix_inner_sizes(graph)
-        if static is graph:
-            raise _refuse(batch, error) from error
-        try:
-            added = add_batch(static, operator_of, {}, {})
-        except MixedSamplesError as other:
-            raise _refuse(batch, other) from other
-        if words:
-            raise OptionError(
-                f"the size {next(iter(words.values()))} cannot be dynamic because {error}"
-            ) from error
-        axes = [name_axis(t, i) for t in graph.inputs for i in sorted(t.dynamic_axes - {0})]
-        report_fixed_axes(dict.fromkeys(axes, str(error)), graph.inputs)
-        return added
-
-
-def _loop_samples(
-    graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
-) -> Graph:
-    if words:
+    if batch.loops and words:
         raise OptionError(
             f"the size {next(iter(words.values()))} must be a number with the batch"
             f" {LOOP}{batch.size}: a loop computes samples of one size"
         )
     try:
-        return loop_samples(graph, operator_of)
+        if batch.loops:
+            return loop_samples(graph, operator_of)
+        return _add_to_axes(enlarge_samples(graph, operator_of), operator_of, words)
     except MixedSamplesError as error:
-        raise _refuse(batch, error) from error
+        hint = "" if batch.loops else f"; {LOOP}{batch.size} computes sample by sample"
+        raise OptionError(
+            f"`batch` must be 1, because samples are not independent: {error}{hint}"
+        ) from error
 
 
-def _refuse(batch: Batch, error: MixedSamplesError) -> OptionError:
-    hint = "" if batch.loops else f"; {LOOP}{batch.size} computes sample by sample"
-    return OptionError(f"`batch` must be 1, because samples are not independent: {error}{hint}")
+def _add_to_axes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
+    """Return the graph for a batch, in which other sizes are dynamic if samples are independent."""
+    try:
+        return _add_with_equal_sizes(graph, operator_of, words)
+    except MixedSamplesError as error:
+        static = _fix_inner_sizes(graph)
+        if static is graph:
+            raise
+        reason = str(error)
+    added = add_batch(static, operator_of, {}, {})
+    if words:
+        raise OptionError(
+            f"the size {next(iter(words.values()))} cannot be dynamic because {reason}"
+        )
+    axes = [name_axis(t, i) for t in graph.inputs for i in sorted(t.dynamic_axes - {0})]
+    report_fixed_axes(dict.fromkeys(axes, reason), graph.inputs)
+    return added
 
 
 def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
