@@ -13,10 +13,10 @@ from tflite2onnx.passes.patterns.matching import (
     OneOf,
     Pattern,
     Shared,
+    Through,
     list_codes,
     list_ends,
     maybe,
-    through,
 )
 from tflite2onnx.tensor import DType
 
@@ -103,12 +103,12 @@ def test_tensors_with_other_readers_match_only_shared_patterns() -> None:
 
 
 def test_steps_between_operators_are_optional() -> None:
-    pattern = ("NEG", through(("ABS", "x")))
+    pattern = ("NEG", Through(("ABS", "x")))
     assert find_matches(pattern, "ABS(a)", "NEG(c)")
     assert find_matches(pattern, "ABS(a)", "RESHAPE(c, [2])", "RESHAPE(d, [2])", "NEG(e)")
     assert not find_matches(pattern, "ABS(a)", "SQRT(c)", "NEG(d)")
     assert (
-        find_matches(("NEG", through("x", "SQRT")), "SQRT(a)", "NEG(c)")[1].tensors["x"].name == "a"
+        find_matches(("NEG", Through("x", "SQRT")), "SQRT(a)", "NEG(c)")[1].tensors["x"].name == "a"
     )
 
 
@@ -143,5 +143,5 @@ def test_listed_codes_are_in_all_matches() -> None:
 def test_ends_include_fused_activations() -> None:
     assert list_ends(OneOf(("SUB", "x"), ("RELU", "x"))) == {("SUB", False), ("RELU", False)}
     assert list_ends(Named("y", Activated(OneOf(("ADD", "x"), "x")))) == {("ADD", True)}
-    assert list_ends(through(("SUB", "x"))) == {("SUB", False), ("RESHAPE", False)}
+    assert list_ends(Through(("SUB", "x"))) == {("SUB", False), ("RESHAPE", False)}
     assert list_ends("x") == set()

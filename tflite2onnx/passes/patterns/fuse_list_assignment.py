@@ -28,14 +28,14 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.fold_constants import fold_small_values
 from tflite2onnx.passes.operands import RESHAPES
-from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
+from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, Through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
-_INDEX = through("index", *RESHAPES)
-_NEXT = through(("ADD", _INDEX, 1), *RESHAPES)
+_INDEX = Through("index", *RESHAPES)
+_NEXT = Through(("ADD", _INDEX, 1), *RESHAPES)
 _HEAD: Pattern = ("SLICE", "list", 0, ("CONCATENATION", Named("first", _INDEX), -1))
 _TAIL: Pattern = ("SLICE", "list", ("CONCATENATION", Named("last", _NEXT), 0), -1)
 _PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))

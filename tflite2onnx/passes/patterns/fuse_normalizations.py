@@ -41,8 +41,8 @@ from tflite2onnx.passes.patterns.matching import (
     Named,
     OneOf,
     Pattern,
+    Through,
     maybe,
-    through,
 )
 from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by, rule
 from tflite2onnx.passes.rewriter import as_builtin
@@ -60,19 +60,19 @@ _LOGARITHM = OneOf(
     ("SUB", "x", ("ADD", ("LOG", _POWERS), _LARGEST)),
 )
 
-_MEAN = through(("MEAN", "x", "axes#"))
+_MEAN = Through(("MEAN", "x", "axes#"))
 _CENTRED: Pattern = ("SUB", "x", _MEAN)
 _SQUARES = OneOf(
     *(("SQUARED_DIFFERENCE", "x", _MEAN), ("SQUARE", _CENTRED), ("MUL", _CENTRED, _CENTRED))
 )
-_SHIFTED = through(("ADD", through(("MEAN", _SQUARES, "axes#")), "epsilon#"))
-_INVERSE = through(("RSQRT", _SHIFTED))
+_SHIFTED = Through(("ADD", Through(("MEAN", _SQUARES, "axes#")), "epsilon#"))
+_INVERSE = Through(("RSQRT", _SHIFTED))
 
 
 def _multiply_terms(factor: Pattern) -> tuple[Pattern, Pattern, Pattern]:
     """Return x * factor, mean * factor, and the negative of that."""
     product: Pattern = ("MUL", _MEAN, factor)
-    negative = through(OneOf(("MUL", ("NEG", _MEAN), factor), ("SUB", 0, product)))
+    negative = Through(OneOf(("MUL", ("NEG", _MEAN), factor), ("SUB", 0, product)))
     return ("MUL", "x", factor), product, negative
 
 
@@ -89,7 +89,7 @@ def _add_offset(factor: Pattern) -> Pattern:
 _SCALE: Pattern = ("MUL", _INVERSE, "scale#")
 _RATIO = OneOf(
     ("MUL", _CENTRED, _INVERSE),
-    ("DIV", _CENTRED, through(("SQRT", _SHIFTED))),
+    ("DIV", _CENTRED, Through(("SQRT", _SHIFTED))),
     _subtract_mean(_INVERSE),
 )
 _SCALED = OneOf(maybe("MUL", _RATIO, "scale#"), ("MUL", _CENTRED, _SCALE), _subtract_mean(_SCALE))
@@ -99,11 +99,11 @@ _NORMALIZED = Activated(
 )
 
 _OWN_SQUARES = OneOf(("MUL", "x", "x"), ("SQUARE", "x"), ("POW", "x", 2))
-_SUM = through(("SUM", _OWN_SQUARES, "axes#"))
-_MEAN_SQUARE = through(
+_SUM = Through(("SUM", _OWN_SQUARES, "axes#"))
+_MEAN_SQUARE = Through(
     OneOf(("MEAN", _OWN_SQUARES, "axes#"), ("MUL", _SUM, "share#"), ("DIV", _SUM, "count#"))
 )
-_SUMMED = through(("ADD", _MEAN_SQUARE, "epsilon#"))
+_SUMMED = Through(("ADD", _MEAN_SQUARE, "epsilon#"))
 _INVERSE_ROOT = OneOf(("RSQRT", _SUMMED), ("POW", _SUMMED, -0.5))
 _BY_ROOT: Pattern = ("DIV", "x", ("SQRT", _SUMMED))
 _BY_MEAN_SQUARE = OneOf(

@@ -15,7 +15,8 @@ A pattern matches a value, which is a tensor of a graph, or a formula of a recur
     Named("mean", p)        what p matches, and the name of that value
     Shared(p)               p; operators outside of the match may read what its operators compute
     Activated(p)            p; its last operator may apply an activation
-    through(p, *codes)      p, or any number of operators of these codes that begin at p
+    Through(p, *codes)      p, or any number of operators of these codes that begin at p; RESHAPE if
+                            there are no codes
 
 and, composed of these, `any_of` and `maybe`. No operator outside a match reads the tensors between
 its operators, unless they are `Shared`, so that the operators are dead once the last of them is
@@ -86,18 +87,13 @@ def any_of(codes: Iterable[str], *inputs: Any) -> OneOf:  # noqa: ANN401 - patte
 
 
 class Through(_Part):
-    """What a pattern matches, also if operators of some codes follow, any number of them."""
+    """What a pattern matches, also if RESHAPEs, or others of some codes, follow, any number."""
 
     __match_args__ = ("pattern", "codes")
 
-    def __init__(self, pattern: Pattern, codes: tuple[str, ...]) -> None:
+    def __init__(self, pattern: Pattern, *codes: str) -> None:
         super().__init__(pattern)
-        self.codes = codes
-
-
-def through(pattern: Pattern, *codes: str) -> Through:
-    """Return the pattern of a value, or of RESHAPEs (or other operators) of it."""
-    return Through(pattern, codes or ("RESHAPE",))
+        self.codes = codes or ("RESHAPE",)
 
 
 def maybe(code: str, pattern: Pattern, other: Pattern) -> OneOf:

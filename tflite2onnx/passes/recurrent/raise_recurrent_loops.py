@@ -29,7 +29,7 @@ import numpy as np
 from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.operands import RESHAPES
-from tflite2onnx.passes.patterns.matching import GraphMatcher, Pattern, through
+from tflite2onnx.passes.patterns.matching import GraphMatcher, Pattern, Through
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
@@ -43,7 +43,7 @@ from tflite2onnx.tensor import DType, Tensor
 
 _NEXT: Pattern = ("ADD", "count", 1)
 # EXPAND_DIMS is TensorFlow 2.2's.
-_PLACE: Pattern = ("CONCATENATION", through("count", *RESHAPES), 0)
+_PLACE: Pattern = ("CONCATENATION", Through("count", *RESHAPES), 0)
 
 
 def raise_recurrent_loops(graph: Graph) -> Graph:

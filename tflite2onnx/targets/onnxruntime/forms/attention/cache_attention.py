@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.operands import are_fixed_floats, squeeze_order, squeeze_shape
-from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Named, OneOf, Pattern, through
+from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Named, OneOf, Pattern, Through
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions
 from tflite2onnx.tensor import Shape, Tensor
@@ -36,16 +36,16 @@ _REPLACED = -1e4
 _CLOSE = 1e-6  # relative difference of numbers
 _MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
 _SCORES = Named("scores", ("BATCH_MATMUL", "queries", "keys"))
-_PART = OneOf(("DIV", through(_SCORES), "cap#"), ("MUL", through(_SCORES), "part#"))
-_LIMITED = OneOf(through(_SCORES), ("MUL", ("TANH", _PART), "cap#"))
+_PART = OneOf(("DIV", Through(_SCORES), "cap#"), ("MUL", Through(_SCORES), "part#"))
+_LIMITED = OneOf(Through(_SCORES), ("MUL", ("TANH", _PART), "cap#"))
 _MASKED = OneOf(
     ("ADD", _LIMITED, "mask"),
     ("SELECT_V2", "mask", _LIMITED, "hidden#"),
 )
-_WEIGHTS: Pattern = ("SOFTMAX", through(_MASKED), {"beta": 1})
+_WEIGHTS: Pattern = ("SOFTMAX", Through(_MASKED), {"beta": 1})
 _ATTENTION = OneOf(
     ("ATTENTION", "queries", "keys", "values", "mask"),
-    ("BATCH_MATMUL", through(_WEIGHTS), "values"),
+    ("BATCH_MATMUL", Through(_WEIGHTS), "values"),
 )
 
 

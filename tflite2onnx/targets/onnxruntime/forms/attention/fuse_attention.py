@@ -31,7 +31,7 @@ from tflite2onnx.passes.operands import (
     find_producer,
     keeps_sequence,
 )
-from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, maybe, through
+from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Through, maybe
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.targets.onnxruntime.operators.attention import AttentionOptions
@@ -50,10 +50,10 @@ class Matrices(NamedTuple):
 
 
 _WEIGHTS: Pattern = ("SOFTMAX", maybe("ADD", "scores", "mask"), {"beta": 1})
-_WEIGHTED = Named("weighted", ("BATCH_MATMUL", through(_WEIGHTS), "values"))
+_WEIGHTED = Named("weighted", ("BATCH_MATMUL", Through(_WEIGHTS), "values"))
 
 
-@rule("attention", "ATTENTION", ("TRANSPOSE", through(_WEIGHTED), "order#"))
+@rule("attention", "ATTENTION", ("TRANSPOSE", Through(_WEIGHTED), "order#"))
 def fuse_attention(found: Match) -> Op | str:
     """Return what replaces the match, or why nothing does."""
     graph, tensors, y = found.graph, found.tensors, found.output

@@ -20,8 +20,8 @@ from tflite2onnx.passes.patterns.matching import (
     OneOf,
     Pattern,
     Shared,
+    Through,
     any_of,
-    through,
 )
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
@@ -78,7 +78,7 @@ def _name_half(name: str) -> Shared:
 def _repeat_angle(code: str) -> Named:
     """Return the pattern of a cosine or sine of an angle that is repeated; layers share it."""
     twice: Pattern = ("CONCATENATION", f"angle {code}", f"angle {code}")
-    return Named(f"whole {code}", Shared(through((code, Named(f"twice {code}", twice)))))
+    return Named(f"whole {code}", Shared(Through((code, Named(f"twice {code}", twice)))))
 
 
 _FIRST, _SECOND = _name_half("first"), _name_half("second")

@@ -21,12 +21,12 @@ from math import prod
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
-from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, through
+from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, Through
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
-_MOVED = Shared(through(("TRANSPOSE", ...)))
+_MOVED = Shared(Through(("TRANSPOSE", ...)))
 
 
 @rule(
