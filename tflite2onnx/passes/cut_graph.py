@@ -141,22 +141,19 @@ def _select_ops(
 ) -> tuple[Op, ...]:
     """Return the operators that compute `outputs` from `cut_inputs`, in order of execution."""
     states = _list_states(model, graph)
-    alive: set[Tensor | None] = {t for t in outputs if t not in cut_inputs}
-    used: set[Hashable] = set()
+    needed: set[Hashable] = {t for t in outputs if t not in cut_inputs}
     selected: set[Op] = set()
     before = -1
     while before < len(selected):
         before = len(selected)
         for op in reversed(graph.ops):
-            writes = _writes_state(op) and not used.isdisjoint(states[op])
-            if op in selected or (alive.isdisjoint(op.outputs) and not writes):
-                continue
-            selected.add(op)
-            # An operator without inputs and outputs is CALL_ONCE, which sets variables to their
-            # first values.
-            if op.inputs or op.outputs:
-                used |= states[op]
-            alive |= {t for t in op.inputs if t not in cut_inputs}
+            made = {*op.outputs, *(states[op] if _writes_state(op) else ())}
+            if op not in selected and not needed.isdisjoint(made):
+                selected.add(op)
+                needed |= {t for t in op.inputs if t not in cut_inputs}
+                # An operator without inputs and outputs is CALL_ONCE, which sets variables to their
+                # first values.
+                needed |= states[op] if op.inputs or op.outputs else set()
     return tuple(op for op in graph.ops if op in selected)
 
 

@@ -17,7 +17,7 @@ docs/performance.md has the numbers. If the fastest forms are requested, `spell_
 ADD and DIV by Softplus and POW.
 """
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import moves_elements
 from tflite2onnx.passes.patterns.matching import Match
@@ -30,20 +30,14 @@ _FEW = 16  # the largest number of elements of an output of scores
 
 def _find_scores(graph: Graph) -> set[Tensor]:
     """Return small outputs, and tensors whose elements other operators only move to them."""
-    results = {t for t in graph.own_outputs if t.elements <= _FEW}
-    _add_sources(graph, results)
+    results, waiting = set[Tensor](), [t for t in graph.own_outputs if t.elements <= _FEW]
+    for tensor in waiting:  # the loop appends to the list
+        op = graph.producers.find(tensor)
+        if tensor not in results and op is not NO_OP:
+            waiting += (t for inner in op.graphs for t in inner.outputs)
+            waiting += op.present if moves_elements(find_operator(op)) else ()
+        results.add(tensor)
     return results
-
-
-def _add_sources(graph: Graph, results: set[Tensor]) -> None:
-    for op in reversed(graph.ops):
-        if results.isdisjoint(op.outputs):
-            continue
-        for inner in op.graphs:
-            results.update(inner.outputs)
-            _add_sources(inner, results)
-        if moves_elements(find_operator(op)):
-            results.update(op.present)
 
 
 @rule("LOGISTIC of scores", "MUL, EXP, ADD, DIV", ("LOGISTIC", "x"))

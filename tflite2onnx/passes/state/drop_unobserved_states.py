@@ -18,21 +18,20 @@ def drop_unobserved_states(graph: Graph, kept: Collection[int] = ()) -> Graph:
 
     `kept` are the indices of states that stay.
     """
-    first_input, first_output = len(graph.own_inputs), len(graph.own_outputs)
-    states = range(len(graph.initial))
+    own = graph.own_outputs
+    before, after = graph.inputs[len(graph.own_inputs) :], graph.outputs[len(own) :]
     observed, number = set(kept), -1
     while len(observed) > number:
         number = len(observed)
-        tensors = (*graph.own_outputs, *(graph.outputs[first_output + i] for i in observed))
-        _, alive = find_live_ops(replace(graph, outputs=tensors))
-        observed |= {i for i in states if graph.inputs[first_input + i] in alive}
-    if number == len(states):
+        _, alive = find_live_ops(replace(graph, outputs=(*own, *(after[i] for i in observed))))
+        observed |= {i for i, state in enumerate(before) if state in alive}
+    if number == len(before):
         return graph
     left = sorted(observed)
     return replace(
         graph,
-        inputs=(*graph.own_inputs, *(graph.inputs[first_input + i] for i in left)),
-        outputs=(*graph.own_outputs, *(graph.outputs[first_output + i] for i in left)),
+        inputs=(*graph.own_inputs, *(before[i] for i in left)),
+        outputs=(*own, *(after[i] for i in left)),
         initial=tuple(graph.initial[i] for i in left),
         variables=tuple(graph.variables[i] for i in left),
     )
