@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import TensorProto
 
+from tflite2onnx.builder.folding import fold_node
 from tflite2onnx.builder.opsets import AXES_INPUT, LINEAR, ZERO_SIZE, compute_type, find_first_opset
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
@@ -38,7 +39,7 @@ _RENAMED = {
 _UNCOPIED = (DType.INT2, DType.INT4, DType.UINT4, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
 # The int64 kernels of Max, Min and Clip compare only the lower 32 bits in ONNX Runtime up to 1.31.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
-_INTEGERS = {dtype for dtype in DType if dtype.is_integer}
+_WHOLE = {DType.BOOL, *(dtype for dtype in DType if dtype.is_integer)}
 
 
 class NeedsOpset(Exception):  # noqa: N818 - a request from the builder to its caller, no error
@@ -151,16 +152,33 @@ class Nodes:
         attributes: Mapping[str, Any],
         domain: str = "",
     ) -> tuple[Value, ...]:
-        """Add a node whose attributes may have any name; see `node_outputs`."""
+        """Add a node whose attributes may have any name; see `node_outputs`.
+
+        A node of small integer constants is not added: the output is the constant that it computes.
+        """
         if not domain:
             self.require(find_first_opset(op_type), op_type)
-        results = tuple([Value() for _ in range(outputs)])
         operands = tuple([self._make_value(i) for i in inputs])
         while operands and operands[-1] is None:
             operands = operands[:-1]
         present = {k: v for k, v in attributes.items() if v is not None}
+        folded = self._fold(op_type, operands, present)
+        if folded is not None:
+            return (self.constant(folded),)
+        results = tuple([Value() for _ in range(outputs)])
         self.nodes.append(Node(op_type, operands, results, present, domain))
         return results
+
+    def _fold(
+        self, op_type: str, operands: Sequence[Value | None], attributes: Mapping[str, Any]
+    ) -> Array | None:
+        """Return what a node of known sizes or of small integer constants computes, else None."""
+        if op_type == "Shape" and not attributes and operands[0] in self.types:
+            sizes = self.types[operands[0]][1]
+            is_known = all(isinstance(size, int) for size in sizes)
+            return np.array(sizes, np.int64) if is_known else None
+        constants = [None if x is None else x.data for x in operands]
+        return fold_node(op_type, constants, attributes)
 
     def share(self, add: Callable[..., Value]) -> Value:
         """Return the value that a function adds the nodes of; they are added once for a function.
@@ -245,10 +263,10 @@ class Nodes:
     # Forms that depend on the opset, or that several operators need
 
     def cast(self, x: Operand, dtype: DType) -> Value:
-        """Return x in another type; the elements of small integer constants are converted here."""
+        """Return x in another type; small constants of integers or bools are converted here."""
         value = self._make_value(x)
-        data = None if value is None or value.dtype not in _INTEGERS else value.data
-        if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
+        data = None if value is None or value.dtype not in _WHOLE else value.data
+        if data is not None and dtype in _WHOLE and data.nbytes <= _POOLED_BYTES:
             return self.constant(data.astype(dtype.numpy), dtype)
         self.require(find_first_opset(dtype), f"Cast to {dtype.label}")
         # With saturation, Cast would turn infinity into the largest finite number.
@@ -405,6 +423,8 @@ class Nodes:
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a computed shape; a size of 0 means 0, not the size of the input."""
+        if sizes.data is not None:
+            return self.reshape(x, sizes.data.tolist())
         self.require(find_first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         value = self._make_value(x)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])

@@ -8,11 +8,10 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_list, ints
-from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
-from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.common.runtime_shapes import count_up, emit_size, emit_sizes, take_entries
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
-from tflite2onnx.utils.dimension import Dim, evaluate, is_known
+from tflite2onnx.utils.dimension import Dim, is_known
 
 _IMAGE = 4  # axes
 PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
@@ -30,30 +29,16 @@ def read_image_shape(operator: Operator) -> Shape:
     return x.shape
 
 
-class Length(NamedTuple):
-    """The height or the width of an image: a number, or a list of one int64 known at run time."""
-
-    size: int | Value
-
-    def emit_integer(self, g: Builder) -> Value:
-        return self.size if isinstance(self.size, Value) else g.scalar(self.size, DType.INT64)
-
-    def emit_real(self, g: Builder, *, times: int = 1, plus: int = 0) -> Value:
-        """Return a multiple of the length, plus a number, as float32."""
-        if not isinstance(self.size, Value):
-            return g.scalar(self.size * times + plus, _F32)
-        value = self.size if times == 1 else g.Mul(self.size, g.ints([times]))
-        return g.cast(g.Add(value, g.ints([plus])) if plus else value, _F32)
+def to_real(g: Builder, length: Value, *, times: int = 1, plus: int = 0) -> Value:
+    """Return a multiple of a length, int64 without axes, plus a number, as float32."""
+    number = length if times == 1 else g.Mul(length, g.scalar(times, DType.INT64))
+    number = g.Add(number, g.scalar(plus, DType.INT64)) if plus else number
+    return g.cast(number, _F32) if number.data is None else g.scalar(number.data.item(), _F32)
 
 
-def find_lengths(g: Builder, x: View) -> tuple[Length, Length]:
-    """Return the height and the width of images, channels last."""
-    height, width = (
-        Length(take_entries(g, g.Shape(x), [x.axis(axis)]))
-        if axis in x.tensor.symbols
-        else Length(x.shape[axis])
-        for axis in (1, 2)
-    )
+def find_lengths(g: Builder, x: View) -> tuple[Value, Value]:
+    """Return the height and the width of images, channels last, int64 without axes."""
+    height, width = (emit_size(g, x, axis) for axis in (1, 2))
     return height, width
 
 
@@ -94,12 +79,11 @@ class FlexCropAndResize(DynamicShape):
         rows = _sample_positions(g, corners[0], corners[2], height, y.shape[1])
         columns = _sample_positions(g, corners[1], corners[3], width, y.shape[2])
         pixels = g.reshape(x, (-1, x.shape[3]))
-        image = g.Mul(g.cast(images, DType.INT64), height.emit_integer(g))
+        image = g.Mul(g.cast(images, DType.INT64), height)
         image = g.Unsqueeze(image, g.ints([1]))
-        row_size = width.emit_integer(g)
 
         def gather_pixel(row: Value, column: Value) -> Value:
-            first = g.Unsqueeze(g.Mul(g.Add(image, row), row_size), g.ints([2]))
+            first = g.Unsqueeze(g.Mul(g.Add(image, row), width), g.ints([2]))
             index = g.Add(first, g.Unsqueeze(column, g.ints([1])))
             return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
@@ -121,43 +105,41 @@ class FlexCropAndResize(DynamicShape):
         return g.Where(inside, resized, outside)
 
 
-def _sample_positions(g: Builder, first: Value, last: Value, size: Length, count: int) -> Value:
+def _sample_positions(g: Builder, first: Value, last: Value, size: Value, count: int) -> Value:
     """Return the positions of the rows or columns of crops, in pixels, [boxes, count]."""
-    pixels = size.emit_real(g, plus=-1)
+    pixels = to_real(g, size, plus=-1)
     if count == 1:
         return g.Mul(g.Mul(g.Add(first, last), g.scalar(0.5, _F32)), pixels)
     step = g.Div(g.Mul(g.Sub(last, first), pixels), g.scalar(count - 1, _F32))
     return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
 
 
-def is_inside(g: Builder, places: Value, size: Length, border: int = 0) -> Value:
+def is_inside(g: Builder, places: Value, size: Value, border: int = 0) -> Value:
     """Return whether positions are between the first and the last pixel of an axis.
 
     `border` is the number of pixels by which they may be outside.
     """
-    low, high = g.scalar(-border, _F32), size.emit_real(g, plus=border - 1)
+    low, high = g.scalar(-border, _F32), to_real(g, size, plus=border - 1)
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
 
-def clip_places(g: Builder, places: Value, size: Length, border: int = 0) -> Value:
+def clip_places(g: Builder, places: Value, size: Value, border: int = 0) -> Value:
     """Return positions that are clipped to the image, or to `border` pixels around it."""
-    low, high = g.scalar(-border, _F32), size.emit_real(g, plus=border - 1)
-    if isinstance(size.size, Value):  # bounds of Clip are scalars
-        return g.Max(g.Min(places, high), low)
+    low, high = g.scalar(-border, _F32), to_real(g, size, plus=border - 1)
     return g.Clip(places, low, high)
 
 
-def clip_to_image(g: Builder, places: Value, size: Length) -> Value:
+def clip_to_image(g: Builder, places: Value, size: Value) -> Value:
     """Return integral positions as int64 indices, clipped to the image."""
     return g.cast(clip_places(g, places, size), DType.INT64)
 
 
-def take_nearest(g: Builder, places: Value, size: Length) -> Value:
+def take_nearest(g: Builder, places: Value, size: Value) -> Value:
     """Return the nearest pixels, of equally near pixels the later one, as int64 indices."""
     return clip_to_image(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
 
 
-def find_neighbours(g: Builder, places: Value, size: Length) -> tuple[Value, Value, Value]:
+def find_neighbours(g: Builder, places: Value, size: Value) -> tuple[Value, Value, Value]:
     """Return the pixels before and after each position, and its distance from the pixel before."""
     before = g.Floor(places)
     return (
@@ -311,23 +293,13 @@ class _Track(NamedTuple):
         count = -(-(size if self.same else size - self.reach + 1) // self.stride)
         return max(count, 0) if is_known(count) else count
 
-    def list_places(self, size: int) -> tuple[Array, int, int]:
+    def list_places(self, g: Builder, size: Value) -> tuple[Value, Value, Value]:
         """Return the pixels of each window, [windows, kernel], and the padding at both ends."""
-        count = evaluate(self.count_windows(size))
-        gap = max((count - 1) * self.stride + self.reach - size, 0) if self.same else 0
-        check_element_count(count * self.kernel)
-        places = np.arange(count).reshape(-1, 1) * self.stride + self._list_offsets()
-        return places, gap // 2, gap - gap // 2
-
-    def compute_places(self, g: Builder, size: Value) -> tuple[Value, Value, Value]:
-        """Return what `list_places` returns for a size that is known at run time only."""
         stride, zero = g.ints([self.stride]), g.ints([0])
         rest = self.stride - 1 if self.same else self.stride - self.reach
         count = g.Div(g.Add(size, g.ints([rest])), stride)
-        first, step = (g.scalar(n, DType.INT64) for n in (0, self.stride))
-        end = g.reshape(g.Mul(count, stride), [])
-        starts = g.Unsqueeze(g.Range(first, end, step), g.ints([1]))
-        places = g.Add(starts, self._list_offsets().reshape(1, -1))
+        starts = g.Mul(g.Unsqueeze(count_up(g, count), g.ints([1])), stride)
+        places = g.Add(starts, g.constant(np.arange(self.kernel).reshape(1, -1) * self.rate))
         if not self.same:
             return places, zero, zero
         last = g.Mul(g.Sub(count, g.ints([1])), stride)
@@ -335,9 +307,6 @@ class _Track(NamedTuple):
         gap = g.add_with_casts("Max", DType.INT64, gap, zero)
         before = g.Div(gap, g.ints([2]))
         return places, before, g.Sub(gap, before)
-
-    def _list_offsets(self) -> Array:
-        return np.arange(self.kernel) * self.rate
 
 
 class _SlidingWindow(DynamicShape):
@@ -387,25 +356,15 @@ class _SlidingWindow(DynamicShape):
 
     def gather_windows(self, g: Builder, x: View, fill: float) -> Value:
         """Return [batch, rows, rows of the window, columns, columns of the window, channels]."""
-        outside = g.scalar(fill, x.dtype)
-        if not {1, 2} & x.tensor.symbols.keys():
-            (rows, top, bottom), (columns, left, right) = (
-                track.list_places(size)
-                for track, size in zip(self.windows, x.shape[1:3], strict=True)
-            )
-            low, high = [0, top, left, 0], [0, bottom, right, 0]
-            value = pad_axes(g, x, x.dtype, low, high, outside)
-            return g.Gather(g.Gather(value, rows, axis=1), columns, axis=3)
         sizes, zero = emit_sizes(g, x), g.ints([0])
-        down, across = (
-            track.compute_places(g, take_entries(g, sizes, [axis]))
+        (rows, top, bottom), (columns, left, right) = (
+            track.list_places(g, take_entries(g, sizes, [axis]))
             for axis, track in enumerate(self.windows, 1)
         )
-        pads = g.Concat(
-            zero, *down[1:2], *across[1:2], zero, zero, *down[2:], *across[2:], zero, axis=0
-        )
-        value = g.pad(x.dtype, x, pads, outside) if self.windows[0].same else x.value
-        return g.Gather(g.Gather(value, down[0], axis=1), across[0], axis=3)
+        pads, value = g.Concat(zero, top, left, zero, zero, bottom, right, zero, axis=0), x.value
+        if pads.data is None or pads.data.any():
+            value = g.pad(x.dtype, x, pads, g.scalar(fill, x.dtype))
+        return g.Gather(g.Gather(value, rows, axis=1), columns, axis=3)
 
 
 class FlexExtractImagePatches(_SlidingWindow):

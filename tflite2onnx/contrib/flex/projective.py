@@ -9,7 +9,6 @@ import numpy as np
 from tflite2onnx.builder.builder import Operand
 from tflite2onnx.contrib.flex.image import (
     PIXELS,
-    Length,
     clip_places,
     clip_to_image,
     find_lengths,
@@ -17,10 +16,11 @@ from tflite2onnx.contrib.flex.image import (
     is_inside,
     read_image_shape,
     read_two_sizes,
+    to_real,
 )
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.op.common.runtime_shapes import multiply_sizes, take_entries
+from tflite2onnx.op.common.runtime_shapes import count_up, multiply_sizes, take_entries
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import require_equal
@@ -29,14 +29,14 @@ _F32 = DType.FLOAT32
 _NUMBERS = 8  # of a transform
 
 
-def _surround(g: Builder, place: Value, size: Length) -> Value:
+def _surround(g: Builder, place: Value, size: Value) -> Value:
     """Return positions in an image with a border of one pixel, which has the fill value."""
     return clip_places(g, place, size, border=1)
 
 
-def _reflect(g: Builder, place: Value, size: Length) -> Value:
+def _reflect(g: Builder, place: Value, size: Value) -> Value:
     """Return positions in an image that is mirrored at its borders: dcba|abcd|dcba."""
-    length, period, one = size.emit_real(g), size.emit_real(g, times=2), g.scalar(1, _F32)
+    length, period, one = to_real(g, size), to_real(g, size, times=2), g.scalar(1, _F32)
     distance = g.Abs(place)
     rest = g.Sub(distance, g.Mul(g.Floor(g.Div(distance, period)), period))
     turned = g.Sub(period, rest)
@@ -45,23 +45,21 @@ def _reflect(g: Builder, place: Value, size: Length) -> Value:
     return clip_places(g, g.Where(g.Less(place, g.scalar(0, _F32)), left, right), size)
 
 
-def _wrap(g: Builder, place: Value, size: Length) -> Value:
+def _wrap(g: Builder, place: Value, size: Value) -> Value:
     """Return positions in an image that is repeated: abcd|abcd|abcd.
 
     The kernel counts repetitions by the distance between the first and the last pixel.
     """
-    if size.size == 1:
-        return clip_places(g, place, size)
-    zero, length, last = g.scalar(0, _F32), size.emit_real(g), size.emit_real(g, plus=-1)
-    # An image of dynamic size may have one pixel, to which all positions are clipped.
-    divisor = g.Max(last, g.scalar(1, _F32)) if isinstance(size.size, Value) else last
-    count = g.Floor(g.Div(g.Abs(place), divisor))
+    zero, length, last = g.scalar(0, _F32), to_real(g, size), to_real(g, size, plus=-1)
+    # All positions are clipped to the pixel of an image of one pixel.
+    distance = g.add_with_casts("Max", DType.INT64, size, g.scalar(2, DType.INT64))
+    count = g.Floor(g.Div(g.Abs(place), to_real(g, distance, plus=-1)))
     left = g.Add(place, g.Mul(g.Add(count, g.scalar(1, _F32)), length))
     right = g.Where(g.Greater(place, last), g.Sub(place, g.Mul(count, length)), place)
     return clip_places(g, g.Where(g.Less(place, zero), left, right), size)
 
 
-_FILLS: Mapping[str, Callable[[Builder, Value, Length], Value]] = {
+_FILLS: Mapping[str, Callable[[Builder, Value, Value], Value]] = {
     "CONSTANT": _surround,
     "NEAREST": clip_places,
     "REFLECT": _reflect,
@@ -136,14 +134,11 @@ class FlexImageProjectiveTransform(DynamicShape):
         positions, inside = self._emit_positions(g, transforms, grid, (height, width))
         is_fixed = not {1, 2} & x.tensor.symbols.keys()
         pixels = g.reshape(x, (batch, prod(x.shape[1:3]) if is_fixed else -1, channels))
-        number, row_size = g.runtime_shape([batch], x), width.emit_integer(g)
-        if self._has_computed_places:
-            expanded = g.Concat(number, multiply_sizes(g, sizes), g.ints([1]), axis=0)
-        else:
-            expanded = g.Concat(number, g.ints([prod(self._sizes), 1]), axis=0)
+        number = g.runtime_shape([batch], x)
+        expanded = g.Concat(number, multiply_sizes(g, sizes), g.ints([1]), axis=0)
 
         def gather_pixels(row: Value, column: Value, dtype: DType = _F32) -> Value:
-            first = g.Mul(clip_to_image(g, row, height), row_size)
+            first = g.Mul(clip_to_image(g, row, height), width)
             index = g.Add(first, clip_to_image(g, column, width))
             index = g.Expand(g.Unsqueeze(index, g.ints([2])), expanded)
             found = g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
@@ -179,9 +174,7 @@ class FlexImageProjectiveTransform(DynamicShape):
             rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
             return rows, columns
         width = take_entries(g, sizes, [1])
-        count = g.reshape(multiply_sizes(g, sizes), [])
-        zero, one = (g.scalar(n, DType.INT64) for n in (0, 1))
-        pixels = g.Unsqueeze(g.Range(zero, count, one), g.ints([0]))
+        pixels = g.Unsqueeze(count_up(g, multiply_sizes(g, sizes)), g.ints([0]))
         return g.cast(g.Div(pixels, width), _F32), g.cast(g.Mod(pixels, width), _F32)
 
     def _emit_positions(
@@ -189,7 +182,7 @@ class FlexImageProjectiveTransform(DynamicShape):
         g: Builder,
         transforms: View,
         grid: tuple[Operand, Operand],
-        image: tuple[Length, Length],
+        image: tuple[Value, Value],
     ) -> tuple[tuple[Value, Value], Value]:
         """Return rows and columns in the image, and where they are finite; else they are 0."""
         numbers = g.node_outputs("Split", _NUMBERS, transforms, g.ints([1] * _NUMBERS), axis=1)

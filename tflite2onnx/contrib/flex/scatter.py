@@ -141,11 +141,8 @@ class FlexBincount(AnySizes):
 
     def emit(self, g: Builder, y: View, x: View, count: View, weights: View) -> Value:
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-        if isinstance(self._size, int):
-            size, row_size = (g.scalar(self._size + i, DType.INT64) for i in range(2))
-        else:
-            size = g.recast(count.reshape(()), count.dtype, DType.INT64)
-            row_size = g.Add(size, one)
+        size = g.recast(count.reshape(()), count.dtype, DType.INT64)
+        row_size = g.Add(size, one)
         # Numbers of `size` and more are counted in an additional element, which is removed.
         numbers = g.Min(g.recast(x, x.dtype, DType.INT64), size)
         rows = one

@@ -18,6 +18,7 @@ import numpy as np
 from tflite2onnx.contrib.random.rng_bit_generator import encrypt_with_philox
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import integer, ints, read_shape
+from tflite2onnx.op.common.runtime_shapes import multiply_sizes
 from tflite2onnx.op.common.unsigned import UnsignedInt, join_words, split_words
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
@@ -78,14 +79,10 @@ class _StatelessDraw(AnySizes):
     def emit(
         self, g: Builder, y: View, sizes: View, key: View, counter: View, _: View, *bounds: View
     ) -> Value:
-        if sizes.tensor.data is None:
-            shape = g.recast(sizes, sizes.dtype, _I64)
-            number = g.reduce("ReduceProd", shape, [0], keepdims=True)
-            most = g.Add(number, g.ints([self._per_block - 1]))
-            blocks = g.reshape(g.Div(most, g.ints([self._per_block])), [])
-        else:
-            shape, number = g.ints(y.shape), g.ints([y.tensor.elements])
-            blocks = g.scalar(-(-y.tensor.elements // self._per_block), _I64)
+        shape = g.as_int64_list(sizes)
+        number = multiply_sizes(g, shape)
+        most = g.Add(number, g.ints([self._per_block - 1]))
+        blocks = g.reshape(g.Div(most, g.ints([self._per_block])), [])
         groups = g.cast(g.Range(g.scalar(0, _I64), blocks, g.scalar(1, _I64)), _U64)
         flat = self._draw(g, groups, key.value, counter.value, *(b.value for b in bounds))
         return g.reshape_to_sizes(g.Slice(flat, g.ints([0]), number, g.ints([0])), shape)

@@ -11,7 +11,7 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Va
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.common.runtime_shapes import take_entries
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
@@ -112,30 +112,31 @@ class FlexFourier(AnySizes):
         if new_axes:
             value = g.Unsqueeze(value, g.ints(new_axes))
         if kind.real:
-            value = self._fit_lengths(g, value, batch_axes, lengths[0], x.dtype)
+            value = self._fit_lengths(g, x, value, batch_axes, lengths[0])
         value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), x.dtype)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, batch_axes, lengths[0], x.dtype)
         return value if lead else g.Squeeze(value, g.ints([0]))
 
     def _fit_lengths(
-        self, g: Builder, value: Value, batch_axes: int, lengths: View, dtype: DType
+        self, g: Builder, x: View, value: Value, batch_axes: int, lengths: View
     ) -> Value:
-        """Return numbers or pairs, zero-padded to the lengths, or cropped; negative pads crop."""
+        """Return x, which is `value` with new axes, zero-padded to the lengths, or cropped.
+
+        Negative pads crop.
+        """
         kind, axes = self._kind, self._kind.axes
         before = [0] * (2 * batch_axes + axes + 1)
-        if self._fixes_sizes:
-            known = self._halved_lengths if kind.inverse else self._lengths
-            more = [b - a for a, b in zip(self._split_shape[1], known, strict=True)]
-            pads = g.ints([*before, *more, 0])
-            return g.Pad(value, pads, g.scalar(0, dtype)) if any(more) else value
         wanted = g.as_int64_list(lengths)
         if kind.inverse:
             halves, ones = [1] * (axes - 1) + [2], [0] * (axes - 1) + [1]
             wanted = g.Add(g.Div(wanted, g.ints(halves)), g.ints(ones))
-        sizes = take_entries(g, g.Shape(value), range(batch_axes, batch_axes + axes))
-        pads = g.Concat(g.ints(before), g.Sub(wanted, sizes), g.ints([0]), axis=0)
-        return g.Pad(value, pads, g.scalar(0, dtype))
+        lead = len(self._split_shape[0])
+        gaps = g.Sub(wanted, take_entries(g, emit_sizes(g, x), range(lead, lead + axes)))
+        if gaps.data is not None and not gaps.data.any():
+            return value
+        pads = g.Concat(g.ints(before), gaps, g.ints([0]), axis=0)
+        return g.Pad(value, pads, g.scalar(0, x.dtype))
 
     def _transform_axes(self, g: Builder, value: Value, lead: Sizes, dtype: DType) -> Value:
         """Return the transform along all axes, except the last of an inverse to real numbers."""

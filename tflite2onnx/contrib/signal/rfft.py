@@ -119,16 +119,12 @@ class RealFourier(_Transform, AnySizes):
         return g.dft(g.Unsqueeze(x, g.ints(new_axes)), rank - 1, onesided=True)
 
     def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
-        if self.has_data_dependent_shape or {x.rank - 2, x.rank - 1} & x.tensor.symbols.keys():
-            current = g.Slice(emit_sizes(g, x), g.ints([-2]), g.ints([AXIS_END]))
-            missing_sizes = g.Sub(g.as_int64_list(lengths), current)
-            pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
-            return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
-        gaps = [length - size for length, size in zip(self._lengths, x.shape[-2:], strict=True)]
-        if not any(gaps):
+        current = g.Slice(emit_sizes(g, x), g.ints([-2]), g.ints([AXIS_END]))
+        gaps = g.Sub(g.as_int64_list(lengths), current)
+        if gaps.data is not None and not gaps.data.any():
             return x.value
-        all_pads = [0] * (2 * x.rank - 2) + gaps  # negative pads remove elements
-        return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
+        pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), gaps, axis=0)
+        return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))  # negative pads remove elements
 
 
 class InverseRealFourier(_Transform):

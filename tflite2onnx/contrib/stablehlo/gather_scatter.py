@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import NeedsReshape, Operand
+from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect_rank
@@ -19,7 +19,7 @@ from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import DType, Shape
 
 _REDUCTIONS = {
     "": None,
@@ -67,32 +67,23 @@ class _Indexed(Operator):
         # ONNX's nodes require at least one axis; the indices of axis 0 are 0 then.
         return axes or [0]
 
-    def _order_vectors(self, g: Builder, indices: View) -> Value | Array:
-        """Return int64 indices with the vector axis last; an array if they are constant."""
-        vector_axis, rank = self._vector_axis, indices.rank
-        order = [*drop_axis(range(rank), vector_axis), vector_axis]
+    def _order_vectors(self, g: Builder, indices: View) -> Value:
+        """Return int64 indices with the vector axis last."""
+        vector_axis = self._vector_axis
         if not indices.shape[vector_axis]:
             check_element_count(prod(self._batches))
-            return np.zeros((*self._batches, 1), np.int64)
-        if indices.tensor.data is not None:
-            return indices.constant.transpose(order).astype(np.int64)
+            return g.constant(np.zeros((*self._batches, 1), np.int64))
         value = g.recast(indices, indices.dtype, DType.INT64)
-        return value if vector_axis == rank - 1 else g.Transpose(value, perm=order)
+        return _transpose_to(g, value, [*drop_axis(range(indices.rank), vector_axis), vector_axis])
 
 
-def _expand_windows(
-    g: Builder, vectors: Value | Array, batches: Shape, sizes: Shape
-) -> Value | Array:
+def _expand_windows(g: Builder, vectors: Value, batches: Shape, sizes: Shape) -> Value:
     """Return the index vectors of all elements of each window, with an axis for each size."""
     if prod(sizes) == 1:
         return vectors
     check_element_count(prod(sizes) * len(sizes))
     grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    expanded = (*batches, *len(sizes) * (1,), len(sizes))
-    if isinstance(vectors, np.ndarray):
-        check_element_count(prod(batches) * grid.size)
-        return vectors.reshape(expanded) + grid
-    return g.Add(g.reshape(vectors, expanded), grid)
+    return g.Add(g.reshape(vectors, (*batches, *len(sizes) * (1,), len(sizes))), grid)
 
 
 def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
@@ -172,10 +163,7 @@ class StablehloGather(_Indexed, DynamicShape):
         data = self._drop_unreached(g, x, indexed)
         if len(indexed) == 1 and sizes[indexed[0]] == 1:
             (axis,) = indexed
-            if isinstance(vectors, np.ndarray):
-                starts: Operand = vectors[..., 0]
-            else:
-                starts = g.Squeeze(vectors, g.ints([-1]))
+            starts = g.Squeeze(vectors, g.ints([-1]))
             gathered = g.with_compute_type(
                 "Gather", x.dtype, lambda v: g.Gather(v, starts, axis=axis), data
             )
@@ -190,11 +178,9 @@ class StablehloGather(_Indexed, DynamicShape):
         rest = [("data", axis) for axis in order[len(indexed) :]]
         return self._arrange_axes(g, y, gathered, [*batches, *window_axes, *rest])
 
-    def _clamp_starts(self, g: Builder, vectors: Value | Array, shape: Shape) -> Value | Array:
+    def _clamp_starts(self, g: Builder, vectors: Value, shape: Shape) -> Value:
         indexed = self._find_indexed_axes("start_index_map")
         last = np.array([shape[axis] - self._sizes[axis] for axis in indexed])
-        if isinstance(vectors, np.ndarray):
-            return vectors.clip(0, last)
         return g.clamp_int64(vectors, g.scalar(0, DType.INT64), last)
 
     def _drop_unreached(self, g: Builder, x: View, indexed: Collection[int]) -> Value:
@@ -281,7 +267,7 @@ class StablehloScatter(_Indexed):
         indexed = [x.shape[axis] for axis in self._indexed_axes]
         whole = [x.shape[axis] for axis in order[len(indexed) :]]
         window = tuple(self._sizes[axis] for axis in self._indexed_axes)
-        vectors, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
+        places, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
         ordered = _transpose_to(g, g.recast(x, x.dtype, dtype), order)
         rows = g.reshape(ordered, [prod(indexed), *whole])
         if not is_inside:  # an additional row receives the elements that are dropped
@@ -290,7 +276,7 @@ class StablehloScatter(_Indexed):
         new = self._order_updates(g, g.recast(updates, x.dtype, dtype), order)
         windows = window if prod(window) > 1 else ()
         new = g.reshape(new, [*self._batches, *windows, *whole])
-        output = g.scatter_nd(rows, vectors, new, reduction)
+        output = g.scatter_nd(rows, places, new, reduction)
         if not is_inside:
             bounds = g.ints([0]), g.ints([prod(indexed)]), g.ints([0])
             output = g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), output)
@@ -305,30 +291,25 @@ class StablehloScatter(_Indexed):
         return DType.FLOAT32 if dtype is DType.FLOAT16 and reduction else dtype, reduction
 
     def _find_rows(
-        self, g: Builder, vectors: Value | Array, sizes: Sequence[int], window: Shape
-    ) -> tuple[Operand, bool]:
-        """Return the row of each element, [..., 1], and whether all rows are inside."""
+        self, g: Builder, vectors: Value, sizes: Sequence[int], window: Shape
+    ) -> tuple[Value, bool]:
+        """Return the row of each element, [..., 1], and whether all rows are known to be inside."""
         count = len(self._find_indexed_axes("scatter_dims_to_operand_dims"))
         count_of_rest = len(sizes) - count  # every window begins at 0 along the remaining axes
-        if isinstance(vectors, np.ndarray):
-            vectors = np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, count_of_rest)])
-        elif count_of_rest:
+        if count_of_rest:
             rank = len(self._batches) + 1
             pads = g.ints([0] * (2 * rank - 1) + [count_of_rest])
             vectors = g.Pad(vectors, pads, g.scalar(0, DType.INT64))
         places = _expand_windows(g, vectors, self._batches, window)
         bounds = np.array(sizes, np.int64)
         steps = np.array([prod(sizes[i + 1 :]) for i in range(len(sizes))], np.int64)
-        if isinstance(places, np.ndarray):
-            outside = ((places < 0) | (places >= bounds)).any(-1, keepdims=True)
-            rows = np.where(outside, prod(sizes), (places * steps).sum(-1, keepdims=True))
-            return rows, not outside.any()
         zero = g.scalar(0, DType.INT64)
         are_inside = g.And(g.GreaterOrEqual(places, zero), g.Less(places, bounds))
         inside = g.reduce("ReduceMin", g.cast(are_inside, DType.INT32), [-1], keepdims=True)
         row = g.reduce("ReduceSum", g.Mul(places, steps), [-1], keepdims=True)
         end = g.scalar(prod(sizes), DType.INT64)
-        return g.Where(g.cast(inside, DType.BOOL), row, end), False
+        is_inside = inside.data is not None and bool(inside.data.all())
+        return g.Where(g.cast(inside, DType.BOOL), row, end), is_inside
 
     def _order_updates(self, g: Builder, updates: Value, order: Sequence[int]) -> Value:
         """Return updates with the batches first, then the window axes in this order."""

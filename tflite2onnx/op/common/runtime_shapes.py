@@ -8,7 +8,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import make_identity
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.tensor import DType
 
 AXIS_END = np.iinfo(np.int64).max  # the end of an axis, for Slice
@@ -28,13 +28,25 @@ class SplitShape(NamedTuple):
 
 
 def emit_sizes(g: Builder, x: View) -> Value:
-    """Return the sizes of the TFLite axes as a list of int64."""
-    if not x.tensor.symbols:
-        return g.ints(x.tensor.shape)
+    """Return the sizes of the TFLite axes as a list of int64, a constant if they are known."""
     sizes = g.Shape(x)
     if x.order == make_identity(x.rank):
         return sizes
     return g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]), axis=0)
+
+
+def emit_size(g: Builder, x: View, axis: int) -> Value:
+    """Return the size of a TFLite axis, int64 without axes; a constant if it is known."""
+    return g.reshape(g.runtime_shape([x.tensor.sizes[axis]], x), [])
+
+
+def count_up(g: Builder, count: Value) -> Value:
+    """Return int64 numbers from 0 on, so many as a list of one number or a number without axes."""
+    if count.data is not None:
+        check_element_count(count.data.item())
+        return g.constant(np.arange(count.data.item()))
+    zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+    return g.Range(zero, g.reshape(count, []), one)
 
 
 def multiply_sizes(g: Builder, sizes: Value) -> Value:
@@ -44,8 +56,6 @@ def multiply_sizes(g: Builder, sizes: Value) -> Value:
 
 def take_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
     """Return some entries of a list of int64, in an order."""
-    if numbers.data is not None:
-        return g.ints(numbers.data[list(entries)].tolist())
     return g.Gather(numbers, g.ints(entries), axis=0)
 
 

@@ -59,10 +59,9 @@ class ScatterNd(Movement):
 
     def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
         dtype = _WIDE.get(y.dtype, y.dtype)
-        sizes = g.as_int64_list(shape) if self.has_data_dependent_shape else g.ints(y.shape)
         # The zeros are computed: as a constant, a few bytes of a file could declare a shape of any
         # size.
-        zeros = g.Expand(g.scalar(0, dtype), sizes)
+        zeros = g.Expand(g.scalar(0, dtype), g.as_int64_list(shape))
         vectors = g.cast(indices, DType.INT64)
         output = g.scatter_nd(zeros, vectors, g.recast(updates, y.dtype, dtype), "add")
         return g.recast(output, dtype, y.dtype)
@@ -210,15 +209,12 @@ class Segments(DynamicShape):
         initial = start if isinstance(start, int) else getattr(limits, start)
         # Rows without a segment are added to an additional last row, at index -1, which is removed.
         rest, end = g.runtime_shape(y.sizes[1:], data), g.ints([y.shape[0]])
-        rows = g.ints([y.shape[0] + 1, *y.shape[1:]])
-        if y.tensor.symbols:
-            rows = g.Concat(g.ints([y.shape[0] + 1]), rest, axis=0)
         row = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
         if self._is_counted or self.has_data_dependent_shape:
             last = g.reduce("ReduceMax", row, [0], keepdims=True)
             sizes = [g.cast(n.reshape((1,)), DType.INT64) for n in count]
             end = g.Add(last, g.ints([1])) if self._is_counted else sizes[0]
-            rows = g.Concat(g.Add(end, g.ints([1])), rest, axis=0)
+        rows = g.Concat(g.Add(end, g.ints([1])), rest, axis=0)
         into = g.Expand(g.scalar(initial, y.dtype), rows)
         places = g.Unsqueeze(row, g.ints([numbers.rank]))
         reduced = g.scatter_nd(into, places, data, reduction)

@@ -65,11 +65,10 @@ class BroadcastTo(Movement, Foldable, ReshapesInputs):
 
 
 def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
-    is_constant = shape.tensor.is_constant
-    if is_constant and 0 in y.shape:  # Expand of runtimes returns another shape if a size is 0
+    # Expand of runtimes returns another shape if a size is 0.
+    if shape.tensor.is_constant and 0 in y.shape:
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
-    sizes = g.ints(y.shape) if is_constant else g.as_int64_list(shape, y.order)
-    return g.move("Expand", x.dtype, x, sizes)
+    return g.move("Expand", x.dtype, x, g.as_int64_list(shape, y.order))
 
 
 class BroadcastArgs(Foldable):

@@ -335,13 +335,9 @@ class Tile(Movement, Foldable):
         return [axis for axis, repeats in enumerate(self._multiples) if repeats != 1]
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
-        if self.has_data_dependent_shape:
-            repeats = g.as_int64_list(multiples, x.order)
-        elif y.sizes == x.sizes:
+        if not self.has_data_dependent_shape and y.sizes == x.sizes:
             return x.value
-        else:
-            repeats = g.ints(x.reorder(self._multiples))
-        return g.move("Tile", x.dtype, x, repeats)
+        return g.move("Tile", x.dtype, x, g.as_int64_list(multiples, x.order))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.tile(inputs[0], self._multiples)]

@@ -70,7 +70,7 @@ class DynamicUpdateSlice(Movement, Foldable):
         grid = self._list_coordinates(x, axes)
         if grid is not None:
             first = take_entries(g, place[0], x.order[: len(grid.shape) - 1])
-            places = _add_offsets(g, g.constant(grid), first)
+            places = g.Add(g.constant(grid), first)
             return g.with_compute_type(
                 "ScatterND", x.dtype, lambda a, b: g.scatter_nd(a, places, b), x, update
             )
@@ -94,12 +94,9 @@ class DynamicUpdateSlice(Movement, Foldable):
 
     def _clamp_starts(self, g: Builder, x: View, parts: Value, starts: View) -> Value:
         """Return the clamped start indices, one for each TFLite axis, int64."""
-        is_fixed = parts.data is not None and not x.tensor.symbols
-        if starts.tensor.data is not None and is_fixed:
-            return g.ints(np.clip(starts.ints, 0, self._max_starts).tolist())
         indices = g.recast(starts, starts.dtype, DType.INT64)
         zero = g.scalar(0, DType.INT64)
-        largest = g.ints(self._max_starts) if is_fixed else g.Sub(emit_sizes(g, x), parts)
+        largest = g.Sub(emit_sizes(g, x), parts)
         if starts.dtype is DType.INT32:  # Max and Min of runtimes compare 32 bits of int64
             return g.Min(g.Max(indices, zero), largest)
         return g.clamp_int64(indices, zero, largest)
@@ -122,8 +119,9 @@ class DynamicUpdateSlice(Movement, Foldable):
         """
         axis, *rest = axes
         axes_input = g.ints([x.axis(axis)])
-        first, part = (_take_entry(g, numbers, axis) for numbers in place)
-        last = _add_offsets(g, first, part)
+        bounds = g.ints([axis]), g.ints([axis + 1])
+        first, part = (g.Slice(numbers, *bounds) for numbers in place)
+        last = g.Add(first, part)
         if rest:
             middle = g.Slice(value, first, last, axes_input)
             update = self._replace_part(g, middle, update, x, rest, place)
@@ -139,16 +137,3 @@ class DynamicUpdateSlice(Movement, Foldable):
         slices = tuple(slice(a, a + n) for a, n in zip(first, update.shape, strict=True))
         output[slices] = update
         return [output]
-
-
-def _take_entry(g: Builder, numbers: Value, index: int) -> Value:
-    """Return one entry of a list of numbers, as a list."""
-    if numbers.data is not None:
-        return g.ints([int(numbers.data[index])])
-    return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))
-
-
-def _add_offsets(g: Builder, numbers: Value, offsets: Value) -> Value:
-    if numbers.data is not None and offsets.data is not None:
-        return g.constant(numbers.data + offsets.data)
-    return g.Add(numbers, offsets)

@@ -203,28 +203,15 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     sizes = x.tensor.layout_shape
     if all(step == 1 or sizes[axis] < 2 for step, axis in zip(steps, x.order, strict=True)):
         return x.value
-    if x.tensor.symbols:
-        return _dilate_dynamic_axes(g, x, steps, fill)
     # An axis of size 1 is inserted after each axis and padded to the distance. Then the two axes
     # are merged.
-    split = x.reshape([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
-    whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
-    if prod(whole) > MOST_COMPUTED:
+    inner, pads = g.ints(range(1, 2 * x.rank, 2)), g.ints([0] * len(grow) + grow)
+    count = prod(size * step for size, step in zip(x.shape, steps, strict=True))
+    if count > MOST_COMPUTED:
         raise OperatorError(
-            f"its output must have at most {MOST_COMPUTED:,} elements, got {prod(whole):,}"
+            f"its output must have at most {MOST_COMPUTED:,} elements, got {count:,}"
         )
-    grown = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
-    merged = g.reshape(grown, whole)
-    pairs = zip(x.shape, steps, strict=True)
-    last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
-    return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
-
-
-def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
-    inner = g.ints(range(1, 2 * x.rank, 2))
-    grow = [size for step in steps for size in (0, step - 1)]
-    pads = g.ints([0] * len(grow) + grow)
     grown = g.with_compute_type(
         "Pad", x.dtype, lambda v, c: g.Pad(g.Unsqueeze(v, inner), pads, c), x, fill.reshape(())
     )

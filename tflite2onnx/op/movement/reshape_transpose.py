@@ -23,6 +23,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import (
+    count_up,
     emit_sizes,
     expect_axis,
     multiply_sizes,
@@ -370,7 +371,7 @@ class Transpose(Movement, Foldable):
         new = g.Gather(sizes, order, axis=0)
         # The flat index of each output element becomes its indices, then the flat index of its
         # source in x.
-        number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
+        number = g.Unsqueeze(count_up(g, multiply_sizes(g, new)), g.ints([1]))
         indices = g.Mod(g.Div(number, _compute_strides(g, new, x.rank)), new)
         strides = g.Gather(_compute_strides(g, sizes, x.rank), order, axis=0)
         source = g.reduce("ReduceSum", g.Mul(indices, strides), [1], keepdims=False)
@@ -387,11 +388,6 @@ class Transpose(Movement, Foldable):
         if sorted(permutation) != list(range(rank)):
             raise OperatorError(f"permutation must be a permutation of {rank} axes, got {numbers}")
         return permutation
-
-
-def _count_up(g: Builder, count: Value) -> Value:
-    zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-    return g.Range(zero, g.reshape(count, []), one)
 
 
 def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:

@@ -475,8 +475,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         """Return the index of the first element, counted from the end, of each entry's axis."""
         axes = {entry: axis for axis, entry in enumerate(self._find_old_axes())}
         of_entries = [axes.get(i, 0) for i in range(self.input(1).elements)]
-        sizes = take_entries(g, emit_sizes(g, x), of_entries)
-        return g.Neg(sizes) if sizes.data is None else g.ints((-sizes.data).tolist())
+        return g.Neg(take_entries(g, emit_sizes(g, x), of_entries))
 
     def _find_old_axes(self) -> list[int]:
         """Return the entry of each axis of the input, -1 for a whole axis without an entry."""
@@ -521,11 +520,8 @@ def _replace_masked(
     """Return bounds; where a mask omits them, the end for steps forward or for steps backward."""
     if not mask.any():
         return bounds
-    if steps.data is not None:
-        default = g.ints(np.where(steps.data > 0, *ends).tolist())
-    else:
-        scalars = (g.scalar(end, DType.INT64) for end in ends)
-        default = g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), *scalars)
+    forward, backward = (g.scalar(end, DType.INT64) for end in ends)
+    default = g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), forward, backward)
     return g.Where(mask.astype(np.bool_), default, bounds)
 
 

@@ -10,7 +10,7 @@ from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
-from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, reshape_to
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, take_entries
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import Foldable, Movement, MovesSamples
 from tflite2onnx.quantization.declarations import Moves
@@ -18,8 +18,8 @@ from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _RANKS = (3, 4)
-# A part of an axis: the axis, whether the part is the position within a block, and the size.
-_Part = tuple[int, bool, int]
+# A part of an axis: the axis, and whether the part is the position within a block.
+_Part = tuple[int, bool]
 
 
 class _Batches(Movement, MovesSamples):
@@ -38,11 +38,6 @@ class _Batches(Movement, MovesSamples):
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         is_computed = operand or not self.input(1).is_constant
         return None if is_computed else range(1, self.input(0).rank - 1)
-
-    @property
-    def _is_dynamic(self) -> bool:
-        """Whether the number or the size of the blocks is known at run time only."""
-        return self.has_data_dependent_shape or bool(self.input(0).symbols)
 
     def _check_dynamic(self) -> None:
         x = self.input(0)
@@ -92,29 +87,20 @@ class _Batches(Movement, MovesSamples):
         return [size // block for size, block in pairs]
 
 
-def _split_blocks(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
+def _split_blocks(order: Order) -> list[_Part]:
     """Return the axes, each spatial axis split in two: blocks, and positions in a block."""
-    spaces = range(1, len(sizes) - 1)
-    parts = []
-    for axis in order:
-        parts.append((axis, False, sizes[axis]))
-        if axis in spaces:
-            parts.append((axis, True, block[axis]))
-    return parts
+    last = len(order) - 1
+    return [(axis, inner) for axis in order for inner in (False, True)[: 1 + (0 < axis < last)]]
 
 
-def _move_blocks_to_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
+def _move_blocks_to_front(order: Order) -> list[_Part]:
     """Return the axes of `_split_blocks` with the positions in a block before the batch."""
-    spaces = range(1, len(sizes) - 1)
-    parts = []
-    for axis in order:
-        if axis == 0:
-            parts += [(space, True, block[space]) for space in spaces]
-        parts.append((axis, False, sizes[axis]))
-    return parts
+    parts = [(axis, False) for axis in order]
+    batch, spaces = order.index(0), [(axis, True) for axis in range(1, len(order) - 1)]
+    return [*parts[:batch], *spaces, *parts[batch:]]
 
 
-def _reorder_dynamic_parts(
+def _reorder_parts(
     g: Builder,
     value: Value,
     old: Sequence[_Part],
@@ -123,20 +109,21 @@ def _reorder_dynamic_parts(
     block: Value,
     shape: Value,
 ) -> Value:
-    """Return the result of `_reorder_parts` for sizes that are known at run time only."""
-    rank = len(old) - sum(inner for _, inner, _ in old)
-    places = [axis + rank * inner for axis, inner, _ in old]
+    """Split a value into parts, transpose them, and merge them to a shape.
+
+    `counts` and `block` are the numbers and the sizes of the blocks along all axes.
+    """
+    rank = len(old) - sum(inner for _, inner in old)
+    places = [axis + rank * inner for axis, inner in old]
     sizes = g.Gather(g.Concat(counts, block, axis=0), g.ints(places), axis=0)
-    split = reshape_to(g, value, sizes)
-    return reshape_to(g, g.Transpose(split, perm=[old.index(part) for part in new]), shape)
+    split = g.reshape_to_sizes(value, sizes)
+    moved = g.Transpose(split, perm=[old.index(part) for part in new])
+    return g.reshape_to_sizes(moved, shape)
 
 
-def _reorder_parts(
-    g: Builder, value: Value, old: Sequence[_Part], new: Sequence[_Part], shape: Sequence[int]
-) -> Value:
-    """Split a value into parts, transpose them, and merge them to a shape."""
-    split = g.reshape(value, [size for *_, size in old])
-    return g.reshape(g.Transpose(split, perm=[old.index(part) for part in new]), shape)
+def _spread_over_batch(g: Builder, block: Value, rank: int) -> Value:
+    """Return the factor of each axis of the batches: the pixels of a block, then 1."""
+    return g.Concat(multiply_sizes(g, block), g.ints([1] * (rank - 1)), axis=0)
 
 
 class SpaceToBatch(_Batches):
@@ -167,30 +154,20 @@ class SpaceToBatch(_Batches):
         return outer * prod(self._block)
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
-        if self._is_dynamic:
-            return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
-        old = _split_blocks(x.order, self._sizes, self._block)
-        new = _move_blocks_to_front(y.order, self._sizes, self._block)
-        if not np.any(self._edges):
-            return _reorder_parts(g, x.value, old, new, y.shape)
-        begins, ends = zip(*x.reorder(self._edges), strict=True)
-        return _reorder_parts(g, self._pad_edges(g, x, g.ints([*begins, *ends])), old, new, y.shape)
+        sides, pads = self._read_block_and_edges(g, block, edges)
+        padded = g.Add(emit_sizes(g, x), g.reduce("ReduceSum", pads, [1], keepdims=False))
+        counts = g.Div(padded, sides)
+        whole = g.Mul(counts, _spread_over_batch(g, sides, x.rank))
+        shape = g.Gather(whole, g.ints(y.order), axis=0)
+        old, new = _split_blocks(x.order), _move_blocks_to_front(y.order)
+        return _reorder_parts(g, self._pad_edges(g, x, pads), old, new, counts, sides, shape)
 
-    def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
-        amounts = g.Gather(edges, g.ints(x.order), axis=0)
-        pads = g.reshape(g.Transpose(amounts, perm=[1, 0]), [2 * x.rank])
-        padded_sizes = g.Add(emit_sizes(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
-        counts = g.Div(padded_sizes, block)
-        factors = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
-        shape = g.Gather(g.Mul(counts, factors), g.ints(y.order), axis=0)
-        unknown = (0,) * x.rank
-        old = _split_blocks(x.order, unknown, unknown)
-        new = _move_blocks_to_front(y.order, unknown, unknown)
-        image = self._pad_edges(g, x, pads)
-        return _reorder_dynamic_parts(g, image, old, new, counts, block, shape)
-
-    def _pad_edges(self, g: Builder, x: View, pads: Value) -> Value:
-        return g.pad(x.dtype, x, pads, g.scalar(x.storage.zero_point, x.dtype))
+    def _pad_edges(self, g: Builder, x: View, edges: Value) -> Value:
+        if edges.data is not None and not edges.data.any():
+            return x.value
+        amounts = g.Transpose(g.Gather(edges, g.ints(x.order), axis=0), perm=[1, 0])
+        fill = g.scalar(x.storage.zero_point, x.dtype)
+        return g.pad(x.dtype, x, g.reshape(amounts, [2 * x.rank]), fill)
 
 
 class BatchToSpace(_Batches):
@@ -229,30 +206,18 @@ class BatchToSpace(_Batches):
         return None if rest != 0 else blocks
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
-        if self._is_dynamic:
-            return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
-        old = _move_blocks_to_front(x.order, self._sizes, self._block)
-        new = _split_blocks(y.order, self._sizes, self._block)
-        merged = _reorder_parts(g, x.value, old, new, y.reorder(self._uncropped_sizes))
-        axes = [axis for axis, crops in enumerate(self._edges) if any(crops)]
+        sides, crops = self._read_block_and_edges(g, block, edges)
+        counts = g.Div(emit_sizes(g, x), _spread_over_batch(g, sides, x.rank))
+        whole = g.Mul(counts, sides)
+        old, new = _move_blocks_to_front(x.order), _split_blocks(y.order)
+        shape = g.Gather(whole, g.ints(y.order), axis=0)
+        merged = _reorder_parts(g, x.value, old, new, counts, sides, shape)
+        axes = [a for a in range(y.rank) if crops.data is None or crops.data[a].any()]
         if not axes:
             return merged
-        first = g.ints([self._edges[axis][0] for axis in axes])
-        last = g.ints([self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes])
-        bounds = first, last, g.ints([y.axis(axis) for axis in axes])
-        return g.move("Slice", x.dtype, merged, *bounds)
-
-    def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
-        factors = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
-        counts = g.Div(emit_sizes(g, x), factors)
-        uncropped, unknown = g.Mul(counts, block), (0,) * x.rank
-        old = _move_blocks_to_front(x.order, unknown, unknown)
-        new = _split_blocks(y.order, unknown, unknown)
-        shape = g.Gather(uncropped, g.ints(y.order), axis=0)
-        merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, shape)
-        first, cropped = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
-        axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(uncropped, cropped)
-        return g.move("Slice", x.dtype, merged, first, last, axes)
+        first, cropped = (g.Gather(crops, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
+        bounds = (take_entries(g, bound, axes) for bound in (first, g.Sub(whole, cropped)))
+        return g.move("Slice", x.dtype, merged, *bounds, g.ints([y.axis(axis) for axis in axes]))
 
 
 class Blocks(ImageOperator, Foldable):
