@@ -171,7 +171,7 @@ def test_refuses_wrong_numbers_of_axes() -> None:
     m = Build()
     lengths = m.constant(np.array([8], np.int32))
     said = refusal_reason(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
-    assert "must be float32[..., rows, columns], got float32[8]" in said
+    assert "must have 2 or more axes, got [8]" in said
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((3, 1, 1, 7), (3,)))
     said = refusal_reason(

@@ -45,10 +45,9 @@ random.sampling: MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM
 random.stateless: FlexStatelessRandomGetKeyCounter FlexStatelessRandomNormalV2
     FlexStatelessRandomUniformFullIntV2 FlexStatelessRandomUniformIntV2 FlexStatelessRandomUniformV2
     FlexStatelessTruncatedNormalV2
-signal.flex_fft: FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D
-    FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D
 signal.microfrontend: AudioMicrofrontend
-signal.rfft: COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D
+signal.rfft: COMPLEX_ABS FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT
+    FlexIRFFT2D FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D IMAG IRFFT2D REAL RFFT2D
 signal.spectrogram: AudioSpectrogram Mfcc
 signal.tflm_fft: SignalIrfft SignalRfft
 signal.tflm_frontend: SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog

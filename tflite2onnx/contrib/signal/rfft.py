@@ -1,16 +1,17 @@
-"""RFFT2D, its inverse, and parts of complex numbers, which are pairs (see `lower_complex`)."""
+"""Fourier transforms, and parts of complex numbers, which are pairs (see `lower_complex`)."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import Dim, is_known
@@ -65,97 +66,182 @@ class ComplexPart(AnySizes, Foldable):
         return [inputs[0][..., int(self.op.code == "IMAG")]]
 
 
-class _Transform(Operator):
-    """Base of RFFT2D and its inverse: the second input lists the lengths of both axes."""
+class _FourierKind(NamedTuple):
+    """The number of axes, whether input or output is real, and whether the transform is inverse."""
 
-    @cached_property
-    def _lengths(self) -> tuple[int, int]:
-        lengths = ints(self, 1)
-        # The kernels require lengths that are powers of two.
-        if len(lengths) != 2 or any(is_known(n) and (n < 1 or n & (n - 1)) for n in lengths):
-            raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
-        return lengths[0], lengths[1]
+    axes: int
+    real: bool
+    inverse: bool
 
 
-class RealFourier(_Transform, AnySizes):
-    """RFFT2D: the Fourier transform of the last two axes, cropped or zero-padded to a length.
+_KINDS = {
+    f"{prefix}FFT{suffix}": _FourierKind(axes, "R" in prefix, "I" in prefix)
+    for axes, suffix in ((1, ""), (2, "2D"), (3, "3D"))
+    for prefix in ("", "I", "R", "IR")
+}
+_FLEX = "Flex"
 
-    The last axis has only the frequencies up to half of its length. LiteRT computes in double
-    precision; for lengths that are powers of two, float32 differs little.
+
+class FourierTransform(AnySizes):
+    """Complex and real Fourier transforms and their inverses, over one, two or three axes.
+
+    Real transforms have half of the frequencies, and are cropped or zero-padded to a length. Sizes
+    and lengths may be known at run time only. LiteRT's RFFT2D and IRFFT2D compute in double
+    precision; for lengths that are powers of two, which they require, float32 differs little.
     """
 
-    codes = ("RFFT2D",)
+    codes = ("IRFFT2D", "RFFT2D", *(f"{_FLEX}{name}" for name in sorted(_KINDS)))
     shape_inputs = (1,)
-    operands = "float32 [... rows columns], int32~ [2] -> float32"
+    operands = "T:float32|float64, ... -> T"
     add_leading_axis = prepend_axis()
 
-    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return None if operand else (-2, -1)
+    @property
+    def _kind(self) -> _FourierKind:
+        return _KINDS[self.op.code.removeprefix(_FLEX)]
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        sizes: Sequence[Dim | Unknown] = Unknown(), Unknown()
-        if not self.has_data_dependent_shape:
-            sizes = self._lengths[0], self._lengths[1] // 2 + 1
-        return [(*self.input(0).shape[:-2], *sizes, *pair_axes(self.output))]
+    @property
+    def _pairs(self) -> tuple[bool, bool]:
+        """Whether the input, and whether the output, is complex."""
+        kind = self._kind
+        return not kind.real or kind.inverse, not kind.real or not kind.inverse
 
-    def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
-        # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
-        lead = x.sizes[:-2] or (1,)
-        value = self._transform_rows(g, self._fit_length(g, x, lengths), lead)
-        if self.has_data_dependent_shape or self._lengths[0] > 1:
-            value = g.dft(value, len(lead))
-        return value if x.rank > 2 else g.Squeeze(value, g.ints([0]))
-
-    def _transform_rows(self, g: Builder, x: Value, lead: Sizes) -> Value:
-        """Return [*lead, rows, frequencies, 2]: the transform of the last axis."""
-        if not self.has_data_dependent_shape:
-            rows, width = self._lengths
-            many = tuple(size for size in (*lead, rows) if size != 1) or (1,)
-            transform = transform_real(g, x, many, width, DType.FLOAT32)
-            if transform is not None:
-                return g.reshape(transform, (*lead, rows, width // 2 + 1, _PAIR))
-        rank = len(lead) + 2
-        new_axes = [rank] if self.input(0).rank > 2 else [0, rank]
-        return g.dft(g.Unsqueeze(x, g.ints(new_axes)), rank - 1, onesided=True)
-
-    def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
-        current = g.Slice(emit_sizes(g, x), g.ints([-2]), g.ints([AXIS_END]))
-        gaps = g.Sub(g.as_int64_list(lengths), current)
-        if gaps.data is not None and not gaps.data.any():
-            return x.value
-        pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), gaps, axis=0)
-        return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))  # negative pads remove elements
-
-
-class InverseRealFourier(_Transform):
-    """IRFFT2D: the inverse of RFFT2D, cropped or zero-padded to a length.
-
-    Columns are transformed by an inverse DFT. Rows, which have only half of the frequencies, are
-    multiplied by a matrix that counts frequencies twice if they have a conjugate.
-    """
-
-    codes = ("IRFFT2D",)
-    operands = "float32 [... rows columns 2], any -> float32"
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(*find_complex_shape(self.input(0))[:-2], *self._lengths)]
+    @cached_property
+    def _split_shape(self) -> tuple[Shape, Shape]:
+        """The sizes of the batch axes, and of the transformed axes."""
+        x, (pairs, _) = self.input(0), self._pairs
+        shape = find_complex_shape(x) if pairs else x.shape
+        cut = len(shape) - self._kind.axes
+        if cut < 0:
+            raise OperatorError(
+                f"{x.name} must have {self._kind.axes} or more axes, got {list(x.shape)}"
+            )
+        return shape[:cut], shape[cut:]
 
     def check(self) -> None:
-        check_element_count(self._lengths[1] ** 2)
+        x, (pairs, _) = self.input(0), self._pairs
+        if 0 in x.shape or (pairs and x.shape[-1] != _PAIR):
+            non_empty = "non-empty axes" + " and pairs" * pairs
+            raise OperatorError(f"{x.name} must have {non_empty}, got {list(x.shape)}")
 
-    def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
-        height, width = self._lengths
-        half = width // 2 + 1
-        gaps = [height - x.shape[-3], half - x.shape[-2]]
-        value = g.reshape(x, (-1, *x.shape[-3:]))
-        if any(gaps):
-            value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *gaps, 0]))
-        columns = g.dft(value, 1, inverse=True) if height > 1 else value
-        rows = g.reshape(columns, (-1, half * _PAIR))
-        return g.reshape(g.MatMul(rows, make_synthesis_matrix(width).astype(np.float32)), y.shape)
+    @cached_property
+    def _lengths(self) -> Shape:
+        lengths = tuple(ints(self, 1)) if self._kind.real else self._split_shape[1]
+        known = [n for n in lengths if is_known(n)]
+        if len(lengths) != self._kind.axes or min(known, default=1) < 1:
+            raise OperatorError(
+                f"its lengths must be {self._kind.axes} positive numbers, got {list(lengths)}"
+            )
+        if not self.op.code.startswith(_FLEX) and any(n & (n - 1) for n in known):
+            raise OperatorError(f"its lengths must be two powers of 2, got {list(lengths)}")
+        power = 2 if self._kind.real and self._kind.inverse else 1
+        check_element_count(max(known, default=1) ** power)
+        return lengths
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else range(len(self._split_shape[0]), self.input(0).rank)
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        (lead, _), kind, (_, pairs) = self._split_shape, self._kind, self._pairs
+        lengths: Sequence[Dim | Unknown] = [Unknown() for _ in range(kind.axes)]
+        if not self.has_data_dependent_shape:
+            *rest, last = self._lengths
+            lengths = (*rest, last // 2 + 1) if kind.real and pairs else self._lengths
+        return [(*lead, *lengths, *(pair_axes(self.output) if pairs else ()))]
+
+    def emit(self, g: Builder, y: View, x: View, *lengths: View) -> Value:
+        # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
+        (lead, sizes), kind = self._split_shape, self._kind
+        batch = x.sizes[: len(lead)] or (1,)
+        axes = range(len(batch), len(batch) + kind.axes - kind.real)
+        known: Sequence[int | None] = [None] * kind.axes
+        if kind.real:
+            value = self._fit_lengths(g, x, lengths[0])
+            known = known if self.has_data_dependent_shape else self._lengths
+        else:
+            value, symbols = x.value, x.tensor.symbols
+            known = [None if len(lead) + i in symbols else n for i, n in enumerate(sizes)]
+        if kind.real and not kind.inverse:
+            value = self._transform_rows(g, value, batch)
+        elif not lead:
+            value = g.Unsqueeze(value, g.ints([0]))
+        for axis, size in zip(axes, known, strict=False):
+            if kind.inverse:
+                value = _invert_transform(g, value, axis, size, x.dtype)
+            elif size != 1:
+                value = g.dft(value, axis)
+        if kind.real and kind.inverse:
+            value = self._synthesize_real(g, value, len(batch), lengths[0], x.dtype)
+        return value if lead else g.Squeeze(value, g.ints([0]))
+
+    def _fit_lengths(self, g: Builder, x: View, lengths: View) -> Value:
+        """Return numbers or pairs, zero-padded to the lengths, or cropped; negative pads crop."""
+        kind, first = self._kind, len(self._split_shape[0])
+        wanted = g.as_int64_list(lengths)
+        if kind.inverse:
+            halves, ones = [1] * (kind.axes - 1) + [2], [0] * (kind.axes - 1) + [1]
+            wanted = g.Add(g.Div(wanted, g.ints(halves)), g.ints(ones))
+        sizes = take_entries(g, emit_sizes(g, x), range(first, first + kind.axes))
+        gaps = g.Sub(wanted, sizes)
+        if gaps.data is not None and not gaps.data.any():
+            return x.value
+        before, after = [0] * (x.rank + first), [0] * (x.rank - first - kind.axes)
+        pads = g.Concat(g.ints(before), gaps, *([g.ints(after)] if after else []), axis=0)
+        return g.Pad(x, pads, g.scalar(0, x.dtype))
+
+    def _transform_rows(self, g: Builder, x: Value, batch: Sizes) -> Value:
+        """Return [*batch, ..., frequencies, 2]: the transform of the last axis of real numbers."""
+        if not self.has_data_dependent_shape:
+            *rows, width = self._lengths
+            whole = (*batch, *rows)
+            many = tuple(size for size in whole if size != 1) or (1,)
+            transform = transform_real(g, x, many, width, self.input(0).dtype)
+            if transform is not None:
+                return g.reshape(transform, (*whole, width // 2 + 1, _PAIR))
+        rank = len(batch) + self._kind.axes
+        new_axes = [rank] if self._split_shape[0] else [0, rank]
+        return g.dft(g.Unsqueeze(x, g.ints(new_axes)), rank - 1, onesided=True)
+
+    def _synthesize_real(
+        self, g: Builder, value: Value, batch_axes: int, lengths: View, dtype: DType
+    ) -> Value:
+        """Return real numbers from half of the frequencies of the last axis.
+
+        It is a product, or the real parts of an inverse transform of all frequencies, if the length
+        is not known: the others are the conjugates of the second half.
+        """
+        axis = batch_axes + self._kind.axes - 1
+        if self.has_data_dependent_shape:
+            count = take_entries(g, g.as_int64_list(lengths), [self._kind.axes - 1])
+            start = g.Div(g.Sub(count, g.ints([1])), g.ints([2]))
+            others = g.Slice(value, start, g.ints([0]), g.ints([axis]), g.ints([-1]))
+            conjugates = g.Mul(others, np.array([1, -1], dtype.numpy))
+            whole = g.Concat(value, conjugates, axis=axis)
+            numbers = _invert_transform(g, whole, axis, None, dtype)
+            return g.Gather(numbers, g.scalar(0, DType.INT64), axis=-1)
+        matrix = _make_synthesis_matrix(self._lengths[-1]).astype(dtype.numpy)
+        rows = g.Reshape(value, g.ints([0] * axis + [len(matrix)]))
+        return g.MatMul(rows, matrix)
 
 
-def make_synthesis_matrix(width: int) -> Array:
+def _invert_transform(g: Builder, x: Value, axis: int, size: int | None, dtype: DType) -> Value:
+    """Return an inverse transform along an axis of this size, None if it is not known.
+
+    Runtimes scale float64 by the reciprocal of the size rounded to float32, so float64 uses the
+    conjugate of a forward transform.
+    """
+    if size == 1:
+        return x
+    if dtype is not DType.FLOAT64:
+        return g.dft(x, axis, inverse=True)
+    mirror = np.array([1.0, -1.0])
+    transform = g.dft(g.Mul(x, mirror), axis)
+    if size is not None:
+        return g.Mul(transform, mirror / size)
+    count = g.cast(take_entries(g, g.Shape(x), [axis]), dtype)
+    return g.Div(g.Mul(transform, mirror), count)
+
+
+def _make_synthesis_matrix(width: int) -> Array:
     """Return the matrix from frequencies to real numbers, float64 [2 * half, width]."""
     half = width // 2 + 1
     angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))
