@@ -115,7 +115,7 @@ def test_lines_show_scales_and_dynamic_sizes(tmp_path: Path, capsys: Captured) -
     m.output(*m.op("ABS", [x], [[1, 3]], dtype="int8", scale=0.5, zero_point=-3))
     assert run_inspect(tmp_path, m.bytes()) == 0
     said = capsys.readouterr().out
-    assert "int8[?, 3]  0.5 * (stored - -3)" in said
+    assert "int8[?, 3]  0.5 * (stored + 3)" in said
 
 
 def test_exit_status_is_1_for_unconvertible_models(tmp_path: Path, capsys: Captured) -> None:

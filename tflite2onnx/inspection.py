@@ -335,4 +335,5 @@ def _spell_quantization(tensor: Tensor) -> str:
         return ""
     if scales.per_axis:
         return f"{scales.scale.size} scales along axis {scales.axis}"
-    return f"{scales.scale[0]:.9g} * (stored - {int(scales.zero_point[0])})"
+    offset = f"- {int(scales.zero_point[0])}".replace("- -", "+ ")
+    return f"{scales.scale[0]:.9g} * (stored {offset})"

@@ -62,6 +62,11 @@ _CONTRADICTIONS = (
 )
 
 _MOST = 1 << 31
+# What users give for the types of inputs and outputs, and what to give.
+_IO_TYPE_HINTS = {
+    **dict.fromkeys(("float32", "fp32", "f32"), "; did you mean float?"),
+    **dict.fromkeys(("float16", "fp16", "half"), "; `float16_io` makes them float16"),
+}
 _AXES = 13  # the first opset whose QuantizeLinear has an axis
 
 
@@ -195,7 +200,10 @@ def _check_io_type(value: object) -> None:
     types = value if isinstance(value, Mapping) else {"": IO_TYPES[0] if value is None else value}
     for kind in types.values():
         if kind not in IO_TYPES:
-            raise OptionError(f"`io_type` must be {join_alternatives(IO_TYPES)}, got {kind!r}")
+            hint = _IO_TYPE_HINTS.get(str(kind), "")
+            raise OptionError(
+                f"`io_type` must be {join_alternatives(IO_TYPES)}, got {kind!r}{hint}"
+            )
 
 
 def _check_sizes(shapes: object, batch: object) -> None:
@@ -213,8 +221,9 @@ def _check_sizes(shapes: object, batch: object) -> None:
     for option, size in listed:
         named = isinstance(size, str) and size.isidentifier()
         if not (named or (_is_integer(size) and 0 < size < _MOST)):
+            limit = f"; it must be below {_MOST}" if _is_integer(size) and size >= _MOST else ""
             raise OptionError(
-                f"`{option}`: a size must be a positive number or a name, got {size!r}"
+                f"`{option}`: a size must be a positive number or a name, got {size!r}{limit}"
             )
 
 

@@ -97,7 +97,8 @@ def describe_storage(storage: Storage) -> str:
     if scales is None:
         return name
     if not scales.per_axis:
-        return f"{name}, {scales.scale[0]:.6g} * (stored - {storage.zero_point})"
+        offset = f"- {storage.zero_point}".replace("- -", "+ ")
+        return f"{name}, {scales.scale[0]:.6g} * (stored {offset})"
     blocks = f" in blocks of {scales.block_size}" if scales.block_size else ""
     points = sorted({int(point) for point in scales.zero_point.flat})
     zeros = f", zero point {points[0]}" if points != [0] else ""

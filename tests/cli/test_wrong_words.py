@@ -43,6 +43,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.task").write_bytes(archive({"a": chain("ABS")}))
 
 
+def write_without_weights(path: Path) -> None:
+    """Write an ONNX model whose file of weights is missing."""
+    m = Build()
+    x = m.input((1, 512))
+    m.output(*m.op("ADD", [x, m.constant(np.arange(512, dtype=np.float32))], [(1, 512)]))
+    convert(m.bytes()).save(path, 1024)
+    Path(f"{path}.data").unlink()
+
+
 def expect_complaint(captured: Captured, *words: str) -> str:
     """Run a command that fails with one line, and writes nothing."""
     before = sorted(Path().rglob("*"))
@@ -387,6 +396,64 @@ WRONG = [
     ("inspect model.tflite out.onnx", "the argument out.onnx must be left out"),
     ("completion", "SHELL must be given; see tflite2onnx completion --help"),
     ("help nothing", "there is no command nothing; see tflite2onnx --help"),
+    (
+        "model.tflite --io-type float32",
+        "--io-type must be float, int8 or uint8, got float32; did you",
+    ),
+    ("model.tflite --io-type x=fp16", "int8 or uint8, got fp16; --float16-io makes them float16"),
+    ("model.tflite --io-type int8 --io-type float", "must be one TYPE for all, or NAME=TYPE, once"),
+    ("model.tflite --target OpenVINO", "got OpenVINO; did you mean openvino?; see"),
+    ("check model.tflite --target QNN", "got QNN; did you mean qnn?; see tflite2onnx check --help"),
+    ("completion BASH", "SHELL must be bash, zsh, tcsh or fish, got BASH; did you mean bash?; see"),
+    ("completion --shell bash", "there is no option --shell; see tflite2onnx completion --help"),
+    ("--model model.tflite", "there is no option --model; see tflite2onnx --help"),
+    ("help verify inspect", "the argument inspect must be left out; see tflite2onnx --help"),
+    ("models -o -", "cannot write to -: the output of several models must be a folder"),
+    ("models -o out --report models", "cannot write models: it is the folder of the models"),
+    ("models -o out --report p.html", "--report must be a folder for several models or a bundle"),
+    (f"{'a' * 300}.tflite", "a.tflite: File name too long"),
+    (f"plain.tflite {'a' * 300}.onnx", "a.onnx: File name too long"),
+    (
+        "plain.tflit",
+        "cannot read plain.tflit: No such file or directory; did you mean plain.tflite",
+    ),
+    ("Plain.tflite", "No such file or directory; did you mean plain.tflite?"),
+    ("inspect models/B.tflite", "No such file or directory; did you mean b.tflite?"),
+    ("plain.tflite -o plain.tflite/new/out", "Not a directory; plain.tflite is a file"),
+    ("model.tflite --shape x=1,99999999999,7,3", "got 99999999999; it must be below 2147483648"),
+    ("verify model.tflite --tolerance 0", "--tolerance must be a finite number above 0, got 0"),
+    ("verify model.tflite --report folder", "cannot write folder: the page of one model must be a"),
+    (
+        "verify model.tflite --report new/",
+        "cannot write new/: the page of one model must be a file",
+    ),
+    ("verify model.tflite --report -", "--report must be a file or a folder, got standard output"),
+    ("verify model.tflite --report x.tflite", "the page must not be named like a TFLite model"),
+    (
+        "verify model.tflite --report no/p.html",
+        "No such file or directory; make the folder no first",
+    ),
+    (
+        "verify model.tflite --report model.tflite",
+        "cannot write model.tflite: it is the TFLite model",
+    ),
+    (
+        "model.tflite o.onnx --report o.onnx.data",
+        "o.onnx.data: it is the file of the model's weights",
+    ),
+    ("model.tflite o.onnx --report o.onnx", "cannot write o.onnx: it is the ONNX model"),
+    ("verify model.tflite --prompt=", "--prompt must be numbers, as in 1,2,3, got nothing"),
+    ("verify model.tflite weightless.onnx", "the file of its weights is missing, "),
+    ("verify model.tflite --signature none", "--signature must be main, got none"),
+    ("verify model.tflite --samples 1.5", "--samples must be a whole number, got 1.5"),
+    ("model.tflite --layout x=NCHW --layout x=NHWC", "the layout of x must be given once, got two"),
+    ("model.tflite --target", "--target must be given with a value"),
+    (
+        "model.tflite --lengths joined",
+        "--lengths must be auto or each for one signature, got joined",
+    ),
+    ("model.tflite - --external-data", "--external-data must be given with OUT.onnx, got standard"),
+    ("models --resume -o out --shape x=1", "--shape must be given for one model, got several"),
 ]
 
 
@@ -412,6 +479,9 @@ def test_what_a_wrong_command_says(
     Path("text.task").write_text("this is a text, and no bundle")
     Path("text.tflite.onnx").write_text("this is a text, and no model")
     Path("empty.onnx").touch()
+    Path("models").mkdir()
+    Path("models/b.tflite").write_bytes(chain("ABS"))
+    write_without_weights(Path("weightless.onnx"))
     Path("model.tflite.gz").write_bytes(gzip.compress(build_named()))
     before = sorted(Path().rglob("*"))
     for option in ([], ["--json"]):

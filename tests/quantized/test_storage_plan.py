@@ -41,11 +41,11 @@ def test_int8_network_is_planned_as_uint8() -> None:
     rows = inspect(KEYWORDS).storage
     first, last = rows[0], rows[-1]
     assert (first.tflite, first.onnx) == (
-        "int8, 0.032337 * (stored - -2)",
+        "int8, 0.032337 * (stored + 2)",
         "uint8, 0.032337 * (stored - 126)",
     )
     assert (first.operator, first.read) == ("RESHAPE (0)", "as stored")
-    assert (last.onnx, last.read) == ("int8, 0.00390625 * (stored - -128)", "input or output")
+    assert (last.onnx, last.read) == ("int8, 0.00390625 * (stored + 128)", "input or output")
     assert last.why == ENDPOINT.why
     (weights,) = [row for row in rows if row.tensor == "keywords_1/dense_1/MatMul"]
     assert weights.onnx == "uint8, 16 scales on axis 0, zero point 128"

@@ -128,7 +128,7 @@ def test_output_equal_to_the_default_kernels_is_called_equal(capsys: Captured) -
     model = str(Path(__file__).parents[2] / "assets/models/mobilenet_int8.tflite")
     assert main(["verify", model]) == 0
     out = capsys.readouterr().out
-    assert "largest difference 0, 0 of the range" in out
+    assert "_1:0  equal  right\n" in out
     assert "is equal to LiteRT's default kernels (XNNPACK), bit for bit" in out
     assert main(["verify", model, "--json"]) == 0
     (output,) = json.loads(capsys.readouterr().out)["outputs"]

@@ -94,7 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print_error(about, "interrupted")
         return _INTERRUPTED
-    except OSError as error:  # stdout is full or closed; errors of files are ConversionErrors
+    except OSError as error:  # stdout is full or closed; most errors of files are ConversionErrors
+        if error.filename is not None:  # a name that is too long
+            _print_failure(name, options, f"cannot use {error.filename}: {error.strerror}")
+            return _FAILED
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # The reader of a pipe has ended, as in `tflite2onnx ops | head`.
         if not isinstance(error, BrokenPipeError):
@@ -159,10 +162,12 @@ def _print_failure_as_json(name: str, options: argparse.Namespace, message: str)
 
 def _make_help_arguments(words: Sequence[str]) -> list[str]:
     """Return the command line that prints the help of a command, by default of the program."""
-    if words and words[0] not in COMMANDS:
+    if words and words[0] not in (*COMMANDS, "help"):
         hint = suggest_names(words[0], COMMANDS)
         raise UsageError(f"there is no command {words[0]}{hint}; see tflite2onnx --help")
-    return [*words[:1], "--help"]
+    for word in (each for each in words[1:] if not each.startswith("-")):
+        raise UsageError(f"the argument {word} must be left out; see tflite2onnx --help")
+    return [*(word for word in words if word in COMMANDS), "--help"]
 
 
 def _check_command(word: str) -> None:

@@ -31,6 +31,7 @@ from tflite2onnx.cli.arguments.verification import (
 from tflite2onnx.cli.places import (
     STANDARD,
     Job,
+    check_page,
     check_report,
     ends_as_folder,
     find_models,
@@ -262,8 +263,8 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
     if job.output != STANDARD:
         check_distinct_files(job.output, job.model)  # the output folder may contain the model
         check_distinct_files(f"{job.output}.data", job.model)
-    if options.report is not None:
-        check_distinct_files(options.report, job.output, "the ONNX model")
+    if options.report is not None and job.report is None:
+        check_page(options.report, job.output)
     values = {
         "layouts": read_layouts(options.layout),
         "shapes": read_shapes(options.shape),
@@ -478,8 +479,8 @@ def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
     return [*([_MOVED] if moved else []), *([_KEPT] if kept else [])]
 
 
-def _explain_target(options: argparse.Namespace) -> list[str]:
-    """Return the options that --target sets in one line, as they would be typed."""
+def _explain_target(options: argparse.Namespace) -> list[TextTable]:
+    """Return the options that --target sets, as they would be typed."""
     given = ConversionOptions(**_select_conversion_options(options))
     if given.target == ConversionOptions.target:
         return []
@@ -489,7 +490,7 @@ def _explain_target(options: argparse.Namespace) -> list[str]:
         for name, value in chosen.items()
         if value != getattr(given, name)
     ]
-    return [f"--target {given.target} sets {' '.join(words)}"] if words else []
+    return [TextTable([(f"--target {given.target} sets {' '.join(words)}",)])] if words else []
 
 
 def _explain_float32(result: Result) -> list[str | TextTable]:

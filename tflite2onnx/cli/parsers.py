@@ -38,6 +38,7 @@ _SYNONYMS = {
     "fp32": "float",
     "ort": "onnxruntime",
     "--half": "--float16",
+    "--fp16": "--float16",
     "--int8": "--io-type",
     "--input-shape": "--shape",
     "--input-shapes": "--shape",
@@ -65,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         """Raise UsageError, which names the option or the value closest to a wrong one."""
         about = re.match(r"argument (?:\S+/)?(\S+):", message)
         option = about[1] if about else ""
-        known = (text for action in self._actions for text in action.option_strings)
+        known = (text for a in self._actions for text in a.option_strings if a.dest != "help")
         named = (a for a in self._actions if option in (*a.option_strings, a.metavar))
         choices = [*next((action.choices for action in named if action.choices), ())]
         for pattern, words in _MESSAGES.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from tflite2onnx.bundle import Bundle, is_bundle, make_bundle, read_bundle
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.reader.foreign_files import EXPORT_FIRST
-from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.atomic_files import check_distinct_files, check_writable
 from tflite2onnx.utils.suggestions import join_alternatives
 
 STANDARD = "-"  # standard input if it is a model, standard output if it is an output
@@ -69,6 +69,7 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     if output is None and len(files) == 2:
         output = outputs.pop()
     models += outputs
+    output = STANDARD if output == "/dev/stdout" else output  # it may be a pipe
     if len(models) > 1 and STANDARD in models:
         raise OptionError(f"standard input (-) must be the only model, got {len(models)} models")
     if output is not None:
@@ -80,8 +81,7 @@ def _check_output(path: str, model: str) -> None:
     """Raise OutputError if a file to write is the model, or has the suffix of a model."""
     if path == STANDARD:
         return
-    role = "the folder of the models" if is_folder(model) else "the TFLite model"
-    check_distinct_files(path, model, role)
+    check_distinct_files(path, model, _name_role(model))
     if path.lower().endswith(_SUFFIXES) and not is_folder(path):
         raise OutputError(
             f"cannot write {path}: the output must not be named like a TFLite model; give the"
@@ -89,13 +89,30 @@ def _check_output(path: str, model: str) -> None:
         )
 
 
+def _name_role(model: str) -> str:
+    return "the folder of the models" if is_folder(model) else "the TFLite model"
+
+
 def check_report(path: str, model: str) -> None:
     """Raise OutputError if the page is the model, has the suffix of a model, or is no file."""
     if path == STANDARD:
         raise OutputError("--report must be a file or a folder, got standard output (-)")
-    check_distinct_files(path, model)
+    check_distinct_files(path, model, _name_role(model))
     if path.lower().endswith(_SUFFIXES) and not is_folder(path):
         raise OutputError(f"cannot write {path}: the page must not be named like a TFLite model")
+
+
+def check_page(path: str, output: str | None) -> None:
+    """Raise OutputError if the page of one model cannot be written, before the model is verified.
+
+    `output` is the ONNX model.
+    """
+    if output is not None:
+        check_distinct_files(path, output, "the ONNX model")
+        check_distinct_files(path, f"{output}.data", "the file of the model's weights")
+    if ends_as_folder(path) or is_folder(path):
+        raise OutputError(f"cannot write {path}: the page of one model must be a file")
+    check_writable(path)
 
 
 def place_one(model: str, output: str | None, *, folder: bool, data: bytes | None = None) -> Job:
@@ -147,7 +164,7 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
         OutputError: the output is not a folder, or an output is one of the models.
     """
     folder = Path(output)
-    is_file = folder.exists() and not folder.is_dir()
+    is_file = output == STANDARD or (folder.exists() and not folder.is_dir())
     if is_file or (output.lower().endswith(".onnx") and not folder.exists()):
         raise OutputError(
             f"cannot write to {output}: the output of several models must be a folder"

@@ -58,7 +58,10 @@ def write_standard_output(result: Result) -> int:
             "a model above 2 GB needs two files, and cannot be written to standard output"
         )
     try:
-        written = sys.stdout.buffer.write(result.skeleton.serialize())
+        left = memoryview(result.skeleton.serialize())
+        written = len(left)
+        while left:  # a stream without a buffer (PYTHONUNBUFFERED) may write a part
+            left = left[sys.stdout.buffer.write(left) :]
         sys.stdout.buffer.flush()
     except OSError as error:
         # The bytes that are left would be written again at the end.

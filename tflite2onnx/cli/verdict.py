@@ -171,6 +171,8 @@ def _format_difference(difference: Difference) -> tuple[str, str]:
     """Return the largest difference, and the signal-to-noise ratio."""
     if difference.reason:
         return difference.reason, ""
+    if not difference.largest:
+        return "equal", ""
     largest = f"largest difference {difference.largest:.3g}, {difference.relative:.2g} of the range"
     return largest, f"{difference.decibels:.0f} dB"
 

@@ -22,7 +22,7 @@ from tflite2onnx.cli.arguments.verification import (
     read_verification_options,
     spell_options,
 )
-from tflite2onnx.cli.places import STANDARD, is_folder
+from tflite2onnx.cli.places import STANDARD, check_page, check_report, is_folder
 from tflite2onnx.cli.progress import show_progress
 from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.cli.verdict import (
@@ -36,7 +36,6 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, ModelFileError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.report.pages import check_pages, place_index, place_page, write_index, write_page
-from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.chats import find_target, verify_folder
@@ -118,7 +117,7 @@ def _read_tokens(text: str) -> list[int]:
     try:
         return [int(token) for token in text.split(",")]
     except ValueError:
-        message = f"must be numbers, as in 1,2,3, got {text}"
+        message = f"must be numbers, as in 1,2,3, got {text or 'nothing'}"
         raise argparse.ArgumentTypeError(message) from None
 
 
@@ -126,6 +125,8 @@ def run_command(options: argparse.Namespace) -> int:
     """Verify, print the findings, and return the exit status."""
     if options.model == options.converted == STANDARD:
         raise OptionError("only one model can be standard input, got - twice")
+    if options.report is not None:
+        check_report(options.report, options.model)
     source = read_source(options.model)
     is_several = is_folder(options.converted or "") or options.signature == ALL_SIGNATURES
     if is_bundle(source) or is_several:
@@ -139,9 +140,7 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
     if options.prompt:
         raise OptionError("--prompt must be given with a bundle, a folder or --signature all")
     if options.report is not None:
-        check_distinct_files(options.report, options.model)
-        if options.converted is not None:
-            check_distinct_files(options.report, options.converted, "the ONNX model")
+        check_page(options.report, options.converted)
     given = None if options.converted is None else read_source(options.converted)
     converted = convert(source, signature=options.signature) if given is None else given
     report = _verify(options, source, converted)

@@ -10,6 +10,9 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.tensor import Array
 from tflite2onnx.utils.archive import is_inside
 from tflite2onnx.utils.mapped_files import MappedFile
+from tflite2onnx.utils.suggestions import suggest_names
+
+_LIKENESS = 0.85  # of names of files that may be meant: most end in the same suffix
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,4 +93,8 @@ def _explain_unreadable(
 ) -> ModelFileError:
     reason = getattr(error, "strerror", None) or error
     advice = "; download it first" if "://" in os.fspath(path) else ""
+    place = Path(os.fspath(path))
+    if isinstance(error, FileNotFoundError) and not advice and place.parent.is_dir():
+        files = (each.name for each in place.parent.iterdir())
+        advice = suggest_names(place.name, files, likeness=_LIKENESS)
     return ModelFileError(f"cannot read {os.fspath(path)}: {reason}{advice}")

@@ -54,14 +54,21 @@ def explain_failure(path: str | os.PathLike[str], error: OSError | ValueError) -
     """Return why a file cannot be written, and what to do."""
     reason, number = getattr(error, "strerror", None) or error, getattr(error, "errno", None)
     folder = Path(path).parent
-    if folder.is_file():
-        return f"{reason}; {folder} is a file"
+    for place in (each for each in Path(path).parents if each.is_file()):
+        return f"{reason}; {place} is a file"
     failed = getattr(error, "filename", None)  # in a folder that exists, if folders are made
     if not folder.exists() and not (failed and Path(failed).parent.exists()):
         return f"{reason}; make the folder {folder} first"
     if number == errno.ENOENT:  # a file system of the kernel, such as /proc
         reason = "no file can be made there"
     return f"{reason}; choose another folder" if number in _REFUSED else str(reason)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OutputError if a file cannot be written; nothing is written."""
+    with resolve_target(path) as target:
+        if not target.is_fifo():  # its reader would see the end of the file
+            _remove([_open_new(target, folders=False)])
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from itertools import compress
 from logging import WARNING, Handler, Logger, LogRecord, getLogger
 from shutil import get_terminal_size
 from tempfile import TemporaryFile
@@ -99,13 +100,14 @@ class TextTable(NamedTuple):
     shortens: bool = True
 
     def align(self, limit: int) -> Iterator[str]:
-        """Yield lines of at most `limit` characters.
+        """Yield lines of at most `limit` characters; empty columns are left out.
 
         Names are shortened in the middle, and the last column is broken at spaces. If the columns
         do not fit even so, each row becomes several lines, which are indented from the second on.
         A word that is wider than the limit, and is not shortened, is not broken.
         """
-        rows = [[escape_text(cell) for cell in row] for row in self.rows]
+        filled = [any(column) for column in zip(*self.rows, strict=True)]
+        rows = [[escape_text(cell) for cell in compress(row, filled)] for row in self.rows]
         if self.shortens:
             rows = _shorten_names(rows, limit)
         widths = _measure_columns(rows)
@@ -194,8 +196,8 @@ def print_json(value: object, stream: TextIO | None = None) -> None:
 def print_error(model: str, message: str) -> None:
     """Print an error on stderr, with the name of the model unless the message has it."""
     named = message.startswith(f"{model} ") or f" {model}: " in message
-    place = "" if named else f"{model}: "
-    print_lines(sys.stderr, [f"tflite2onnx: {place}{message}"])
+    text = f"tflite2onnx: {'' if named else f'{model}: '}{message}"
+    print_lines(sys.stderr, [text.replace(model, model.replace("\n", "\\n"))])
 
 
 def describe_bug(error: Exception) -> str:

@@ -5,6 +5,7 @@ Both packages are imported when they are needed, because a conversion does not n
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -171,6 +172,9 @@ def as_verify_error(runtime: str) -> Iterator[None]:
                 "the converted file must be an ONNX model, got another or a damaged file; convert"
                 " the model again"
             ) from error
+        missing = re.search(r'External data path does not exist: "(.+?)"', reason)
+        if missing:
+            reason = f"the file of its weights is missing, {missing[1]}; convert the model again"
         raise kind(f"{runtime} cannot run the model: {reason}") from error
 
 

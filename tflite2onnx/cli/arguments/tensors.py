@@ -96,7 +96,7 @@ def read_types(words: Sequence[str]) -> str | dict[str, str] | None:
     """
     if len(words) == 1 and "=" not in words[0]:
         return words[0]
-    return read_pairs("--io-type", "one TYPE, or NAME=TYPE", words) or None
+    return read_pairs("--io-type", "one TYPE for all, or NAME=TYPE", words) or None
 
 
 def read_pairs(option: str, form: str, words: Iterable[str]) -> dict[str, str]:
@@ -116,4 +116,4 @@ def read_pairs(option: str, form: str, words: Iterable[str]) -> dict[str, str]:
 
 def read_size(text: str) -> int | str:
     """Return a size: a number, or the name of a dynamic size."""
-    return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else text
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
