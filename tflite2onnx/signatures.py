@@ -23,8 +23,7 @@ _NAMED = 8  # signatures that a warning names
 _logger = logging.getLogger(__name__)
 
 CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # the cache of the keys or of the values of a layer
-CONVOLUTION = re.compile(r"kv_cache_c_(\d+)")  # the last rows before a convolution of a layer
-STATE = re.compile(r"kv_cache_[cr]_\d+")  # the state of a convolution or a recurrence
+STATE = re.compile(r"kv_cache_([cr])_(\d+)")  # the state of a convolution or a recurrence
 _ANY_CACHE = re.compile(r"kv_cache_[a-z]+_\d+")
 _CACHE_AXES = 4
 # Caches as [batch, heads, tokens, depth], by the axis of the tokens in the file.

@@ -100,6 +100,46 @@ def test_folder_of_another_model_is_wrong(tmp_path: Path, environment: dict[str,
     assert json.loads(done.stdout)["models"][0]["chat"]["ok"]
 
 
+STEPS = """
+import json
+import numpy as np
+import onnxruntime_genai as og
+model = og.Model("chat")
+for parts in json.loads(input()):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=6, do_sample=False)
+    generator = og.Generator(model, params)
+    for part in parts:
+        generator.append_tokens(np.array([part], np.int32))
+    print(np.asarray(generator.get_logits()).reshape(-1).tolist())
+"""
+
+
+def test_linear_attention_keeps_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inputs and outputs of states share memory, and a prompt may come in parts."""
+    if not GENAI.is_made:
+        pytest.skip(f"not installed: {GENAI.packages[0]}")
+    monkeypatch.chdir(tmp_path)
+    tokens = [1, 4, 5, 6, 3]
+    bundle = build_language_model(build_decoder(extra="recurrence", depth=16))
+    Path("model.litertlm").write_bytes(bundle)
+    assert main(["model.litertlm", "chat", "--target", "genai", "-q"]) == 0
+    parts = [[tokens], [tokens[:2], tokens[2:]], [[token] for token in tokens]]
+    done = subprocess.run(
+        [GENAI.command[0], "-c", STEPS],
+        input=json.dumps(parts),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *_, want = run_litert(build_decoder(extra="formulas", depth=16), tokens)
+    for line in done.stdout.splitlines():
+        got = np.array(json.loads(line))
+        np.testing.assert_allclose(got, want.reshape(-1), rtol=0, atol=1e-6 * np.ptp(want))
+    assert len(done.stdout.splitlines()) == len(parts)
+
+
 CHAT = """
 import json
 import onnxruntime_genai as og

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 VOCABULARY, HEADS, LENGTH, DEPTH = 16, 2, 8, 4
 PREFILL = 3
+STATES = ("state", "recurrence", "formulas")
 _LETTERS = {letter: 3 + i for i, letter in enumerate("abcdefghijkl")}
 TOKENIZER = json.dumps(
     {
@@ -67,7 +68,8 @@ def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     "embeddings" the decoder reads the rows that `build_embedder` computes, and with "shared" a
     second layer reads the caches of the first layer; with "mixed" numbers of a token are multiplied
     by a matrix of the token; with "product" decode adds a product of two int8 constants to the
-    logits; with "state" it convolves the rows of three tokens. `depth` is that of a head. The rows
+    logits; with "state" it convolves the rows of three tokens, and with "recurrence" linear
+    attention follows, which is spelled out in "formulas". `depth` is that of a head. The rows
     before the last product may be `normalized`, and scores may have a cap. If they are `rotated`,
     queries and keys are rotated by their positions before heads and tokens change places, and the
     queries are scaled between. `prefills` are numbers of tokens.
@@ -220,6 +222,29 @@ class _Signature:
         products = self.op("MUL", [window, self.g.constant(weights)], [1, width, 3])
         return self.op("SUM", [products, self.ints(2)], [1, width])
 
+    def recur(self, row: Tensor, extra: str) -> Tensor:
+        """Return a row plus linear attention, whose state is a matrix of each head."""
+        width = row.shape[1]
+        depth, order, single = width // HEADS, (0, 2, 1, 3), [1, HEADS, 1, 1]
+        vector, matrix = [1, HEADS, 1, depth], [1, HEADS, depth, depth]
+        x = self.transpose(self.reshape(row, [1, 1, HEADS, depth]), order, vector)
+        rate = self.op("LOGISTIC", [self.op("SUM", [x, self.ints(3)], single[:3])], single[:3])
+        decay, state = self.op("NEG", [rate], single[:3]), self.input("kv_cache_r_1", matrix)
+        if extra == "recurrence":
+            operands = [x, x, x, rate, decay, state]
+            y, after = self.g.custom("gated_delta_update", operands, [vector, matrix])
+        else:
+            factor = self.reshape(self.op("EXP", [decay], single[:3]), single)
+            kept = self.op("MUL", [state, factor], matrix)
+            missing = self.op("SUB", [x, self.op("BATCH_MATMUL", [x, kept], vector)], vector)
+            change = self.op("MUL", [missing, self.reshape(rate, single)], vector)
+            column = self.transpose(x, (0, 1, 3, 2), [1, HEADS, depth, 1])
+            after = self.op("ADD", [kept, self.op("MUL", [column, change], matrix)], matrix)
+            y = self.op("BATCH_MATMUL", [x, after], vector)
+        self.outputs["kv_cache_r_1"] = after
+        flat = self.reshape(self.transpose(y, order, [1, 1, HEADS, depth]), [1, width])
+        return self.op("ADD", [row, flat], [1, width])
+
     def mix(self, x: Tensor, rows: Tensor) -> Tensor:
         """Return pairs of numbers multiplied by a matrix of the first numbers of another row."""
         shape, pairs = list(x.shape), [1, 1, x.shape[1] // 2, 2]
@@ -261,8 +286,9 @@ def _build_signature(
     else:
         tokens = s.reshape(s.input("tokens", [1, count], "int32"), [count])
         rows = s.op("EMBEDDING_LOOKUP", [tokens, weights], [count, width])
-    if options["extra"] == "state" and count == 1:
+    if options["extra"] in STATES and count == 1:
         rows = s.convolve(rows)
+        rows = rows if options["extra"] == "state" else s.recur(rows, options["extra"])
     positions = start = s.input("input_pos", [count], "int32")
     if options["mask"] == "replaced":
         start = s.reshape(s.input("param_tensor", [1, 1, 1, 7], "int32"), [7])
@@ -288,7 +314,7 @@ def _build_signature(
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"] == "mixed" and count == 1:
         mixed = s.mix(mixed, rows)
-    elif options["extra"] not in ("", "embeddings", "mixed", "product", "shared", "state"):
+    elif options["extra"] not in ("", "embeddings", "mixed", "product", "shared", *STATES):
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)

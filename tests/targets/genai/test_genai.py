@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -141,6 +142,22 @@ def test_convolutions_read_the_rows_of_earlier_tokens(chunk: int) -> None:
     assert decoder["conv_cache_size"] == 2
     assert decoder["inputs"]["past_conv_names"] == "past.%d.conv"
     assert decoder["outputs"]["present_conv_names"] == "present.%d.conv"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 6])
+def test_linear_attention_updates_its_state_by_all_tokens(chunk: int) -> None:
+    """ONNX Runtime has an operator for it. LiteRT has none, and computes its formulas."""
+    wanted = [*run_litert(build_decoder(**{**STATE, "extra": "formulas"}), TOKENS)]
+    data = build_decoder(**{**STATE, "extra": "recurrence"})
+    convert_bundle(make_bundle(data), "out", target="genai")
+    found = [*run_decoder(Path("out/model.onnx"), TOKENS, chunk=chunk)]
+    for want, got in zip([*wanted[chunk - 1 : -1 : chunk], wanted[-1]], found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.ptp(want))
+    model = json.loads(Path("out/genai_config.json").read_text())["model"]
+    assert model["type"] == "qwen3_5_text"
+    assert model["decoder"]["layer_types"] == ["full_attention", "linear_attention"]
+    nodes = onnx.load("out/model.onnx").graph.node
+    assert "LinearAttention" in [node.op_type for node in nodes]
 
 
 def test_states_of_another_form_are_refused() -> None:

@@ -1,7 +1,8 @@
 """Compute several tokens at once with a decoder of one token.
 
-In a decoder only two computations depend on other tokens than the current token. ATTENTION reads
-the keys and values of earlier tokens from the caches. A convolution reads a window, which has the
+In a decoder only three computations depend on other tokens than the current token. ATTENTION reads
+the keys and values of earlier tokens from the caches. LINEAR_ATTENTION computes the tokens in
+order, and updates a state. A convolution reads a window, which has the
 rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
 samples of a batch. Attention writes their keys and values into the caches, and each token sees the
 tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of the
@@ -25,8 +26,9 @@ from tflite2onnx.passes.batch.places import Place, join_samples
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import DType, Tensor
 
-# The inputs of ATTENTION: queries, keys, values, a mask, and the position.
-_TOKENS, _POSITION = 3, 4
+# The inputs whose second axis are tokens. ATTENTION also has a mask and the position; in its place
+# LINEAR_ATTENTION has decays.
+_TOKENS, _POSITION = {"ATTENTION": 3, "LINEAR_ATTENTION": 5}, 4
 _MATRIX = 2  # axes
 
 
@@ -36,7 +38,7 @@ def add_tokens(
     """Return a decoder of any number of tokens that follow each other.
 
     The inputs of the decoder are [1, tokens] in place of [1, 1]. `caches` are the inputs and
-    outputs that all tokens share: caches of attention, and states of convolutions. The output
+    outputs that all tokens share: caches of attention, and states. The output
     `scores` has the scores of the last token.
 
     Raises:
@@ -87,9 +89,9 @@ class _Tokens(Batching):
             super()._add_op(op)
 
     def _add_attention(self, op: Op) -> None:
-        """Add attention; the tokens are the second axis of queries, keys and values."""
+        """Add attention; the tokens are the second axis of its first inputs."""
         position = require_input(op, _POSITION)
-        tokens = [require_input(op, i) for i in range(_TOKENS)]
+        tokens = [require_input(op, i) for i in range(_TOKENS[op.code])]
         if any(t not in self._places for t in (*tokens, position)):
             raise MixedSamplesError("attention must depend on the tokens", op.place)
         rows = {t: self._builder.move_samples(t, Place(1)) for t in tokens}
@@ -168,7 +170,7 @@ class _TokenRows(NamedTuple):
 
 
 def _writes_caches(op: Op) -> bool:
-    return op.is_builtin("ATTENTION") and len(op.outputs) > 1
+    return op.is_builtin(*_TOKENS) and len(op.outputs) > 1
 
 
 def _make_begin(state: Tensor, axis: int, index: int) -> Tensor:

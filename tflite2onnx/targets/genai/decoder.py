@@ -18,7 +18,7 @@ from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
 from tflite2onnx.language_steps import DECODE, LOGITS, POSITIONS, RANGE, TOKENS
 from tflite2onnx.reader.containers.bundle import Bundle
-from tflite2onnx.signatures import CACHE, CONVOLUTION, find_updated_axes
+from tflite2onnx.signatures import CACHE, STATE, find_updated_axes
 from tflite2onnx.targets.genai.tokenizer import read_tokenizer
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
@@ -35,8 +35,17 @@ _PARAMETERS = (RANGE,)
 _PARAMETER_SHAPE, _PARAMETER_FACTORS = (1, 1, 1, 7), ([1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0])
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
-_AXES, _STATE_AXES = 4, 3
-_STATE_NAMES = ("past.%d.conv", "present.%d.conv")
+_AXES = 4
+# The axes of states of convolutions and of recurrences.
+_STATE_AXES = {"c": "batch, channels, rows", "r": "batch, heads, depth, width"}
+# The names of states, by whether the decoder has recurrences (Qwen 3.5) or not (LFM2).
+_STATE_NAMES = {
+    False: {"c": ("past.%d.conv", "present.%d.conv")},
+    True: {
+        kind: (f"past_key_values.%d.{name}_state", f"present.%d.{name}_state")
+        for kind, name in (("c", "conv"), ("r", "recurrent"))
+    },
+}
 _CHUNK = 256  # tokens of a prompt in one run; attention needs memory for each pair of tokens
 _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P.
 # LiteRT-LM adds this number to the scores of tokens that are hidden from a token.
@@ -65,9 +74,10 @@ class DecoderCache(NamedTuple):
         return heads, length, depth
 
 
-class RowsState(NamedTuple):
-    """The last rows before the token of the convolution of a layer, [batch, channels, rows]."""
+class LayerState(NamedTuple):
+    """A state of a layer: "c" the last rows before a convolution, or "r" that of a recurrence."""
 
+    kind: str
     layer: int
     source: Tensor
     target: Tensor
@@ -80,7 +90,7 @@ class BundleDecoder(NamedTuple):
     model: Model
     signature: str
     caches: tuple[DecoderCache, ...]
-    states: tuple[RowsState, ...]
+    states: tuple[LayerState, ...]
     logits: Tensor
     options: Mapping[str, Any]
     takes_prompts: bool = False  # whether one run takes several tokens
@@ -105,7 +115,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     """
     signature = choose_signature(model)
     roles = (*TOKENS, *POSITIONS, *_MASKS, *_PARAMETERS)
-    kept = (CACHE, CONVOLUTION)
+    kept = (CACHE, STATE)
     others = [
         n
         for n in signature.inputs
@@ -146,9 +156,10 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         for tensor, form in ((cache.source, "past_key_values"), (cache.target, "present")):
             rename[tensor.name] = f"{form}.{cache.layer}.{_KINDS[cache.kind]}"
             layouts[tensor.name] = cache.layout
+    named = _STATE_NAMES[_has_recurrences(states)]
     for state in states:
-        rename[state.source.name] = _STATE_NAMES[0] % state.layer
-        rename[state.target.name] = _STATE_NAMES[1] % state.layer
+        for tensor, form in zip((state.source, state.target), named[state.kind], strict=True):
+            rename[tensor.name] = form % state.layer
     adapted = model._replace(graphs=graphs, signatures=signatures)
     options = {"rename": rename, "layouts": layouts, "signature": signature.key}
     return BundleDecoder(name, adapted, signature.key, caches, states, logits, options)
@@ -206,25 +217,32 @@ def _find_caches(
     return tuple(sorted(caches, key=lambda cache: (cache.layer, cache.kind)))
 
 
-def _find_states(signature: Signature) -> tuple[RowsState, ...]:
-    """Return the states of convolutions of a signature (LFM2)."""
+def _find_states(signature: Signature) -> tuple[LayerState, ...]:
+    """Return the states of convolutions (LFM2) and recurrences (Qwen 3.5) of a signature."""
     states = []
     for name, source in signature.inputs.items():
-        parts, target = CONVOLUTION.fullmatch(name), signature.outputs.get(name)
+        parts, target = STATE.fullmatch(name), signature.outputs.get(name)
         if parts is None:
             continue
-        if target is None or source.rank != _STATE_AXES or target.shape != source.shape:
+        axes = _STATE_AXES[parts[1]]
+        rank = len(axes.split())
+        if target is None or source.rank != rank or target.shape != source.shape:
             raise BundleError(
-                f"the state {name} must be an input and an output [batch, channels, rows],"
+                f"the state {name} must be an input and an output [{axes}],"
                 f" got {list(source.shape)}"
             )
-        states.append(RowsState(int(parts[1]), source, target))
-    if len({state.source.shape for state in states}) > 1:
+        states.append(LayerState(parts[1], int(parts[2]), source, target))
+    shapes = {(state.kind, state.source.shape) for state in states}
+    if len(shapes) > len({kind for kind, _ in shapes}):
         raise BundleError(
             "onnxruntime-genai wants states of one shape,"
             f" got {[list(state.source.shape) for state in states]}"
         )
     return tuple(states)
+
+
+def _has_recurrences(states: Sequence[LayerState]) -> bool:
+    return any(state.kind == "r" for state in states)
 
 
 def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
@@ -371,15 +389,18 @@ def _list_layers(decoder: BundleDecoder) -> list[int]:
 
 
 def _add_states(decoder: BundleDecoder, described: dict[str, Any]) -> None:
-    """Add the states of convolutions to the content of genai_config.json."""
-    described["type"] = "lfm2"
+    """Add the states to the content of genai_config.json."""
     config, layers = described["decoder"], {state.layer for state in decoder.states}
+    recurs = _has_recurrences(decoder.states)
+    described["type"], other = ("qwen3_5_text", "linear_attention") if recurs else ("lfm2", "conv")
     config["layer_types"] = [
-        "conv" if layer in layers else "full_attention"
+        other if layer in layers else "full_attention"
         for layer in range(config["num_hidden_layers"])
     ]
-    config["conv_cache_size"] = decoder.states[0].source.shape[-1]
-    config["inputs"]["past_conv_names"], config["outputs"]["present_conv_names"] = _STATE_NAMES
+    if not recurs:
+        config["conv_cache_size"] = decoder.states[0].source.shape[-1]
+        names = _STATE_NAMES[recurs]["c"]
+        config["inputs"]["past_conv_names"], config["outputs"]["present_conv_names"] = names
 
 
 def _describe_search(metadata: Mapping[str, Any], context: int, chunk: int) -> dict[str, Any]:

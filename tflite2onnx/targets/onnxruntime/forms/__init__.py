@@ -29,7 +29,7 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
         *((_quantize_data,) if quantizes else ()),
         *FORMS,
         *(() if is_float else (_KEEP_LAST,)),
-        _WRITE_CACHES if options.caches == "shared" else _READ_CACHES,
+        *(_WRITE_CACHES if options.caches == "shared" else (_READ_CACHES,)),
     )
 
 
@@ -119,4 +119,8 @@ _KEEP_LAST = _apply("FULLY_CONNECTED MEAN RESHAPE TRANSPOSE", "movement.keep_cha
 
 # The product of matrices copies its second operand, unless the first one has a single row.
 _READ_CACHES: GraphPass = _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches")
-_WRITE_CACHES: GraphPass = _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches:write_caches")
+_WRITE_CACHES: tuple[GraphPass, ...] = (
+    # Caches in shared memory need ONNX Runtime 1.23; linear attention 1.25.1.
+    _apply("gated_delta_update", "attention.fuse_linear_attention"),
+    _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches:write_caches"),
+)

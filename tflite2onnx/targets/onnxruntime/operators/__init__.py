@@ -7,7 +7,7 @@ from tflite2onnx.extensions import list_paths
 PATHS = list_paths(
     __name__,
     {
-        "attention": "ATTENTION ROTARY_EMBEDDING",
+        "attention": "ATTENTION LINEAR_ATTENTION ROTARY_EMBEDDING",
         "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
         "convolution": "INTEGER_CONV_2D",
         "dense": "FULLY_CONNECTED",

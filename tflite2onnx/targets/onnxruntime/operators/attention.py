@@ -1,4 +1,4 @@
-"""Attention and rotations of language models, which forms make."""
+"""Attention, linear attention and rotations of language models, which forms make."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -280,6 +280,46 @@ class Attention(MadeOperator, ScaledAttention, DynamicShape):
             rows = g.reshape(values, (tokens, heads, *single, depth))
             return _multiply(g, weights, rows, transBatchB=1)
         return g.MatMul(weights, g.reshape(values, (heads, *single, tokens, depth)))
+
+
+class LinearAttention(MadeOperator, DynamicShape):
+    """LINEAR_ATTENTION: `gated_delta_update` of all tokens, which `fuse_linear_attention` makes.
+
+    The heads of queries, keys and values are joined with the last axis. The CPU provider of ONNX
+    Runtime has it since version 1.25.1.
+    """
+
+    codes = ("LINEAR_ATTENTION",)
+    operands = (
+        "float32 [batch tokens n], float32 [batch tokens n], float32 [batch tokens m],"
+        "float32 [batch tokens heads], float32 [batch tokens heads],"
+        "float32 [batch heads depth width]"
+        "-> float32 [batch tokens m], float32 [batch heads depth width]"
+    )
+    tflite = "NTQ, NTQ, NTV, NTH, NTH, NHDE -> NTV, NHDE"
+    dynamic_axes = "NT"
+
+    def emit(
+        self,
+        g: Builder,
+        ys: tuple[View, ...],
+        query: View,
+        key: View,
+        value: View,
+        rate: View,
+        log_decay: View,
+        state: View,
+    ) -> tuple[Value, ...]:
+        heads, depth = state.shape[1:3]
+        return g.node_outputs(
+            "LinearAttention",
+            len(ys),
+            *(query, key, value, state, log_decay, rate),
+            domain=_DOMAIN,
+            q_num_heads=query.shape[-1] // depth,
+            kv_num_heads=heads,
+            scale=1.0,
+        )
 
 
 def _find_places(order: Sequence[int], heads: int) -> Sequence[int]:
