@@ -45,7 +45,7 @@ def _quantize_data(graph: Graph) -> Graph:
 
 # Operators that TensorFlow's converter has split. All other forms see the whole ones.
 _JOINED: tuple[GraphPass, ...] = (
-    _apply("SPLIT", "convolutions.join_groups"),
+    _apply("SPLIT SPLIT_V", "convolutions.join_groups"),
     _apply("float32: FULLY_CONNECTED", "products.join_products"),
     _apply("BATCH_MATMUL", "products.merge_columns"),
     # A TRANSPOSE of channels costs nothing in the filters.

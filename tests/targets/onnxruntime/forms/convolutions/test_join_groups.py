@@ -96,3 +96,58 @@ def test_parts_of_dynamic_range_that_are_not_rounded_are_joined() -> None:
     scales = op.operand(1).quantization
     assert scales is not None
     assert scales.scale.tolist() == pytest.approx([0.01, 0.02, 0.02, 0.04, 0.03, 0.06, 0.04, 0.08])
+
+
+def convolve_depthwise(
+    kind: str = "float32",
+    *,
+    rows: tuple[tuple[int, int], ...] = ((4, 11), (0, 11), (2, 10)),
+    padding: str = "VALID",
+    stride: int = 1,
+    size: int = 11,
+) -> bytes:
+    """Return depthwise convolutions of some rows of each part of an image of `size` rows."""
+    rng, m, words, widths = (
+        np.random.default_rng(0),
+        Build(),
+        WORDS[kind],
+        [*range(3, 3 + len(rows))],
+    )
+    x = m.input([1, size, 2, sum(widths)], **words)
+    sizes, axis = (m.constant(np.array(n, np.int32)) for n in (widths, 3))
+    shapes = [[1, size, 2, width] for width in widths]
+    parts = m.op("SPLIT_V", [x, sizes, axis], shapes, num_splits=len(rows), **words)
+    results = []
+    height = 1 + (size - 11) // stride
+    for part, width, (first, end) in zip(parts, widths, rows, strict=True):
+        taken, window = size - 11 + end - first, end - first
+        begin, count = (
+            m.constant(np.array(n, np.int32)) for n in ([0, first, 0, 0], [1, taken, 2, width])
+        )
+        (kept,) = m.op("SLICE", [part, begin, count], [[1, taken, 2, width]], **words)
+        filters = rng.integers(-127, 127, (1, window, 2, width)).astype(np.int8)
+        if kind == "int8":
+            scale = rng.uniform(0.01, 0.02, width).astype(np.float32)
+            bias = rng.integers(-99, 99, width).astype(np.int32)
+            constants = [
+                m.constant(filters, scale=scale, axis=3),
+                m.constant(bias, scale=0.02 * scale, axis=0),
+            ]
+        else:
+            constants = [m.constant(filters.astype("f")), m.constant(np.ones(width, "f"))]
+        columns = 1 if padding == "VALID" else 2
+        y = m.tensor([1, height, columns, width], **words)
+        options: Any = {"stride_h": stride, "stride_w": stride, "padding": padding}
+        results += m.op("DEPTHWISE_CONV_2D", [kept, *constants], [y], depth_multiplier=1, **options)
+    shape = [*results[0].shape[:3], sum(widths)]
+    m.output(*m.op("CONCATENATION", results, [m.tensor(shape, **words)], axis=-1))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize(("stride", "size"), [(1, 11), (1, 13), (2, 15)])
+def test_windows_of_several_heights_equal_litert(kind: str, stride: int, size: int) -> None:
+    data = convolve_depthwise(kind, stride=stride, size=size)
+    check(data, steps=int(kind == "int8"), tolerance=1e-5)
+    assert count_nodes(data) == {"Conv": 1, "Split": 0, "Concat": 0}
+    assert count_nodes(data, forms="canonical")["Conv"] == 3
