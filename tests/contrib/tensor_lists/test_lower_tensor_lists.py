@@ -330,6 +330,28 @@ def test_items_may_have_a_size_that_no_input_has(size: str, *, grows: bool) -> N
             np.testing.assert_array_equal(have, np.stack([item] * ROUNDS))
 
 
+def test_items_may_be_sums_of_inputs_of_dynamic_sizes() -> None:
+    """The shape of a sum follows only after the sizes of both inputs are known to be equal."""
+    m = Build()
+    inputs = [m.input([3, None], name=name) for name in "xy"]
+    items = add_reserve(m, number(m, ROUNDS), [-1, -1])
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        i, items, x, y = xs
+        (total,) = inner.op("ADD", [x, y], [inner.tensor([3, None])])
+        (items,) = add_list_operator(inner, "SetItem", [items, i, total])
+        return [op(inner, "ADD", i, number(inner, 1)), items, x, y]
+
+    _, items, *_ = loop(m, [number(m, 0), items, *inputs], change)
+    stack = m.tensor([ROUNDS, 3, None])
+    m.output(*add_list_operator(m, "Stack", [items, m.constant([-1, -1])], [stack]))
+    result = convert(m.bytes(), io_layout="tflite")
+    for count in (4, 7):
+        x, y = np.random.default_rng(count).standard_normal((2, 3, count)).astype(np.float32)
+        (have,) = run_onnx(result.model, {"x": x, "y": y})
+        np.testing.assert_array_equal(have, np.stack([x + y] * ROUNDS))
+
+
 # Models that cannot be converted
 
 

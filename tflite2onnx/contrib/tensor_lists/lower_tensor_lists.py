@@ -68,7 +68,9 @@ class _List:
         place = axis - len(self.sizes)
         size = shapes.get(item, item).shape[place]
         if is_known(size):
-            return size
+            # A dynamic size that could not be inferred has still the declared number.
+            is_declared = size == item.shape[place] and item.rank + place in item.dynamic_axes
+            return None if is_declared and shapes else size
         places = ((x, i) for x in before for i in range(shapes[x].rank))
         equal_places = (p for p in places if shapes[p[0]].shape[p[1]] == size)
         return next(equal_places, None)
