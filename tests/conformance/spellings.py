@@ -73,8 +73,21 @@ SPELLINGS = (
     ),
     Spelling(
         "tf.function",
-        "ragged and sparse tensors",
-        ("FlexRaggedTensorToTensor", "FlexSparseTensorDenseMatMul"),
+        "`dynamic_partition`, `dynamic_stitch`",
+        ("FlexDynamicPartition", "FlexDynamicStitch"),
+        "contrib/flex/test_scatter.py",
+    ),
+    Spelling(
+        "tf.function",
+        "ragged and sparse tensors, `safe_embedding_lookup_sparse`",
+        (
+            "FlexRaggedTensorToTensor",
+            "FlexRaggedRange",
+            "FlexRaggedGather",
+            "FlexSparseTensorDenseMatMul",
+            "FlexSparseFillEmptyRows",
+            "FlexSparseReduceSum",
+        ),
         "contrib/flex/test_sparse.py",
     ),
     Spelling(

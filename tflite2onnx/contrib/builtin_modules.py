@@ -26,14 +26,15 @@ flex.elementwise: FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEq
 flex.image: FlexCropAndResize FlexDilation2D FlexExtractImagePatches FlexResizeBicubic
 flex.projective: FlexImageProjectiveTransformV2 FlexImageProjectiveTransformV3
 flex.scan: FlexCumprod FlexCumulativeLogsumexp FlexLinSpace
-flex.scatter: FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation
-    FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd
-    FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
+flex.scatter: FlexBincount FlexDenseBincount FlexDynamicPartition FlexDynamicStitch
+    FlexInvertPermutation FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin
+    FlexSegmentProd FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
     FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
     FlexUnsortedSegmentProd FlexUnsortedSegmentSum
-flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexLowerBound FlexUniqueV2
-    FlexUniqueWithCounts FlexUniqueWithCountsV2 FlexUpperBound
-flex.sparse: FlexRaggedTensorToTensor FlexSparseTensorDenseMatMul
+flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexListDiff FlexLowerBound
+    FlexUniqueV2 FlexUniqueWithCounts FlexUniqueWithCountsV2 FlexUpperBound
+flex.sparse: FlexRaggedGather FlexRaggedRange FlexRaggedTensorToTensor FlexSparseFillEmptyRows
+    FlexSparseReduceSum FlexSparseTensorDenseMatMul
 flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
     FlexStringLower FlexStringToNumber FlexStringUpper
 hash_tables.hash_table: HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_LOOKUP HASHTABLE_SIZE

@@ -170,6 +170,14 @@ FORMS: dict[str, list[Form]] = {
         ]
         for name in ("DynamicStitch", "ParallelDynamicStitch")
     },
+    "DynamicPartition": [
+        Form(
+            [(5, 3), Fed(ints(0, 2, 1, 2, 0))],
+            lambda x, numbers: [x[numbers == i] for i in range(4)],
+            {"num_partitions": 4},
+            scatter.WIDE,
+        )
+    ],
     "InvertPermutation": [
         Form(
             [Fed(ints(2, 4, 0, 1, 3), typed=True)],

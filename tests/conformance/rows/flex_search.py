@@ -25,6 +25,8 @@ _LEVELS = [np.array(level, np.int64) for level in sparse.LEVELS["ROW_SPLITS"][:2
 _SHAPE = np.array([4, 5], np.int64)
 _LOW, _HIGH = (np.array(each, np.float32) for each in ([-1, -0.3, 0], [2, 0.7, 3]))
 _BIAS = np.array(3.5, np.float32)
+_RAGGED = {"PARAMS_RAGGED_RANK": 1, "OUTPUT_RAGGED_RANK": 1}
+_KINDS = ("float32", "int32", "int64")
 
 
 def _transform(
@@ -83,6 +85,14 @@ FORMS: dict[str, list[Form]] = {
         ]
         for name, side in (("Lower", "left"), ("Upper", "right"))
     },
+    "ListDiff": [
+        Form(
+            [Fed(ints(3, 1, 2, 2, 4, 3), typed=True), Fed(ints(1, 3, 3), typed=True)],
+            search.list_others,
+            {"out_idx": 3},
+            kinds=search.TYPES,
+        )
+    ],
     "InTopK": [Form([(5, 5), Fed(_TARGETS)], partial(search.rank_targets, k=2), {"k": 2})],
     "InTopKV2": [Form([(5, 5), Fed(_TARGETS), scalar(2)], search.rank_targets)],
     "CTCGreedyDecoder": [
@@ -114,6 +124,26 @@ FORMS: dict[str, list[Form]] = {
     ],
     "SparseTensorDenseMatMul": [
         Form([Fed(sparse.PLACES), (5,), _SHAPE, (5, 3)], _multiply, kinds=("float32", "int32"))
+    ],
+    "RaggedRange": [
+        Form(
+            [Fed(each, typed=True) for each in (ints(0, 1, 2, 5), ints(3, 0, -7, 5), scalar(-2))],
+            sparse.count_rows,
+            kinds=search.TYPES,
+        )
+    ],
+    "RaggedGather": [
+        Form([Fed(_ROWS), (8, 3), Fed(ints(3, 1, 2, 2, 0))], sparse.gather_rows, _RAGGED, _KINDS)
+    ],
+    "SparseFillEmptyRows": [
+        Form([Fed(sparse.PLACES), (5,), _SHAPE, ()], sparse.fill_empty_rows, kinds=_KINDS)
+    ],
+    "SparseReduceSum": [
+        Form(
+            [Fed(sparse.PLACES), (5,), _SHAPE, ints(-1)],
+            sparse.add_rows,
+            kinds=("float32", "float64", "int32", "int64"),
+        )
     ],
     **{
         f"Unique{name}V2": [

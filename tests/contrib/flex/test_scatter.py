@@ -16,6 +16,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 if TYPE_CHECKING:
+    from tests.support import Tensor
     from tests.support.runtimes import Array
 
 WIDE = ["float32", "float64", "int32", "int64"]
@@ -179,6 +180,44 @@ def test_dynamic_stitch_equals_numpy(name: str) -> None:
     check_reference(m, data, [want])
 
 
+@pytest.mark.parametrize("count", [4, 7])
+@pytest.mark.parametrize("kind", ["float32", "int32", "bool"])
+def test_partitions_equal_numpy(kind: str, count: int) -> None:
+    """Partitions of rows, and of elements by numbers of two axes, with any number of rows."""
+    numbers = np.arange(count, dtype=np.int32) * 5 % 3
+    x = random_numbers(kind, count, 2)
+    for given in (numbers, np.stack([numbers, 2 - numbers], axis=1)):
+        want = [x[given == i] for i in range(3)]
+        m = Build()
+        operands = [
+            m.input([None, *array.shape[1:]], dtype=array.dtype.name) for array in (x, given)
+        ]
+        outputs = [m.tensor([None, *part.shape[1:]], dtype=kind) for part in want]
+        options = flex_options("DynamicPartition", num_partitions=3)
+        m.output(*m.custom("FlexDynamicPartition", operands, outputs, options))
+        check_reference(m, [x, given], want, tolerance=0)
+
+
+@pytest.mark.parametrize("count", [4, 7])
+def test_stitch_of_partitions_is_the_input(count: int) -> None:
+    """Computed indices: each row is put back in its place."""
+    x = random_numbers("float32", count, 2)
+    numbers = np.array([0, 2, 1, 2, 0, 0, 2], np.int32)[:count]
+    m = Build()
+    data, ids = m.input([None, 2]), m.input([None], dtype="int32")
+    rows = m.input([None], dtype="int32")
+
+    def partition(source: Tensor, row: list[int], dtype: str) -> list[Tensor]:
+        parts = [m.tensor([None, *row], dtype=dtype) for _ in range(3)]
+        options = flex_options("DynamicPartition", num_partitions=3)
+        return m.custom("FlexDynamicPartition", [source, ids], parts, options)
+
+    operands = [*partition(rows, [], "int32"), *partition(data, [2], "float32")]
+    stitched = [m.tensor([None, 2])]
+    m.output(*m.custom("FlexDynamicStitch", operands, stitched, flex_options("DynamicStitch")))
+    check_reference(m, [x, numbers, np.arange(count, dtype=np.int32)], [x], tolerance=0)
+
+
 def test_stitch_of_empty_rows_has_the_right_shape() -> None:
     """DynamicStitch of rows without elements has the right shape."""
     m = Build()
@@ -213,6 +252,9 @@ def test_inverse_permutation_equals_argsort(dtype: str) -> None:
         ("SegmentSum", [(3,)], (3,), [[0, 2, 1]], "must be sorted"),
         ("SegmentSum", [(3,)], (3,), [[-1, 0, 1]], "must be sorted and not negative"),
         ("DenseBincount", [(1, 2, 3)], (4,), [4, []], "must have 1 or 2 axes, got 3"),
+        ("DynamicPartition", [(3,)], (3,), [1], "must have at least 1 axis, got 0"),
+        ("DynamicPartition", [(3,)], (3,), [[0, 1]], r"must be [a-z]+[0-9]+\["),
+        ("DynamicStitch", [(3,)], (3,), [], "one tensor of data for each"),
     ],
 )
 def test_scatters_refuse_invalid_shapes_and_sizes(

@@ -161,3 +161,18 @@ def test_refuses_decoding_without_steps() -> None:
     inputs = [np.zeros((0, 3, 4), np.float32), np.zeros(3, np.int32)]
     with pytest.raises(ConversionError, match="its logits must have steps and classes"):
         convert(build_flex("CTCGreedyDecoder", inputs, decode(*inputs)).bytes())
+
+
+def list_others(x: Array, y: Array, index: str = "int32") -> list[Array]:
+    """Return the elements of x that y lacks, and their indices."""
+    kept = ~np.isin(x, y)
+    return [x[kept], np.flatnonzero(kept).astype(index)]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("other", [[], [7], [1, 3, 3]])
+def test_differences_of_lists_equal_numpy(other: list[int], index: str, dtype: str) -> None:
+    x, y = np.array([3, 1, 2, 2, 4, 3], dtype), np.array(other, dtype)
+    want = list_others(x, y, index)
+    check_reference(build_flex("ListDiff", [x, y], want), [x, y], want, tolerance=0)

@@ -206,3 +206,107 @@ def test_sparse_segments_equal_numpy(name: str, dtype: str, shape: tuple[int, ..
     further = [INDICES, SEGMENTS, np.array(4, np.int32)]
     model = build_flex(f"SparseSegment{name}WithNumSegments", [x], [want], further)
     check_reference(model, [x], [want])
+
+
+def count_rows(start: Array, limit: Array, step: Array, dtype: str = "int64") -> list[Array]:
+    """Return where rows of ranges begin and end, and their numbers."""
+    given = np.broadcast_arrays(*map(np.atleast_1d, (start, limit, step)))
+    rows = [np.arange(*each) for each in zip(*given, strict=True)]
+    ends = np.cumsum([0, *map(len, rows)]).astype(dtype)
+    return [ends, np.concatenate(rows).astype(np.asarray(start).dtype)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("splits", ["int32", "int64"])
+@pytest.mark.parametrize("step", [2, [1, 2, -3, 4]])
+@pytest.mark.parametrize("limit", [5, [3, 0, -7, 5]])
+@pytest.mark.parametrize("start", [0, [0, 1, 2, 5]])
+def test_ragged_ranges_equal_numpy(
+    start: Any, limit: Any, step: Any, splits: str, dtype: str
+) -> None:
+    inputs = [np.array(each, dtype) for each in (start, limit, step)]
+    want = count_rows(inputs[0], inputs[1], inputs[2], splits)
+    check_reference(build_flex("RaggedRange", inputs, want), inputs, want)
+
+
+def gather_rows(splits: Array, values: Array, indices: Array) -> list[Array]:
+    rows = [values[splits[i] : splits[i + 1]] for i in indices]
+    return [np.cumsum([0, *map(len, rows)], dtype=splits.dtype), np.concatenate(rows)]
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("shape", [(8,), (8, 3)])
+def test_gathered_ragged_rows_equal_numpy(shape: tuple[int, ...], index: str) -> None:
+    inputs = [np.array(SPLITS), random_numbers("float32", *shape), np.array([3, 1, 2, 2, 0], index)]
+    want = gather_rows(*inputs)
+    model = build_flex("RaggedGather", inputs, want, PARAMS_RAGGED_RANK=1, OUTPUT_RAGGED_RANK=1)
+    check_reference(model, inputs, want, tolerance=0)
+
+
+def fill_empty_rows(places: Array, values: Array, shape: Array, default: Array) -> list[Array]:
+    """Return the places and values in the order of rows, empty rows, and where values went."""
+    empty = ~np.isin(np.arange(shape[0]), places[:, 0])
+    rows = [(row, -1, [row, *[0] * (len(shape) - 1)], default) for row in np.flatnonzero(empty)]
+    rows += [(place[0], i, [*place], values[i]) for i, place in enumerate(places)]
+    rows = sorted(rows, key=lambda row: row[:2])
+    order = [row[1] for row in rows]
+    return [
+        np.array([row[2] for row in rows], np.int64),
+        np.array([row[3] for row in rows], values.dtype),
+        empty,
+        np.array([order.index(i) for i in range(len(values))], np.int64),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0, 3, 1], []])
+@pytest.mark.parametrize("constant", [True, False])
+def test_filled_rows_equal_numpy(order: list[int], dtype: str, *, constant: bool) -> None:
+    """Rows 1 and 4 are empty; without values all rows are. Values may be in any order."""
+    places = np.array([[0, 1], [2, 0], [2, 2], [3, 1]])[order].reshape(-1, 2)
+    inputs = [places, random_numbers(dtype, 4)[order], np.array([5, 3]), np.array(-9, dtype)]
+    want = fill_empty_rows(*inputs)
+    check_with_shape("SparseFillEmptyRows", inputs, want, constant=constant)
+
+
+def check_with_shape(
+    name: str, inputs: list[Array], want: list[Array], *, constant: bool, **attributes: Any
+) -> None:
+    """Compare an operator on a sparse tensor, whose shape may be constant, with a reference."""
+    given = [0, 1] if constant else [0, 1, 2]
+    m = Build()
+    operands = [
+        m.input(x.shape, dtype=x.dtype.name) if i in given else m.constant(x)
+        for i, x in enumerate(inputs)
+    ]
+    outputs = [m.tensor(x.shape, dtype=x.dtype.name) for x in want]
+    m.output(*m.custom(f"Flex{name}", operands, outputs, flex_options(name, **attributes)))
+    check_reference(m, [inputs[i] for i in given], want)
+
+
+def add_rows(places: Array, values: Array, shape: Array, axes: Array) -> Array:
+    """Return the sums of a sparse tensor over axes, all axes if there are none."""
+    dense = np.zeros(shape, values.dtype)
+    np.add.at(dense, tuple(places.T), values)
+    return np.asarray(dense.sum(tuple(axes) or None, dtype=values.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("axes", [[0], [1], [-1], [0, 1], []])
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
+def test_sparse_sums_equal_numpy(
+    axes: list[int], dtype: str, *, keeps: bool, constant: bool
+) -> None:
+    inputs = [PLACES, random_numbers(dtype, 5), np.array([4, 5]), np.array(axes, np.int32)]
+    want = add_rows(*inputs)
+    kept = tuple(axes) or (0, 1)
+    want = np.expand_dims(want, kept) if keeps else want
+    check_with_shape("SparseReduceSum", inputs, [want], constant=constant, keep_dims=keeps)
+
+
+def test_refuses_ranges_of_matrices() -> None:
+    inputs = [np.zeros((2, 2), np.int32)] * 3
+    model = build_flex("RaggedRange", inputs, [np.zeros(3, np.int64), np.zeros(4, np.int32)])
+    with pytest.raises(ConversionError, match="must be a list"):
+        convert(model.bytes())

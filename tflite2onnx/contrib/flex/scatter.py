@@ -9,7 +9,6 @@ import numpy as np
 from tflite2onnx.op.base import (
     Builder,
     DataDependentSize,
-    Operator,
     OperatorError,
     OutputShape,
     Unknown,
@@ -164,8 +163,43 @@ class FlexBincount(AnySizes):
         return cropped if self._by_rows else g.Squeeze(cropped, g.ints([0]))
 
 
-class FlexDynamicStitch(Operator):
-    """FlexDynamicStitch: the rows of several tensors, in the order of constant indices."""
+class FlexDynamicPartition(AnySizes):
+    """FlexDynamicPartition: for each number, the rows that have this number, in their order."""
+
+    codes = ("FlexDynamicPartition",)
+    operands = "T, int32 -> T*"
+
+    @property
+    def _axes(self) -> int:
+        """The number of axes of the data that the numbers have."""
+        return self.input(1).rank
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        rest = self.input(0).shape[self._axes :]
+        return [(DataDependentSize(), *rest) for _ in self.op.outputs]
+
+    def check(self) -> None:
+        data, numbers = self.input(0), self.input(1)
+        expect(numbers, data.shape[: self._axes], numbers.dtype)
+        if not self._axes:
+            raise OperatorError(f"{numbers.name} must have at least 1 axis, got 0")
+
+    def emit(
+        self, g: Builder, ys: tuple[View, ...], data: View, numbers: View
+    ) -> tuple[Value, ...]:
+        rows, ids = data.value, numbers.value
+        if self._axes > 1:
+            rows = g.reshape(data, (-1, *data.sizes[self._axes :]))
+            ids = g.reshape(numbers, [-1])
+        places = (g.Equal(ids, g.scalar(i, numbers.dtype)) for i in range(len(ys)))
+        return tuple(g.Compress(rows, place, axis=0) for place in places)
+
+
+class FlexDynamicStitch(AnySizes):
+    """FlexDynamicStitch: the rows of several tensors, in the order of indices.
+
+    Rows that no computed index names are 0; TensorFlow leaves them undefined.
+    """
 
     codes = ("FlexDynamicStitch", "FlexParallelDynamicStitch")
 
@@ -176,15 +210,17 @@ class FlexDynamicStitch(Operator):
         return [(self.input(i), self.input(half + i)) for i in range(half)]
 
     @property
+    def _is_computed(self) -> bool:
+        return not all(indices.has_data for indices, _ in self._pairs)
+
+    @property
     def _rows(self) -> Array:
         """For each output row, its last index in the concatenated inputs."""
         places = [place for i in range(len(self._pairs)) for place in ints(self, i)]
         count = max(places, default=-1) + 1
-        is_complete = min(places, default=0) == 0 and len({*places}) == count
-        if not is_complete or len(self.op.inputs) % 2:
+        if not (min(places, default=0) == 0 and len({*places}) == count):
             raise OperatorError(
-                f"its indices must be all numbers from 0 to the largest, with one tensor of data "
-                f"each, got {places}"
+                f"its indices must be all numbers from 0 to the largest, got {places}"
             )
         rows = np.empty(count, np.int64)
         for row, place in enumerate(places):
@@ -192,21 +228,34 @@ class FlexDynamicStitch(Operator):
         return rows
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        count, (indices, last) = len(self._rows), self._pairs[-1]
+        count = DataDependentSize() if self._is_computed else len(self._rows)
+        indices, last = self._pairs[-1]
         return [(count, *last.shape[indices.rank :])]
 
     def check(self) -> None:
-        _, (indices, last) = self._rows, self._pairs[-1]
+        if len(self.op.inputs) % 2:
+            raise OperatorError("it must have one tensor of data for each tensor of indices")
+        indices, last = self._pairs[-1]
         for ids, data in self._pairs:
             expect(data, (*ids.shape, *last.shape[indices.rank :]), last.dtype)
         expect_type(self.output, (last.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        counts = (indices.elements for indices, _ in self._pairs)
-        rows = zip(counts, xs[len(xs) // 2 :], strict=True)
-        data = [g.reshape(x, (count, *y.shape[1:])) for count, x in rows]
-        together = g.Concat(*data, axis=0) if len(data) > 1 else data[0]
-        return g.Gather(together, self._rows, axis=0)
+        half = len(xs) // 2
+        rows = [
+            x.value if ids.rank == 1 else g.reshape(x, (-1, *x.sizes[ids.rank :]))
+            for ids, x in zip(xs[:half], xs[half:], strict=True)
+        ]
+        together = g.Concat(*rows, axis=0) if half > 1 else rows[0]
+        if not self._is_computed:
+            return g.Gather(together, self._rows, axis=0)
+        lists = [g.recast(g.reshape(ids, [-1]), ids.dtype, DType.INT64) for ids in xs[:half]]
+        places = g.Concat(*lists, axis=0) if half > 1 else lists[0]
+        largest = g.reduce("ReduceMax", places, [0], keepdims=True)
+        row = g.Slice(g.Shape(together), g.ints([1]), g.ints([y.rank]))
+        shape = g.Concat(g.Add(largest, g.ints([1])), row, axis=0)
+        zeros = g.Expand(g.scalar(0, y.dtype), shape)
+        return g.scatter_nd(zeros, g.Unsqueeze(places, g.ints([1])), together, None)
 
 
 class FlexInvertPermutation(AnySizes):

@@ -50,6 +50,25 @@ class FlexUnique(Movement):
         )
 
 
+class FlexListDiff(AnySizes):
+    """FlexListDiff: the elements of a list that another list lacks, and their indices."""
+
+    codes = ("FlexListDiff",)
+    operands = f"T:{_TYPES} [n], T [m] -> T, index"
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        size = DataDependentSize()
+        return [(size,), (size,)]
+
+    def emit(self, g: Builder, ys: tuple[View, ...], x: View, other: View) -> tuple[Value, ...]:
+        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
+        equal = g.Equal(g.Unsqueeze(x, g.ints([1])), g.Unsqueeze(other, g.ints([0])))
+        matches = g.reduce("ReduceSum", g.cast(equal, DType.INT64), [1], keepdims=False)
+        kept = g.Equal(matches, zero)
+        indices = g.Compress(g.Range(zero, g.Size(x), one), kept, axis=0)
+        return g.Compress(x, kept, axis=0), g.recast(indices, DType.INT64, ys[1].dtype)
+
+
 class FlexBounds(AnySizes):
     """FlexLowerBound and FlexUpperBound: where each value belongs in a sorted row.
 

@@ -124,6 +124,146 @@ def _count_before(g: Builder, numbers: Value, count: Value) -> Value:
     return g.reduce("ReduceSum", before, [1], keepdims=False)
 
 
+def _spread(g: Builder, lengths: Value) -> tuple[Value, Value, Value]:
+    """Return where rows of given lengths begin and end, and of each value its row and place."""
+    zero, one = (g.scalar(n, _I64) for n in range(2))
+    ends = g.CumSum(lengths, zero)
+    splits = g.Concat(g.ints([0]), ends, axis=0)
+    count = g.Range(zero, g.Gather(splits, g.scalar(-1, _I64)), one)
+    passed = g.LessOrEqual(g.Unsqueeze(ends, g.ints([0])), g.Unsqueeze(count, g.ints([1])))
+    row = g.reduce("ReduceSum", g.cast(passed, _I64), [1], keepdims=False)
+    return splits, row, g.Sub(count, g.Gather(splits, row))
+
+
+class FlexRaggedRange(AnySizes):
+    """FlexRaggedRange: rows of the numbers from a start to a limit; outputs are splits, values."""
+
+    codes = ("FlexRaggedRange",)
+    operands = "T:float32|float64|int32|int64, T, T -> index, T"
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        lists = [self.input(i) for i in range(3) if self.input(i).rank]
+        return [(lists[0].shape[0] + 1 if lists else 2,), (DataDependentSize(),)]
+
+    def check(self) -> None:
+        for tensor in (self.input(i) for i in range(3)):
+            if tensor.rank > 1:
+                raise OperatorError(f"{tensor.name} must be a list, got {list(tensor.shape)}")
+
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
+        dtype = ys[1].dtype
+        # A single number stands for all rows.
+        rows = g.Mul(g.Mul(*xs[:2]), xs[2])
+        if not any(x.rank for x in xs):
+            rows = g.reshape(rows, [1])
+        starts, limits, steps = (g.Expand(x, g.Shape(rows)) for x in xs)
+        distance, step = (g.recast(v, dtype, DType.FLOAT64) for v in (g.Sub(limits, starts), steps))
+        lengths = g.cast(g.Ceil(g.Div(distance, step)), _I64)
+        splits, row, place = _spread(g, g.Max(lengths, g.scalar(0, _I64)))
+        passed = g.Mul(g.recast(place, _I64, dtype), g.Gather(steps, row))
+        return g.recast(splits, _I64, ys[0].dtype), g.Add(g.Gather(starts, row), passed)
+
+
+class FlexRaggedGather(AnySizes):
+    """FlexRaggedGather: rows of a tensor with one ragged axis; outputs are splits and values."""
+
+    codes = ("FlexRaggedGather",)
+    operands = "S:index [splits], T, I:index [n] -> S, T"
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [
+            (self.input(2).shape[0] + 1,),
+            (DataDependentSize(), *self.input(1).shape[1:]),
+        ]
+
+    def emit(
+        self, g: Builder, ys: tuple[View, ...], splits: View, values: View, indices: View
+    ) -> tuple[Value, ...]:
+        given, rows = (g.recast(x, x.dtype, _I64) for x in (splits, indices))
+        begins = g.Gather(given, rows)
+        lengths = g.Sub(g.Gather(given, g.Add(rows, g.scalar(1, _I64))), begins)
+        made, row, place = _spread(g, lengths)
+        taken = g.Gather(values, g.Add(g.Gather(begins, row), place), axis=0)
+        return g.recast(made, _I64, ys[0].dtype), taken
+
+
+class FlexSparseFillEmptyRows(AnySizes):
+    """FlexSparseFillEmptyRows: a sparse tensor with a default in the first column of empty rows.
+
+    Outputs are the indices and the values, in the order of rows, whether each row was empty, and
+    the new place of each value.
+    """
+
+    codes = ("FlexSparseFillEmptyRows",)
+    operands = "int64 [n axes], T [n], int64 [axes], T [1*] -> int64, T, bool, int64 [n]"
+    shape_inputs = (2,)
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        indices, size = self.input(0), DataDependentSize()
+        rows = DataDependentSize() if self.has_data_dependent_shape else ints(self, 2)[0]
+        return [(size, indices.shape[1]), (size,), (rows,), (indices.shape[0],)]
+
+    def emit(
+        self, g: Builder, ys: tuple[View, ...], places: View, values: View, sizes: View, other: View
+    ) -> tuple[Value, ...]:
+        zero, one = (g.scalar(n, _I64) for n in range(2))
+        rows = g.Gather(places, zero, axis=1)
+        ones = g.Expand(one, g.Shape(rows))
+        count = g.Gather(sizes, g.ints([0]))
+        none = g.Expand(zero, count)
+        counts = g.scatter_nd(none, g.Unsqueeze(rows, g.ints([1])), ones, "add")
+        splits, row, _ = _spread(g, g.Max(counts, one))
+        # Values need not be in the order of rows: keys of row and place sort them.
+        number = g.Range(zero, g.Size(values), one)
+        keys = g.Add(g.Mul(rows, g.Size(values)), number)
+        _, order = g.node_outputs("TopK", 2, keys, g.Shape(values), largest=0)
+        sorted_rows = g.Gather(rows, order)
+        first = g.Gather(g.CumSum(counts, zero, exclusive=1), sorted_rows)
+        target = g.Add(g.Sub(number, first), g.Gather(splits, sorted_rows))
+        target = g.ScatterElements(g.Mul(number, zero), order, target, axis=0)
+        vectors = g.Unsqueeze(target, g.ints([1]))
+        start = g.Unsqueeze(row, g.ints([1]))
+        columns = g.Expand(zero, g.Concat(g.Shape(row), g.Sub(g.Shape(sizes), one), axis=0))
+        start = g.Concat(start, columns, axis=1)
+        filled = g.Expand(other.reshape(()), g.Shape(row))
+        return (
+            g.scatter_nd(start, vectors, places, None),
+            g.scatter_nd(filled, vectors, values, None),
+            g.Equal(counts, zero),
+            target,
+        )
+
+
+class FlexSparseReduceSum(AnySizes):
+    """FlexSparseReduceSum: sums of a sparse tensor over constant axes."""
+
+    codes = ("FlexSparseReduceSum",)
+    operands = "int64 [n axes], T:float32|float64|int32|int64 [n], int64 [axes], int32# -> T"
+    shape_inputs = (2,)
+
+    @cached_property
+    def _summed(self) -> list[int]:
+        rank = self.input(2).shape[0]
+        return [axis % rank for axis in ints(self, 3)] or [*range(rank)]
+
+    @property
+    def _keeps_axes(self) -> bool:
+        return bool(self.options.get("keep_dims", False))
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        rank = self.input(2).shape[0]
+        computed = self.has_data_dependent_shape
+        sizes = [DataDependentSize() for _ in range(rank)] if computed else ints(self, 2)
+        keeps, summed = self._keeps_axes, self._summed
+        return [
+            tuple(1 if i in summed else n for i, n in enumerate(sizes) if keeps or i not in summed)
+        ]
+
+    def emit(self, g: Builder, y: View, places: View, values: View, sizes: View, _: View) -> Value:
+        dense = g.scatter_nd(g.Expand(g.scalar(0, y.dtype), sizes), places, values, "add")
+        return g.reduce("ReduceSum", dense, self._summed, keepdims=self._keeps_axes)
+
+
 class FlexSparseTensorDenseMatMul(AnySizes):
     """FlexSparseTensorDenseMatMul: the product of a sparse matrix and a matrix."""
 
