@@ -217,11 +217,11 @@ def test_clipping_becomes_min_and_max() -> None:
 @pytest.mark.parametrize(
     ("name", "shapes", "attributes"),
     [
-        ("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], {**WINDOW, "data_format": "NCHW"}),
+        ("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], {**WINDOW, "data_format": "NCHW_VECT_C"}),
         ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "padding": "EXPLICIT"}),
         ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "strides": [2, 1, 1, 1]}),
         ("Conv2D", [[1, 5, 7, 3]], WINDOW),
-        ("Conv3D", [[1, 5, 7, 3, 2], floats(1, 1, 1, 2, 3)], {"data_format": "NCDHW"}),
+        ("MaxPool", [[5, 7, 3]], {**WINDOW, "ksize": [1, 1, 3, 2], "data_format": "NCHW"}),
         ("Conv3D", [[1, 5, 7, 3, 2], floats(1, 1, 1, 2, 3)], {"strides": [1, 1]}),
         ("MaxPool", [[1, 5, 7, 3]], WINDOW),
         ("ConcatV2", [[3], [3], [1]], {}),
@@ -250,10 +250,10 @@ def test_refuses_forms_without_a_counterpart(
 
 
 def test_the_form_that_has_no_counterpart_is_named() -> None:
-    attributes = {**WINDOW, "data_format": "NCHW", "T": 1}
+    attributes = {**WINDOW, "data_format": "NCHW_VECT_C", "T": 1}
     with pytest.raises(UnsupportedOperators) as error:
         convert(build_flex("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], [3], **attributes))
-    form = "attributes (strides=[1, 2, 1, 1], padding='SAME', data_format='NCHW'): convert"
+    form = "attributes (strides=[1, 2, 1, 1], padding='SAME', data_format='NCHW_VECT_C'): convert"
     assert form in str(error.value)
 
 
@@ -416,6 +416,66 @@ def test_transposed_convolution_equals_tflite() -> None:
         x = np.arange(np.prod(np.array(shape, int))).reshape(shape).astype(np.float32) % 11
         results.append(run_onnx(made.model, {made.inputs[0].name: x})[0])
     assert not difference(results[0], results[1], tolerance=0)
+
+
+STRIDES = {"strides": [1, 2, 1, 1], "padding": "SAME"}
+MOVES = {"strides": [1, 1, 2, 1, 1], "padding": "SAME"}
+POOLS = {**STRIDES, "ksize": [1, 3, 2, 1]}
+VOLUME = [2, 4, 6, 5, 3]
+NORMALIZED = [floats(3), floats(3), floats(3), np.abs(floats(3)) + 1]
+EXPLICIT = {**STRIDES, "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "operands", "made"),
+    [
+        ("Conv2D", STRIDES, ["x", floats(3, 2, 3, 4)], [2, 3, 6, 4]),
+        ("Conv2D", {**STRIDES, "strides": [1] * 4, "dilations": [1, 2, 1, 1]},
+         ["x", floats(3, 2, 3, 4)], [2, 5, 6, 4]),
+        ("Conv2D", EXPLICIT, ["x", floats(3, 2, 3, 4)], [2, 3, 6, 4]),
+        ("DepthwiseConv2dNative", STRIDES, ["x", floats(3, 2, 3, 2)], [2, 3, 6, 6]),
+        ("Conv2DBackpropInput", STRIDES, [ints(2, 10, 6, 4), floats(3, 2, 4, 3), "x"],
+         [2, 10, 6, 4]),
+        ("Conv2DBackpropInput", STRIDES, [ints(10, 6), floats(3, 2, 4, 3), "x"], [2, 10, 6, 4]),
+        ("MaxPool", POOLS, ["x"], [2, 3, 6, 3]),
+        ("AvgPool", POOLS, ["x"], [2, 3, 6, 3]),
+        ("FusedBatchNormV3", {"is_training": False, "epsilon": 1e-3}, ["x", *NORMALIZED],
+         [2, 5, 6, 3]),
+        ("SpaceToDepth", {"block_size": 2}, ["x"], [2, 2, 3, 12]),
+        ("DepthToSpace", {"block_size": 2}, ["x"], [2, 8, 12, 2]),
+        ("Conv3D", MOVES, ["x", floats(2, 2, 3, 3, 4)], [2, 4, 3, 5, 4]),
+        ("MaxPool3D", {**MOVES, "ksize": [1, 2, 3, 1, 1]}, ["x"], [2, 4, 3, 5, 3]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_images_with_channels_first_equal_those_with_channels_last(
+    name: str, attributes: dict[str, Any], operands: list[Any], made: list[int]
+) -> None:
+    """TensorFlow's optimizer for GPUs makes NCHW operators of NHWC ones."""
+    shape = {"SpaceToDepth": [2, 4, 6, 3], "DepthToSpace": [2, 4, 6, 8]}.get(name, [2, 5, 6, 3])
+    shape = VOLUME if "3D" in name else shape
+    rank = len(shape)
+    first = [0, rank - 1, *range(1, rank - 1)]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    results = []
+    for order, layout in ((range(rank), "NHWC"), (first, "NCHW")):
+        told: dict[str, Any] = {"data_format": layout if rank == 4 else layout.replace("H", "DH")}
+        for key, value in attributes.items():
+            rows = np.reshape(value, (rank, -1)) if isinstance(value, list) else value
+            told[key] = rows[[*order]].ravel().tolist() if isinstance(value, list) else value
+        given = [
+            [shape[i] for i in order] if isinstance(each, str)
+            else each[[*order]] if each.dtype == np.int32 and each.size == rank else each
+            for each in operands
+        ]  # fmt: skip
+        model = convert(
+            build_flex(name, given, [made[i] for i in order], **told), io_layout="tflite"
+        )
+        feed = {model.inputs[0].name: x.transpose(order)}
+        (y,) = run_onnx(model.model, feed)
+        results.append(y.transpose(np.argsort(order)))
+    assert results[0].shape == (*made,)
+    assert not difference(results[0], results[1], tolerance=1e-6)
 
 
 def test_explicit_paddings_become_a_pad() -> None:

@@ -101,6 +101,40 @@ def move_axis_to_option(code: str, place: int) -> Translation:
     return rewrite_op
 
 
+def put_channels_last(rewrite: Translation, place: int = 0) -> Translation:
+    """Return a rule that also takes an NCHW or NCDHW image as the input `place`.
+
+    TensorFlow's optimizer for GPUs leaves such operators. TRANSPOSEs before and after the operator
+    make its image NHWC.
+    """
+
+    def rewrite_op(op: Op) -> Sequence[Op] | None:
+        layout = str(op.options.get("data_format", ""))
+        if layout not in ("NCHW", "NCDHW"):
+            return rewrite(op)
+        x, y, inputs, rw = op.operand(place), op.outputs[0], [*op.inputs], Rewriter(op)
+        if not x.rank == y.rank == len(layout):
+            return None
+        to_last = (0, *range(2, x.rank), 1)
+        inputs[place] = rw.transpose(x, to_last, like=x, name="channels_last")
+        if place and op.operand(0).elements == x.rank:  # the sizes of the result
+            order = make_int32(f"{y.name}/order", to_last)
+            inputs[0] = rw.op("GATHER", inputs[0], order, like=inputs[0], axis=0, batch_dims=0)
+        made = make_like(y, "channels_last", tuple(y.shape[i] for i in to_last))
+        options = {**op.options, "data_format": "".join(layout[i] for i in to_last)}
+        for name in ("strides", "dilations", "ksize", "explicit_paddings"):
+            if numbers := options.get(name):
+                rows = np.reshape(numbers, (x.rank, -1))[[*to_last]]
+                options[name] = [int(number) for number in rows.flat]
+        outputs = (made, *op.outputs[1:])
+        turned = replace(op, inputs=(*inputs,), outputs=outputs, options=Options(options))
+        before, rest = [*rw.ops], rewrite(turned)
+        rw.transpose(made, (0, x.rank - 1, *range(1, x.rank - 1)), output=y)
+        return [*before, *rest, rw.ops[-1]] if rest else None
+
+    return rewrite_op
+
+
 def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: TFLite's weights have another order of axes."""
     if op.options.get("padding") == "EXPLICIT":

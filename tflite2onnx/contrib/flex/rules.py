@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from tflite2onnx.contrib.flex import rewrites
-from tflite2onnx.contrib.flex.rewrites import Same, Translation
+from tflite2onnx.contrib.flex.rewrites import Same, Translation, put_channels_last
 from tflite2onnx.tensor import DType
 
 _REDUCED = {"keep_dims": False}
@@ -109,7 +109,9 @@ RULES: Mapping[str, Translation] = {
         for name, carriers in (("Cumprod", _WRAPS), ("CumulativeLogsumexp", _ROUNDS))
     },
     **{
-        name: Same(_to_upper_case(name), "block_size", needs={"data_format": "NHWC"})
+        name: put_channels_last(
+            Same(_to_upper_case(name), "block_size", needs={"data_format": "NHWC"})
+        )
         for name in ("SpaceToDepth", "DepthToSpace")
     },
     # The option `sorted` is ignored: TensorFlow does not specify the sequence of unsorted elements.
@@ -165,9 +167,9 @@ RULES: Mapping[str, Translation] = {
     "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
     "LookupTableSizeV2": rewrites.rewrite_table_size,
     # Images and windows
-    "FusedBatchNorm": rewrites.rewrite_batch_norm,
-    "FusedBatchNormV2": rewrites.rewrite_batch_norm,
-    "FusedBatchNormV3": rewrites.rewrite_batch_norm,
+    "FusedBatchNorm": put_channels_last(rewrites.rewrite_batch_norm),
+    "FusedBatchNormV2": put_channels_last(rewrites.rewrite_batch_norm),
+    "FusedBatchNormV3": put_channels_last(rewrites.rewrite_batch_norm),
     "LRN": Same(
         "LOCAL_RESPONSE_NORMALIZATION",
         "depth_radius:radius bias alpha beta",
@@ -185,15 +187,15 @@ RULES: Mapping[str, Translation] = {
         custom=True,
         through={DType.INT64: DType.INT32},
     ),
-    "Conv2DBackpropInput": rewrites.rewrite_conv_backprop,
-    "Conv2D": rewrites.rewrite_conv_2d,
-    "DepthwiseConv2dNative": rewrites.rewrite_conv_2d,
-    "Conv3D": rewrites.rewrite_conv_3d,
-    "Conv3DBackpropInputV2": rewrites.rewrite_conv_3d,
-    "MaxPool": rewrites.rewrite_pool_2d,
-    "AvgPool": rewrites.rewrite_pool_2d,
+    "Conv2DBackpropInput": put_channels_last(rewrites.rewrite_conv_backprop, 2),
+    "Conv2D": put_channels_last(rewrites.rewrite_conv_2d),
+    "DepthwiseConv2dNative": put_channels_last(rewrites.rewrite_conv_2d),
+    "Conv3D": put_channels_last(rewrites.rewrite_conv_3d),
+    "Conv3DBackpropInputV2": put_channels_last(rewrites.rewrite_conv_3d, 2),
+    "MaxPool": put_channels_last(rewrites.rewrite_pool_2d),
+    "AvgPool": put_channels_last(rewrites.rewrite_pool_2d),
     **{
-        name: Same(name, "ksize strides padding", needs=_VOLUME, custom=True)
+        name: put_channels_last(Same(name, "ksize strides padding", needs=_VOLUME, custom=True))
         for name in ("MaxPool3D", "AvgPool3D")
     },
     "BiasAdd": rewrites.rewrite_bias_add,
