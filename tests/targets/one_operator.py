@@ -101,7 +101,7 @@ def measure_distance(model: onnx.ModelProto, runtime: Runtime) -> float:
     data, options = model.SerializeToString(), onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     cpu = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    (want,) = cpu.run(None, {"x": x})
+    (want,) = cpu.run(["y"], {"x": x})
     try:
         with closing(RemoteSession(runtime.command, data, 60)) as session:
             (have,) = session.run(["y"], {"x": x})

@@ -370,6 +370,44 @@ class DequantizedInputs(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputRanges(RuntimeRule):
+    """Integers that some functions read must stand for numbers in a range."""
+
+    ranges: Mapping[str, tuple[float, float]]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every function whose input has a range that is larger by a step or more."""
+        made = {value: node for node in model.nodes for value in node.outputs}
+        for node in model.nodes:
+            source = made.get(node.inputs[0]) if node.operator in self.ranges else None
+            if source is None or source.operator != "DequantizeLinear" or len(source.inputs) < 3:
+                continue
+            scale, zero = (model.arrays.get(name) for name in source.inputs[1:])
+            if scale is None or zero is None or scale.size > 1:
+                continue
+            ends = np.array([np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max])
+            low, high = ((ends - zero.reshape(-1)) * scale.reshape(-1)).tolist()
+            lowest, highest = self.ranges[node.operator]
+            if low < lowest - scale or high > highest + scale:
+                demand = f"integers of the input must stand for {lowest:g} to {highest:g}"
+                message = f"{demand}, got {low:.3g} to {high:.3g}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsAreEnds(RuntimeRule):
+    """No node may read an output of integers that QuantizeLinear computes."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node that computes such an output."""
+        read = {name for node in model.nodes for name in node.inputs}
+        for node in model.nodes:
+            if node.operator == "QuantizeLinear" and node.outputs[0] in read & {*model.outputs}:
+                message = f"no node must read the output {node.outputs[0]}, got one that does"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OneTypeAround(RuntimeRule):
     """DequantizeLinear and QuantizeLinear around some operators, or around nothing, have one type.
 

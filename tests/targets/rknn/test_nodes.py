@@ -55,6 +55,45 @@ def test_the_simulator_keeps_the_weights(low: int, high: int) -> None:
     assert not measure_distance(convert_layer(low, high), RKNN)
 
 
+def build_network(code: str) -> bytes:
+    """Build a dense layer of an image of 6x5 pixels, or a function of large numbers.
+
+    "read" is the function, with its input as an output.
+    """
+    m = Build()
+    x = m.input([1, 6, 5, 4], name="x", dtype="int8", scale=0.05, zero_point=-100)
+    if code == "FULLY_CONNECTED":
+        weights = np.random.default_rng(0).integers(-120, 120, (8, 120), np.int8)
+        w = m.constant(weights, scale=0.01, zero_point=0)
+        flat = m.tensor([1, 120], dtype="int8", scale=0.05, zero_point=-100)
+        (rows,) = m.op("RESHAPE", [x, m.constant(np.array([1, 120], np.int32))], [flat])
+        y = m.tensor([1, 8], name="y", dtype="int8", scale=0.3, zero_point=-5)
+        m.output(m.op(code, [rows, w, None], [y])[0])
+        return m.bytes()
+    (moved,) = m.op(
+        "RELU", [x], [m.tensor([1, 6, 5, 4], dtype="int8", scale=0.05, zero_point=-100)]
+    )
+    y = m.tensor([1, 6, 5, 4], name="y", dtype="int8", scale=1 / 256, zero_point=-128)
+    m.output(m.op("LOGISTIC", [moved], [y])[0], *[moved] * (code == "read"))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("code", ["FULLY_CONNECTED", "LOGISTIC", "read"])
+def test_networks_break_no_rule(code: str) -> None:
+    model = check(build_network(code), steps=2, target="rknn").model
+    assert not check_model(model, "rknn")
+    operators = [node.op_type for node in model.graph.node]
+    assert ("Conv" in operators) == (code == "FULLY_CONNECTED")
+    assert "Gemm" not in operators
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
+@pytest.mark.parametrize("code", ["FULLY_CONNECTED", "LOGISTIC"])
+def test_the_simulator_computes_the_networks(code: str) -> None:
+    assert measure_distance(convert(build_network(code), target="rknn").model, RKNN) <= 1
+
+
 def test_averages_do_not_pool() -> None:
     """RKNN refuses two published networks with GlobalAveragePool and Reshape before a layer."""
     (case,) = (case for case in assets() if case.name == "mobilenet_int8.tflite")

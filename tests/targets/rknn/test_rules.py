@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tests.runtimes.environments import RKNN
 from tests.targets.one_operator import (
+    SHAPE,
     f32,
     find_model,
     make_bare,
@@ -42,13 +44,45 @@ def make_product(zero: int, data: int = 3) -> onnx.ModelProto:
     return make_model(nodes, "int8", k=kernel, s=f32(0.0235), sk=scales, **zeros)
 
 
+def make_function(
+    operator: str, kind: str, zero: int, step: float, result: int, *, scale: float = 0.05
+) -> onnx.ModelProto:
+    """Return a function of integers with a scale and zero point, and those of its results."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node(operator, ["a"], ["b"], "n"),
+        node("QuantizeLinear", ["b", "t", "zy"], ["y"]),
+    ]
+    zeros: dict[str, Any] = {"z": np.array(zero, kind), "zy": np.array(result, kind)}
+    return make_model(nodes, kind, s=f32(scale), t=f32(step), **zeros)
+
+
+def read_output() -> onnx.ModelProto:
+    """Return a Relu, whose integers are an output and the input of Neg."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Relu", ["a"], ["b"]),
+        node("QuantizeLinear", ["b", "s", "z"], ["r"], "n"),
+        node("DequantizeLinear", ["r", "s", "z"], ["c"]),
+        node("Neg", ["c"], ["d"]),
+        node("QuantizeLinear", ["d", "s", "z"], ["y"]),
+    ]
+    model = make_model(nodes, "int8", s=f32(0.05), z=np.int8(3))
+    model.graph.output.append(helper.make_tensor_value_info("r", TensorProto.INT8, SHAPE))
+    return model
+
+
 KEPT = {
     "MaxPool": make_quantized("MaxPool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "AveragePool": make_quantized("AveragePool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "LeakyRelu": make_quantized("LeakyRelu", "int8", 3, alpha=0.1),
     "Neg": make_quantized("Neg", "int8", 3),
-    "Sigmoid of int8": make_quantized("Sigmoid", "int8", -128, 1 / 256),
-    "HardSwish of uint8": make_quantized("HardSwish", "uint8", 28, 0.04),
+    "Sigmoid": make_function("Sigmoid", "int8", 3, 1 / 256, -128, scale=0.048),
+    "Sigmoid of uint8": make_function("Sigmoid", "uint8", 127, 1 / 256, 0, scale=0.048),
+    "Tanh": make_function("Tanh", "int8", 3, 1 / 128, 1, scale=0.02),
+    "HardSwish": make_function("HardSwish", "int8", -70, 0.05, -120),
+    "HardSwish of uint8": make_function("HardSwish", "uint8", 58, 0.05, 8),
+    "HardSigmoid": make_function("HardSigmoid", "int8", 3, 1 / 256, -128, scale=0.019),
     "Softmax": make_quantized("Softmax", "int8", -100, 1 / 256, axis=3),
     "one scale": read_twice(0.05, "int8"),
     "weights around 127": make_product(127),
@@ -64,13 +98,23 @@ BROKEN = {
         make_model([node("Concat", ["x", "x"], ["y"], axis=1)], "int8", (1, 8, 6, 6)),
         "type must not be",
     ),
-    "HardSwish of int8": (make_quantized("HardSwish", "int8", -100, 0.04), "must be uint8, got"),
-    "Sigmoid of uint8": (make_quantized("Sigmoid", "uint8", 0, 1 / 256), "must be int8, got"),
-    "Tanh": (make_quantized("Tanh", "int8", 0, 1 / 128), "follow DequantizeLinear, Tanh"),
-    "HardSigmoid": (
-        make_quantized("HardSigmoid", "int8", -128, 1 / 256),
-        "follow DequantizeLinear, HardSigmoid",
+    "Sigmoid of large numbers": (
+        make_function("Sigmoid", "int8", 3, 1 / 256, -128, scale=0.08),
+        "must stand for -6.8 to 6.8, got -10.5 to 9.92",
     ),
+    "Tanh of large numbers": (
+        make_function("Tanh", "int8", 3, 1 / 128, 1),
+        "must stand for -3.1 to 3.1, got",
+    ),
+    "HardSwish of large numbers": (
+        make_function("HardSwish", "int8", -50, 0.05, -120),
+        "must stand for -3 to inf, got",
+    ),
+    "HardSigmoid of large numbers": (
+        make_function("HardSigmoid", "int8", 3, 1 / 256, -128),
+        "must stand for -2.5 to 2.5, got",
+    ),
+    "an output that is read": (read_output(), "no node must read the output r"),
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
     "weights around 128": (make_product(128), "must not be the middle of uint8, got 128"),
     "data around 0": (make_product(127, 0), "must not be the middle of int8, got 0"),

@@ -23,6 +23,7 @@ from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
+from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rules import QDQ
 from tflite2onnx.tensor import DType, Shape
 
@@ -207,12 +208,7 @@ def _reshape_end(
         operands = (node.inputs[1], _add_zero_point(g, node, dtype))
         yield node._replace(inputs=(node.inputs[0], *operands), outputs=(inside,))
         yield Node("DequantizeLinear", (inside, *operands), (x,), {})
-    flat, stored, real, whole = (Value() for _ in range(4))
-    yield Node("Reshape", (x, g.ints([1, -1])), (flat,), {})
-    yield node._replace(inputs=(flat, *node.inputs[1:]), outputs=(stored,))
-    yield Node("DequantizeLinear", (stored, *node.inputs[1:]), (real,), {})
-    yield Node("Reshape", (real, g.ints(shape)), (whole,), {})
-    yield node._replace(inputs=(whole, *node.inputs[1:]))
+    yield from reshape_twice(g, x, node, shape)
 
 
 def _add_zero_point(g: Builder, node: Node, dtype: DType) -> Value:

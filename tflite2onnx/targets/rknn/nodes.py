@@ -1,20 +1,34 @@
-"""Tensors of 8 bits with a zero point beside the middle of their type, as RKNN needs them.
+"""Nodes as RKNN computes them right, where its compiler refuses or spoils other ones.
 
-RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
-of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
-data are read in 128/127 of their scale. With another zero point they are not (tests/targets/rknn).
+What its simulator did with models of one operator (tests/targets/rknn):
+
+- An output that other nodes read ends in an error. Two Reshapes part it from them.
+- A dense layer of a flattened image of 30, 36 or 49 pixels is up to 3 steps off, and of other
+  sizes right. A Conv with a window of the whole image is right.
+- A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
+  range: up to 120 steps. Another scale before it has this range.
+- RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
+  of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
+  data are read in 128/127 of their scale. Zero points beside the middle avoid it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from math import prod
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
+from tflite2onnx.quantization.storage import find_integer_range
+from tflite2onnx.targets.reshaping import reshape_twice
+from tflite2onnx.targets.rknn.rules import RANGES
 from tflite2onnx.targets.rules import MIDDLES, QDQ
 from tflite2onnx.tensor import DType
 
+_IMAGE_RANK = 4
+_NARROWED = ("HardSwish", "Sigmoid", "Tanh")
 _LOW, _HIGH = -128, 127  # steps around the middle
 
 
@@ -22,8 +36,87 @@ def rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph; none of their values changes its type."""
-    live = [*_move_weights(g, eliminate_dead_nodes(nodes, results))]
-    return keep_nodes(g, [*_move_data(g, live, results)], results)
+    convolved = [*_convolve_images(g, eliminate_dead_nodes(nodes, results))]
+    narrow = [*_narrow_inputs(g, convolved)]
+    live = eliminate_dead_nodes([*_part_outputs(g, narrow, results)], results)
+    return keep_nodes(g, [*_move_data(g, [*_move_weights(g, live)], results)], results)
+
+
+def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with a Conv in place of a Gemm of a flattened image."""
+    made = {value: node for node in nodes for value in node.outputs}
+    operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
+    for node in nodes:
+        sources = [made.get(x) for x in node.present] if node.op_type == "Gemm" else []
+        data, weights = sources[:2] if sources else (None, None)
+        quantized = made.get(data.present[0]) if data else None
+        flat = made.get(quantized.present[0]) if quantized else None
+        image = flat.present[0] if flat and flat.op_type == "Reshape" else None
+        shape = find_static_shape(image, g.types) or ()
+        stored = weights.present[0].data if weights else None
+        is_written = node.outputs[0] in operands and node.attributes.get("transB") == 1
+        if image is None or weights is None or stored is None or not is_written:
+            yield node
+            continue
+        if len(shape) != _IMAGE_RANK or shape[0] != 1 or prod(shape[2:]) == 1:
+            yield node
+            continue
+        windows = g.make_separate_constant(
+            stored.reshape(-1, *shape[1:]), weights.present[0].dtype or DType.INT8, ""
+        )
+        read, result, steps, real = (Value() for _ in range(4))
+        yield weights._replace(inputs=(windows, *weights.inputs[1:]), outputs=(read,))
+        yield Node("Conv", (image, read, *node.inputs[2:]), (result,), {"kernel_shape": shape[2:]})
+        scale = operands[node.outputs[0]]
+        yield Node("QuantizeLinear", (result, *scale), (steps,), {})
+        yield Node("DequantizeLinear", (steps, *scale), (real,), {})
+        yield Node("Reshape", (real, g.ints([1, len(stored)])), node.outputs, {})
+
+
+def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with another scale before functions whose input has a larger range.
+
+    Outside of the range the results do not change, and within it the steps are finer.
+    """
+    made = {value: node for node in nodes for value in node.outputs}
+    for node in nodes:
+        source = made.get(node.present[0]) if node.op_type in _NARROWED else None
+        known = source.present[1:] if source and source.op_type == "DequantizeLinear" else ()
+        numbers = [x.data.reshape(-1) for x in known if x.data is not None]
+        if source is None or [x.size for x in numbers] != [1, 1]:
+            yield node
+            continue
+        dtype, scale, zero = g.types[source.present[0]][0], *(float(x[0]) for x in numbers)
+        least, greatest = find_integer_range(dtype)
+        low, high = ((limit - zero) * scale for limit in (least, greatest))
+        lowest, highest = RANGES[node.op_type]
+        if low >= lowest and high <= highest:
+            yield node
+            continue
+        low, high = max(low, lowest), min(high, highest)
+        step = (high - low) / (greatest - least)
+        operands = (g.scalar(step, DType.FLOAT32), g.scalar(round(least - low / step), dtype))
+        stored, real = Value(), Value()
+        yield Node("QuantizeLinear", (node.inputs[0], *operands), (stored,), {})
+        yield Node("DequantizeLinear", (stored, *operands), (real,), {})
+        yield node._replace(inputs=(real, *node.inputs[1:]))
+
+
+def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes; none reads an output."""
+    read = {x for node in nodes for x in node.present}
+    quantized = {node.outputs[0] for node in nodes if node.op_type == "QuantizeLinear"}
+    inside = {x: g.annotate(Value(), *g.types[x]) for x in results if x in read & quantized}
+    for node in nodes:
+        kept = node.with_inputs(inside)
+        result = node.outputs[0]
+        if result not in inside:
+            yield kept
+            continue
+        yield kept._replace(outputs=(inside[result],))
+        real, shape = Value(), find_static_shape(result, g.types) or ()
+        yield Node("DequantizeLinear", (inside[result], *node.inputs[1:]), (real,), {})
+        yield from reshape_twice(g, real, node, shape)
 
 
 def _move_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:

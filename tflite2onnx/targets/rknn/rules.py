@@ -1,15 +1,17 @@
 """Rockchip's RKNN-Toolkit2: the operators of 2.1, and what the simulator of 2.5 computes."""
 
+from math import inf
+
 from tflite2onnx.targets.rules import (
     NOT_LOADED,
     WRONG,
-    DequantizedInputs,
-    NoChain,
+    InputRanges,
     NoMiddleZeroPoints,
     NoTypes,
     OneQuantization,
     Operators,
     OpsetRange,
+    OutputsAreEnds,
     QuantizedTypes,
     list_names,
 )
@@ -20,6 +22,14 @@ _LIST = (
 
 _UNIFORM = "convert with --quantization qdq-uniform"
 _FLOAT = "convert with --quantization float"
+
+# Where the results of functions of 8 bits change. RKNN stretches a larger input to this range.
+RANGES = {
+    "HardSigmoid": (-2.5, 2.5),
+    "HardSwish": (-3.0, inf),
+    "Sigmoid": (-6.8, 6.8),
+    "Tanh": (-3.1, 3.1),
+}
 
 RULES = (
     OpsetRange(most=19, consequence=NOT_LOADED, advice="convert with --opset 19", source=_LIST),
@@ -52,16 +62,8 @@ RULES = (
         consequence="the process ends",
         advice=_UNIFORM,
     ),
-    DequantizedInputs(
-        inputs={"HardSwish": (0,)}, types=("uint8",), consequence=WRONG, advice=_FLOAT
-    ),
-    DequantizedInputs(inputs={"Sigmoid": (0,)}, types=("int8",), consequence=WRONG, advice=_FLOAT),
-    *(
-        NoChain(
-            operators=("DequantizeLinear", name, "QuantizeLinear"), consequence=WRONG, advice=_FLOAT
-        )
-        for name in ("Tanh", "HardSigmoid")
-    ),
+    InputRanges(ranges=RANGES, consequence=WRONG, advice="quantize the input to this range"),
+    OutputsAreEnds(consequence=NOT_LOADED, advice="convert with --target rknn"),
     # The target has other zero points but for inputs and outputs, see nodes.py.
     NoMiddleZeroPoints(
         consequence="the runtime reads the tensor in 128/127 of its scale, which is a step or two",
