@@ -117,13 +117,11 @@ class _Loop:
     def _count_rounds(self) -> int | str:
         begins = self.op.operand(0).values
         starts = {v.next: self.counters[v.now] for v in self.variables if v.now in self.counters}
-        ends: list[int | str | None] = []
-        for test in self._list_conditions(self.body.outputs[0]):
-            op = self.producers.find(test)
-            if not op.is_builtin("LESS") or op.operand(0) not in starts:
-                return 0
-            self.limit = op.operand(1)
-            ends.append(self._count_from(self.limit, starts[op.operand(0)]))
+        tests = self._list_tests()
+        if not all(op.is_builtin("LESS") and op.operand(0) in starts for op in tests):
+            return 0
+        self.limit = tests[0].operand(1)
+        ends = [self._count_from(op.operand(1), starts[op.operand(0)]) for op in tests]
         if not begins.size or not begins.all():
             return 0
         counts = [end for end in ends if isinstance(end, int)]
@@ -145,19 +143,15 @@ class _Loop:
         places = evaluate_op(find_operator(op), [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
-    def _list_conditions(self, condition: Tensor) -> list[Tensor]:
-        """Return the conditions that must all be true for another iteration."""
-        tests, left, seen = [], [condition], set[Tensor]()
-        while left:
-            tensor = self.producers.trace(left.pop(), "RESHAPE")
-            op = self.producers.find(tensor)
-            if tensor in seen:  # else nested ANDs of one tensor would grow exponentially
-                continue
-            seen.add(tensor)
+    def _list_tests(self) -> list[Op]:
+        """Return the operators whose results must all be true for another iteration."""
+        tests, conditions = [], [self.body.outputs[0]]
+        for condition in conditions:  # the loop appends to the list
+            op = self.producers.find(self.producers.trace(condition, "RESHAPE"))
             if op.is_builtin("LOGICAL_AND"):
-                left += op.present
+                conditions += (t for t in op.present if t not in conditions)
             else:
-                tests.append(tensor)
+                tests.append(op)
         return tests
 
     def find_last_count(self, start: int) -> Tensor | None:
