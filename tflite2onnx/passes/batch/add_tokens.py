@@ -20,9 +20,10 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.passes.batch.add_batch import Batching
-from tflite2onnx.passes.batch.batch_builder import make_list, make_op, make_tensor, require_input
+from tflite2onnx.passes.batch.batch_builder import ADDED, make_list, make_tensor, require_input
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import Place, join_samples
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import DType, Tensor
 
@@ -51,8 +52,10 @@ def add_tokens(
             raise MixedSamplesError(f"{t.name} must be one number, got {list(t.shape)}")
     open_rows = {t: replace(t, shape_signature=(1, -1)) for t in rows}
     inner = {t: replace(t, name=f"{t.name}/rows") for t in rows}
-    turned = [make_op("RESHAPE", [open_rows[t], make_list([-1, 1])], inner[t]) for t in rows]
-    ops = (*turned, *(op.with_inputs(inner) for op in decoder.ops))
+    rw = Rewriter(ADDED)
+    for t in rows:
+        rw.op("RESHAPE", open_rows[t], make_list([-1, 1]), output=inner[t])
+    ops = (*rw.ops, *(op.with_inputs(inner) for op in decoder.ops))
     inputs = tuple(open_rows.get(t, t) for t in decoder.inputs)
     tensors = dict.fromkeys(t for op in ops for t in op.tensors)
     return replace(decoder, inputs=inputs, ops=ops, tensors=(*dict.fromkeys((*inputs, *tensors)),))
@@ -149,7 +152,7 @@ class _Tokens(Batching):
         parts = [t for t in (first, self._builder.count, rest) if t.elements]
         self._builder.add("CONCATENATION", parts, begin, axis=0)
         inputs = [joined.tensor, begin, make_list(joined.state.shape)]
-        self._builder.emit(make_op("SLICE", inputs, op.outputs[0]))
+        self._builder.add("SLICE", inputs, op.outputs[0])
 
     def _take_last(self, x: Tensor) -> Tensor:
         axis = self._places[x].axis

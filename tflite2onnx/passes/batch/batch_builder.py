@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.batch.places import (
@@ -25,12 +26,13 @@ from tflite2onnx.passes.batch.places import (
     rank_places,
     take_sample,
 )
-from tflite2onnx.passes.rewriter import make_int32
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.shape_walk import OperatorOf, Place as Axis, ShapeWalk
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
 
-NO_MASKS = dict.fromkeys(
+ADDED = Op("", 0, (), ())  # the source of operators that a batch adds
+_NO_MASKS: Mapping[str, Any] = dict.fromkeys(
     ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0
 )
 
@@ -69,10 +71,10 @@ class BatchBuilder:
         self._operator_of = operator_of
         self.ops: list[Op] = []
         self.places = dict.fromkeys(batched, Place(0))
-        counting = count_samples(batched[0])
-        for op in counting:
+        rw = Rewriter(ADDED)
+        self.count = count_samples(rw, batched[0])
+        for op in rw.ops:
             self.emit(op)
-        (self.count,) = counting[-1].outputs
 
     def find_shape(self, tensor: Tensor) -> Sizes:
         """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
@@ -239,8 +241,10 @@ class BatchBuilder:
         y = Tensor("sizes", (len(sizes),), DType.INT32)
         return self.add("CONCATENATION", lists, y, axis=0)
 
-    def add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Tensor:
-        self.emit(make_op(code, inputs, y, **options))
+    def add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+        rw = Rewriter(ADDED)
+        rw.op(code, *inputs, output=y, **options)
+        self.emit(*rw.ops)
         return y
 
     def _multiply_count(self, factor: Dim) -> Tensor:
@@ -254,20 +258,12 @@ def _drop_samples(shape: Sequence[Dim]) -> Sizes:
     return tuple(count_in_sample(size) if has_samples(size) else size for size in shape)
 
 
-def make_op(code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Op:
-    """Return an operator without an activation function."""
-    fields = Options({"fused_activation_function": "NONE", **options})
-    return Op(code, 0, tuple(inputs), (y,), fields)
-
-
-def count_samples(x: Tensor) -> list[Op]:
-    """Return the operators that compute the first size of x as a list of one number."""
+def count_samples(rw: Rewriter, x: Tensor) -> Tensor:
+    """Add operators that compute the first size of x, and return it as a list of one number."""
     shape, count = Tensor("sizes", (x.rank,), DType.INT32), Tensor("batch", (1,), DType.INT32)
+    rw.op("SHAPE", x, output=shape, out_type="INT32")
     bounds = [make_list([i]) for i in (0, 1, 1)]
-    return [
-        make_op("SHAPE", [x], shape, out_type="INT32"),
-        make_op("STRIDED_SLICE", [shape, *bounds], count, **NO_MASKS, offset=False),
-    ]
+    return rw.op("STRIDED_SLICE", shape, *bounds, output=count, **_NO_MASKS, offset=False)
 
 
 def make_list(numbers: Sequence[Dim]) -> Tensor:

@@ -11,9 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
+from tflite2onnx.passes.batch.batch_builder import ADDED, count_samples, make_list
 from tflite2onnx.passes.batch.inputs import add_first_axis, has_batch_axis
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.shape_walk import OperatorOf, ShapeWalk
 from tflite2onnx.tensor import DType, Shape, Tensor
 from tflite2onnx.utils.dimension import has_dimensions
@@ -31,17 +32,17 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     _check_sizes(graph, operator_of)
     fixed_inputs = [replace(t, shape_signature=()) for t in graph.inputs]
     declared = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed_inputs]
-    ops = count_samples(declared[0])
-    (count,), number = ops[-1].outputs, _make_number("sample")
-    buffers = [_make_buffer(ops, t, count) for t in graph.outputs]
+    rw, number = Rewriter(ADDED), _make_number("sample")
+    count = count_samples(rw, declared[0])
+    buffers = [_make_buffer(rw, t, count) for t in graph.outputs]
     inner = [replace(t, name=f"{t.name}/whole") for t in buffers]
     body = Graph("sample", (number, *inner), (), ())
     body = _make_body(body, graph, declared, count)
-    (first,) = _add(ops, "LESS", [make_list([0]), count], _make_condition())
+    first = rw.op("LESS", make_list([0]), count, output=_make_condition())
     ends = [replace(t, name=y.name) for t, y in zip(buffers, graph.outputs, strict=True)]
     inputs = (first, make_list([0]), *buffers)
-    ops.append(Op("WHILE", 0, inputs, (_make_number("samples"), *ends), graphs=(body,)))
-    return replace(graph, inputs=tuple(declared), outputs=tuple(ends), ops=tuple(ops))
+    loop = Op("WHILE", 0, inputs, (_make_number("samples"), *ends), graphs=(body,))
+    return replace(graph, inputs=tuple(declared), outputs=tuple(ends), ops=(*rw.ops, loop))
 
 
 def _check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
@@ -55,40 +56,40 @@ def _check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
 def _make_body(body: Graph, graph: Graph, inputs: Sequence[Tensor], count: Tensor) -> Graph:
     """Return the sub-graph that computes one sample, and writes it into the whole outputs."""
     number, *whole = body.inputs
-    ops: list[Op] = []
-    (scalar,) = _add(ops, "RESHAPE", [number, make_list([])], Tensor("sample", (), DType.INT32))
+    rw = Rewriter(ADDED)
+    scalar = rw.op("RESHAPE", number, make_list([]), output=Tensor("sample", (), DType.INT32))
     for old, new in zip(graph.inputs, inputs, strict=True):
         index = number if old.rank == new.rank else scalar
-        _add(ops, "GATHER", [new, index], old, axis=0, batch_dims=0)
+        rw.op("GATHER", new, index, output=old, axis=0, batch_dims=0)
     # The outputs of all samples keep the names, so the tensors of one sample get other names.
     inner = {t: replace(t, name=f"{t.name}/sample") for t in (*graph.inputs, *graph.outputs)}
-    ops += graph.ops
+    rw.ops += graph.ops
     parts: list[Tensor] = []
     for sample, target in zip(graph.outputs, whole, strict=True):
         shape = (1, *target.shape[1:])
         part = replace(target, name=f"{target.name}/part", shape=shape)
-        _add(ops, "RESHAPE", [sample, make_list(shape)], part)
-        zeros = make_list([0] * (len(shape) - 1))
+        rw.op("RESHAPE", sample, make_list(shape), output=part)
+        zeros = [make_list([0] * (len(shape) - 1))] if len(shape) > 1 else []
         place = Tensor("place", (len(shape),), DType.INT32)
-        _add(ops, "CONCATENATION", [number, zeros] if len(shape) > 1 else [number], place, axis=0)
+        rw.op("CONCATENATION", number, *zeros, output=place, axis=0)
         following = replace(target, name=f"{target.name}/next")
-        parts += _add(ops, "DYNAMIC_UPDATE_SLICE", [target, part, place], following)
-    (following,) = _add(ops, "ADD", [number, make_list([1])], _make_number("sample"))
-    (goes_on,) = _add(ops, "LESS", [following, count], _make_condition())
-    done = replace(body, ops=tuple(ops), outputs=(goes_on, following, *parts))
+        parts.append(rw.op("DYNAMIC_UPDATE_SLICE", target, part, place, output=following))
+    following = rw.op("ADD", number, make_list([1]), output=_make_number("sample"))
+    goes_on = rw.op("LESS", following, count, output=_make_condition())
+    done = replace(body, ops=tuple(rw.ops), outputs=(goes_on, following, *parts))
     return done.replace_tensors(inner)
 
 
-def _make_buffer(ops: list[Op], output: Tensor, count: Tensor) -> Tensor:
+def _make_buffer(rw: Rewriter, output: Tensor, count: Tensor) -> Tensor:
     rest: Shape = output.shape[1:] if output.shape[:1] == (1,) else output.shape
     shape = (1, *rest)
     zeros = replace(
         output, data=np.zeros(shape, output.dtype.numpy), shape=shape, shape_signature=()
     )
     sizes = Tensor("sizes", (len(shape),), DType.INT32)
-    _add(ops, "CONCATENATION", [count, make_list(rest)], sizes, axis=0)
+    rw.op("CONCATENATION", count, make_list(rest), output=sizes, axis=0)
     buffer = replace(zeros, name=f"{output.name}/first", data=None)
-    return _add(ops, "BROADCAST_TO", [zeros, sizes], buffer)[0]
+    return rw.op("BROADCAST_TO", zeros, sizes, output=buffer)
 
 
 def _make_number(name: str) -> Tensor:
@@ -97,10 +98,3 @@ def _make_number(name: str) -> Tensor:
 
 def _make_condition() -> Tensor:
     return Tensor("goes_on", (1,), DType.BOOL)
-
-
-def _add(
-    ops: list[Op], code: str, inputs: Sequence[Tensor], y: Tensor, **options: object
-) -> tuple[Tensor]:
-    ops.append(make_op(code, inputs, y, **options))
-    return (y,)

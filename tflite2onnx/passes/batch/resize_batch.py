@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import add_batch
-from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
+from tflite2onnx.passes.batch.batch_builder import ADDED, count_samples, make_list
 from tflite2onnx.passes.batch.inputs import find_shared_states
 from tflite2onnx.passes.batch.loop_samples import loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
@@ -23,6 +23,7 @@ from tflite2onnx.passes.dynamic_shapes import (
     list_dimensions,
     report_fixed_axes,
 )
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import DType, Tensor, name_axis
@@ -114,17 +115,17 @@ def _repeat_states(graph: Graph, states: Sequence[Tensor]) -> Graph:
     """
     if not states:
         return graph
-    ops = count_samples(graph.inputs[0])
-    (count,) = ops[-1].outputs
+    rw = Rewriter(ADDED)
+    count = count_samples(rw, graph.inputs[0])
     inner = {t: replace(t, name=f"{t.name}/samples", is_variable=False) for t in states}
     for state, whole in inner.items():
         rest = make_list(state.shape[1:])
         sizes = Tensor("sizes", (state.rank,), DType.INT32)
-        ops.append(make_op("CONCATENATION", [count, rest], sizes, axis=0))
-        ops.append(make_op("BROADCAST_TO", [state, sizes], whole))
+        rw.op("CONCATENATION", count, rest, output=sizes, axis=0)
+        rw.op("BROADCAST_TO", state, sizes, output=whole)
     used = [op.with_inputs(inner) for op in graph.ops]
     outputs = tuple(inner.get(t, t) for t in graph.outputs)
-    return replace(graph, ops=(*ops, *used), outputs=outputs)
+    return replace(graph, ops=(*rw.ops, *used), outputs=outputs)
 
 
 def _add_samples(
