@@ -46,6 +46,7 @@ JOINED = [
     layer((9, 19), (16, 3, 3, 3), (4, 9), padding="VALID"),
     layer((9, 20), (16, 2, 4, 3), (8, 17), stride=(1, 1), padding="VALID"),
     layer((6, 16), (8, 1, 1, 16), (6, 16), stride=(1, 1)),
+    layer((9, 16), (8, 3, 1, 8), (9, 16), stride=(1, 1), dilation_h_factor=2),
     layer((6, 21), (16, 1, 2, 3), (3, 7), stride=(2, 3)),
 ]
 

@@ -27,7 +27,7 @@ A convolution is replaced if
 
 1. its data, filters and output are integers of 8 bits, the filters and the bias are constant, and
    the filters have the zero point 0 as int8;
-2. its dilations are 1, it has no groups, and its image has a known size;
+2. it is not dilated along the width, has no groups, and its image has a known size;
 3. a shorter time is expected on the whole (`costs.py`). On processors without VNNI the filters are
    uint8, for which there is no direct kernel. There the larger windows may take more time than
    pieces save, and a loss of more than 3 % is refused.
@@ -91,10 +91,10 @@ def _meets_conditions(match: Match) -> bool:
     if not all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y)):
         return False
     constants = all(t.has_data for t in op.present[1:])
-    dilations = {op.options.get(f"dilation_{axis}_factor", 1) for axis in "hw"}
+    is_dilated = op.options.get("dilation_w_factor", 1) != 1
     static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     images = (x.rank, w.rank, y.rank) == (_IMAGE, _IMAGE, _IMAGE)
-    if not (constants and dilations == {1} and static and images):
+    if not (constants and static and images) or is_dilated:
         return False
     scales = w.quantization
     return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
