@@ -82,38 +82,37 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         output: the path of the ONNX file; None writes no file.
         layouts: the layout of single tensors, inner tensors too, in TFLite and in ONNX, by the name
             of the tensor: {"input": ("NHWC", "NCHW")}.
-        io_layout: the layout of inputs and outputs: channels first where that saves a Transpose
-            (auto), as in the TFLite file (tflite), or channels first wherever the meaning of the
-            axes is known (onnx).
+        io_layout: the layout of inputs and outputs. auto: channels first where that saves a
+            Transpose; tflite: as in the TFLite file; onnx: channels first wherever the meaning of
+            the axes is known.
         opset: the ONNX opset, at least 9 (default: the smallest opset from 17 on that has all
             operators of the model).
         io_type: the element type of inputs and outputs, or of one by its name: float32 (float), or
             integers in the network's own scales (int8, uint8) (default: as in the file).
-        quantization: what quantized tensors become: integers as in the file (qdq), with one scale
-            for each tensor as NPUs need it (qdq-uniform), or int8 with the zero point 0
-            (symmetric); products of integers by QLinearConv and QLinearMatMul, from opset 10 on,
-            and nothing else (qoperator), or the rest as with qdq (qoperator-mixed); floats that
-            are rounded to the numbers of the integers (rounded), or floats throughout (float).
-        activations: the type of inner int8 activations: int8 as in the file, uint8 with the same
-            real numbers, or whichever is faster on x86-64 (auto).
-        weights: the type of 8-bit weights: uint8; int8, which is up to four times as fast, but
-            wrong on x86-64 processors without VNNI; int8 that is read as uint8 on those processors
-            (adaptive); floats, made when the model is loaded (float); or as the target needs them,
-            right on every processor (auto).
-        dynamic_range: float data that LiteRT quantizes while it runs: as in LiteRT (quantized), or
-            not quantized, for runtimes without DynamicQuantizeLinear (float).
-        forms: how computations that ONNX has several forms of are written: as ONNX Runtime's CPU
-            provider runs them fastest (fastest), by ONNX's own operators, for other runtimes
-            (canonical), or as the target needs them (auto).
-        states: whether a run may omit the states of a model, and then starts from their initial
-            values (optional), or must have them, for runtimes that take an input with an initial
-            value for a constant (required), or as the target needs it (auto).
-        caches: the caches of a language model, before and after a step: tensors of their own
-            (separate), or the same memory, in which attention writes a row (shared).
+        quantization: what quantized tensors become. qdq: integers as in the file; qdq-uniform: with
+            one scale for each tensor, for NPUs; symmetric: int8 with the zero point 0; qoperator:
+            products are QLinearConv and QLinearMatMul, from opset 10 on, and other arithmetic of
+            integers is refused; qoperator-mixed: the latter is as with qdq; rounded: floats with
+            the numbers of the integers; float: floats.
+        activations: the type of inner int8 activations. int8: as in the file; uint8: with the same
+            real numbers; auto: whichever is faster on x86-64.
+        weights: the type of 8-bit weights. uint8: right on every processor; int8: up to four times
+            as fast, but wrong on x86-64 processors without VNNI; adaptive: int8 that is read as
+            uint8 on those processors; float: floats, made when the model is loaded; auto: as the
+            target needs them, right on every processor.
+        dynamic_range: float data that LiteRT quantizes while it runs. quantized: as in LiteRT;
+            float: not quantized, for runtimes without DynamicQuantizeLinear.
+        forms: which of several equal ONNX forms of a computation is written. fastest: the one that
+            ONNX Runtime's CPU provider runs fastest; canonical: ONNX's own operators, for other
+            runtimes; auto: as the target needs it.
+        states: whether a run must have the states of a model as inputs. optional: a run without
+            them starts from their initial values; required: it must have them, for runtimes that
+            take an input with an initial value for a constant; auto: as the target needs it.
+        caches: the caches of a language model before and after a step. separate: different tensors;
+            shared: the same memory, in which attention writes a row.
         lengths: what becomes of signatures that differ in a length only, as prefill_8 and
-            prefill_32: a file for each (each), one graph of a dynamic length, if it is proven to
-            equal each signature (joined), or joined in bundles of dynamic sizes, and else each
-            (auto).
+            prefill_32. each: a file for each; joined: one graph of a dynamic length, if it is
+            proven to equal each signature; auto: joined in bundles of dynamic sizes, else each.
         target: the runtime to convert for, which sets the options that are not given.
         allow_custom: keep operators that cannot be converted as nodes of the domain tflite.custom,
             or tflite.builtin for built-in operators, with their options as attributes.
@@ -126,8 +125,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             loop:N and loop:NAME compute one sample after another, also if an operator mixes
             samples; inputs and outputs get a new first axis if theirs is neither dynamic nor 1.
         signature: the entry point to convert, if the model has several (default: the main one).
-        names: the names of inputs and outputs: as in the TFLite graph (tensor), or as in the
-            signature (signature).
+        names: the names of inputs and outputs. tensor: as in the TFLite graph; signature: as in the
+            signature.
         inputs: cut the model: these tensors, also inner ones, are its inputs, and operators before
             them are left out (default: the inputs of the model that the outputs need).
         outputs: cut the model: these tensors, also inner ones, are its outputs, and operators after

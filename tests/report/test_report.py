@@ -29,6 +29,7 @@ from tflite2onnx.errors import OutputError
 from tflite2onnx.report import collect_facts, netron, svg, write_page, write_report
 from tflite2onnx.report.facts import PageFacts
 from tflite2onnx.report.graph_lanes import Strip, build_strip
+from tflite2onnx.verification import Report
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 _EMPTY = {"meta", "br", "path", "circle", "rect"}
@@ -87,6 +88,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Contents of the page
+
+
+def test_graph_has_no_nodes_that_make_weights() -> None:
+    """The choice between int8 and uint8 weights is computed once, when the model is loaded."""
+    model = MODELS / "mobilenet_int8.tflite"
+    result = convert(model)
+    assert "If" in {node.op_type for node in result.model.graph.node}
+    strip = collect_facts(model, result, Report((), 1, 0)).strip
+    assert "If" not in {row.kind for row in strip.rows}
+    assert strip.lanes < 5
 
 
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])

@@ -11,7 +11,7 @@ from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.chats import Chat
 from tflite2onnx.verification.decoding import Decoding
 from tflite2onnx.verification.inner_tensors import TensorComparison
-from tflite2onnx.verification.results import describe_misread
+from tflite2onnx.verification.results import describe_kernels, describe_misread
 from tflite2onnx.verification.runtimes import PLAIN_KERNELS
 
 OK, DIFFERENT = 0, 2
@@ -101,7 +101,7 @@ def list_outputs(report: Report) -> list[str | TextTable]:
     return [
         f"LiteRT ({kernels}) and ONNX Runtime on {samples}{worst}:",
         TextTable(rows),
-        *(f"{d.name} is {d.comparison}" for d in report.outputs if d.comparison),
+        *describe_kernels(report.outputs),
         *bounds,
         *describe_misread(report.misread),
         *_describe_sizes(report),

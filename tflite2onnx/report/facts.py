@@ -100,7 +100,7 @@ def collect_facts(
         tuple(opened.inputs),
         tuple(opened.outputs),
         report,
-        build_strip(proto, skeleton.tensors),
+        build_strip(proto, skeleton.tensors, [header.name for header, _ in skeleton.weights]),
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
         tuple(skeleton.storage),
         tuple(describe_tensors(source.graphs[0], skeleton)),

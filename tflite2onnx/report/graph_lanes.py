@@ -6,7 +6,7 @@ number of lanes is the largest number of values that are still to be read at a t
 rows is the number of nodes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple
@@ -67,10 +67,15 @@ class _LaneNode(NamedTuple):
     attributes: str = ""
 
 
-def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
-    """Return the strip of a model's main graph; `tensors` describe its values."""
+def build_strip(
+    proto: onnx.ModelProto, tensors: Sequence[Port], weights: Iterable[str] = ()
+) -> Strip:
+    """Return the strip of a model's main graph.
+
+    `tensors` describe its values, and `weights` are the names of constants that the graph lacks.
+    """
     graph = proto.graph
-    constants = {weight.name for weight in graph.initializer}
+    constants = {weight.name for weight in graph.initializer} | {*weights}
     sources: dict[str, str] = {}  # from a value to an earlier value that has the same elements
     inputs = [weight.name for weight in graph.input if weight.name not in constants]
     steps = [_LaneNode("input", (), (name,)) for name in inputs]

@@ -25,7 +25,7 @@ from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.inner_tensors import MOST_STEPS
 from tflite2onnx.verification.latency import Latency
-from tflite2onnx.verification.results import describe_misread
+from tflite2onnx.verification.results import describe_kernels, describe_misread
 from tflite2onnx.version import VERSION
 
 _WORST_FIRST = (Verdict.WRONG, Verdict.DIFFERS, Verdict.NOTHING_SHOWN, Verdict.CLOSE, Verdict.RIGHT)
@@ -123,12 +123,14 @@ def _summarize(report: Report) -> str:
     if report.nothing_shown:
         names = ", ".join(output.name for output in report.nothing_shown)
         words += f"These outputs are the same number everywhere, which shows nothing: {names}."
-    for output in report.outputs:
-        if output.comparison:
-            words += f" {output.name} is {output.comparison}."
-        if output.is_relaxed:
-            words += f" {output.name} is accepted by a wider limit: {output.bound}."
-    words += "".join(f" {sentence}." for sentence in describe_misread(report.misread))
+    sentences = describe_kernels(report.outputs)
+    sentences += [
+        f"{output.name} is accepted by a wider limit: {output.bound}"
+        for output in report.outputs
+        if output.is_relaxed
+    ]
+    sentences += describe_misread(report.misread)
+    words += "".join(f" {sentence}." for sentence in sentences)
     if Verdict.DIFFERS in report.verdicts.values():
         words += (
             " Rounding errors accumulate in inner tensors, but no operator is wrong on its own."

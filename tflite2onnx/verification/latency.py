@@ -70,7 +70,8 @@ class Latency:
 
     def __str__(self) -> str:
         """Return the times, and the types of nodes that take the most time."""
-        most = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in self.shares[:SHOWN])
+        shown = ((kind, f"{100 * share:.0f}") for kind, share in self.shares[:SHOWN])
+        most = ", ".join(f"{kind} {percent} %" for kind, percent in shown if percent != "0")
         return (
             f"LiteRT {self.litert:.3g} ms, ONNX Runtime {self.onnx_runtime:.3g} ms"
             f"{f' ({most})' if most else ''}"

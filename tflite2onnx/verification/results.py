@@ -46,6 +46,16 @@ class Verdict(Enum):
         return self not in (Verdict.DIFFERS, Verdict.WRONG)
 
 
+def describe_kernels(outputs: Sequence[Difference]) -> list[str]:
+    """Return a sentence for the outputs of each kind of kernels that are not the plain ones."""
+    names: dict[str, list[str]] = {}
+    for output in (each for each in outputs if each.comparison):
+        names.setdefault(output.comparison, []).append(output.name)
+    return [
+        f"{', '.join(n)} {'is' if len(n) == 1 else 'are'} {words}" for words, n in names.items()
+    ]
+
+
 def describe_misread(operators: Sequence[str]) -> list[str]:
     """Return a sentence for each operator whose constants LiteRT's kernels misread."""
     return [

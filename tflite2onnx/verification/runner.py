@@ -29,7 +29,6 @@ from tflite2onnx.verification.inputs import (
 from tflite2onnx.verification.kernels.other_kernels import OTHER_KERNELS, OperatorKernels
 from tflite2onnx.verification.onnx_model import OpenedModel
 from tflite2onnx.verification.runtimes import (
-    FASTEST_KERNELS,
     PLAIN_KERNELS,
     REFERENCE_KERNELS,
     has_half_endpoints,
@@ -56,7 +55,6 @@ Progress = Callable[[int, int], None]
 Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
 _Each = TypeVar("_Each", Difference, TensorComparison)
 
-_OTHER_KERNELS = {REFERENCE_KERNELS: "reference kernels", FASTEST_KERNELS: "XNNPACK kernels"}
 # Kernels between which the tensors can be read, unlike kernels of XNNPACK.
 _OPEN_KERNELS = REFERENCE_KERNELS
 
@@ -190,7 +188,7 @@ class Run:
         `chain` are the tensors as the whole network computes them. The limits of operators that run
         alone are unchanged, because the differences between kernels accumulate over the network.
         """
-        for kernels, named in _OTHER_KERNELS.items():
+        for kernels, named in reversed(OTHER_KERNELS.items()):
             far = {name for name, output in chain.items() if not output.difference.ok}
             wrong = [p for p in places if kernels == _OPEN_KERNELS and p.tensor.name in far]
             if all(output.ok for output in outputs.values()) and not wrong:
