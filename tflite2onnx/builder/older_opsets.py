@@ -14,7 +14,7 @@ import numpy as np
 from onnx import defs, helper
 
 from tflite2onnx.builder.builder import find_bodies
-from tflite2onnx.builder.nodes import NeedsOpset, Node, Types, Value, require_onnx_type
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Nodes, Types, Value, require_onnx_type
 from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
 from tflite2onnx.tensor import Array, DType
 
@@ -63,36 +63,42 @@ def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
         for key, body in find_bodies(node).items()
     }
     node = node._replace(attributes={**node.attributes, **bodies})
-    if node.op_type == "Clip" and opset < _WIDE_CLIP and not _is_float32(node.inputs[1:]):
-        yield from _spell_out_clip(node)
+    spell_out = _find_spelling(node, opset, types)
+    if spell_out:
+        g = Nodes(ORDINARY_OPSET)
+        spell_out(g, node, types)
+        *before, last = g.nodes
+        for spelled in (*before, last._replace(outputs=node.outputs)):
+            yield from _lower_node(spelled, opset, types)
         return
-    if node.op_type in ("Softmax", "LogSoftmax") and not _is_last_axis(node, types):
-        yield from _spell_out_softmax(node)
-        return
-    if node.op_type in _EXTREMES and opset < _INTEGER_EXTREMES and _list_integers(node, types):
-        yield from _spell_out_extreme(node, types)
-        return
-    if node.op_type in _SCALED and "axis" in node.attributes:
-        spelled = _spell_out_scales(node, types)
-        yield from (new for lowered in spelled for new in _lower_node(lowered, opset, types))
-        return
-    before, change = _CHANGES.get(node.op_type, (0, None))
-    older = _use_older_form(change(node) if change and opset < before else node, opset)
+    first, change = _CHANGES.get(node.op_type, (0, None))
+    older = _use_older_form(change(node) if change and opset < first else node, opset)
     yield _count_axes_from_start(older, types) if opset < NEGATIVE_AXES else older
+
+
+def _find_spelling(
+    node: Node, opset: int, types: Types
+) -> Callable[[Nodes, Node, Types], object] | None:
+    """Return a function that adds other nodes in place of a node that an opset lacks."""
+    kind = node.op_type
+    if kind == "Clip" and opset < _WIDE_CLIP and not _is_float32(node.inputs[1:]):
+        return _spell_out_clip
+    if kind in ("Softmax", "LogSoftmax") and not _is_last_axis(node, types):
+        return _spell_out_softmax
+    if kind in _EXTREMES and opset < _INTEGER_EXTREMES and _list_integers(node, types):
+        return _spell_out_extreme
+    return _spell_out_scales if kind in _SCALED and "axis" in node.attributes else None
 
 
 def _is_float32(values: Sequence[Value | None]) -> bool:
     return all(value is None or value.dtype is DType.FLOAT32 for value in values)
 
 
-def _spell_out_clip(node: Node) -> Iterator[Node]:
-    """Yield Max and Min: ONNX Runtime's Clip of older opsets takes float32 only."""
+def _spell_out_clip(g: Nodes, node: Node, _: Types) -> None:
+    """Add Max and Min: ONNX Runtime's Clip of older opsets takes float32 only."""
     x, *bounds = node.inputs
-    steps = [(kind, b) for kind, b in zip(("Max", "Min"), bounds, strict=False) if b is not None]
-    for i, (kind, bound) in enumerate(steps):
-        result = node.outputs[0] if i == len(steps) - 1 else Value()
-        yield Node(kind, (x, bound), (result,), {})
-        x = result
+    for kind, bound in zip(("Max", "Min"), bounds, strict=False):
+        x = x if bound is None else g.node(kind, x, bound)
 
 
 def _list_integers(node: Node, types: Types) -> list[DType]:
@@ -105,28 +111,25 @@ def _find_dtype(value: Value | None, types: Types) -> DType | None:
     return entry[0] if entry is not None else getattr(value, "dtype", None)
 
 
-def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
-    """Yield Max or Min of two integers, which opsets before 12 lack, as a Where.
+def _spell_out_extreme(g: Nodes, node: Node, types: Types) -> None:
+    """Add a Where in place of Max or Min of two integers, which opsets before 12 lack.
 
     ONNX Runtime's comparisons and its Where have no kernels for 8 and 16 bits.
     """
     dtype = _list_integers(node, types)[0]
     is_narrow = dtype not in (DType.INT32, DType.INT64)
-    a, b = node.inputs
+    a, b = (_cast(g, x, DType.INT32) if is_narrow else x for x in node.inputs)
+    result = g.Where(g.node(_EXTREMES[node.op_type], a, b), a, b)
     if is_narrow:
-        operands = (Value(), Value())
-        for x, y in zip((a, b), operands, strict=True):
-            yield Node("Cast", (x,), (y,), {"to": require_onnx_type(DType.INT32)})
-        a, b = operands
-    condition, result = Value(), Value() if is_narrow else node.outputs[0]
-    yield Node(_EXTREMES[node.op_type], (a, b), (condition,), {})
-    yield Node("Where", (condition, a, b), (result,), {})
-    if is_narrow:
-        yield Node("Cast", (result,), node.outputs, {"to": require_onnx_type(dtype)})
+        _cast(g, result, dtype)
 
 
-def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
-    """Yield QuantizeLinear or DequantizeLinear with a scale for each index of an axis.
+def _cast(g: Nodes, x: Value | None, dtype: DType) -> Value:
+    return g.Cast(x, to=require_onnx_type(dtype))
+
+
+def _spell_out_scales(g: Nodes, node: Node, types: Types) -> None:
+    """Add the nodes of QuantizeLinear or DequantizeLinear with a scale for each index of an axis.
 
     NeedsOpset: the shape, or the type of the integers, is not known.
     """
@@ -137,32 +140,21 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
     if rank is None or (to is None and not dequantizes):
         raise NeedsOpset(ORDINARY_OPSET, f"{node.op_type} with axis")
     axis = node.attributes["axis"] % rank
-    others = Value(np.array([i for i in range(rank) if i != axis], np.int64), DType.INT64)
-    floats, scales, zeros, first, second, last = (Value() for _ in range(6))
+    others = [i for i in range(rank) if i != axis]
 
-    def cast_to_axis(value: Value | None, result: Value) -> Iterator[Node]:
-        cast = Value() if rank > 1 else result
-        yield Node("Cast", (value,), (cast,), {"to": require_onnx_type(DType.FLOAT32)})
-        if rank > 1:
-            yield Node("Unsqueeze", (cast, others), (result,), {})
+    def cast_to_axis(value: Value | None) -> Value:
+        cast = _cast(g, value, DType.FLOAT32)
+        return g.Unsqueeze(cast, g.ints(others)) if others else cast
 
-    yield from cast_to_axis(scale, scales)
-    yield from cast_to_axis(zero, zeros) if zero is not None else ()
+    scales, zeros = cast_to_axis(scale), None if zero is None else cast_to_axis(zero)
     if to is None or dequantizes:
-        yield Node("Cast", (x,), (floats,), {"to": require_onnx_type(DType.FLOAT32)})
-        if zero is not None:
-            yield Node("Sub", (floats, zeros), (first,), {})
-        yield Node("Mul", (first if zero is not None else floats, scales), node.outputs, {})
+        floats = _cast(g, x, DType.FLOAT32)
+        g.Mul(floats if zeros is None else g.Sub(floats, zeros), scales)
         return
+    whole = g.Round(g.Div(x, scales))
     bounds = np.iinfo(np.dtype(to.label))
-    limits = (Value(np.array(i, np.float32), DType.FLOAT32) for i in (bounds.min, bounds.max))
-    yield Node("Div", (x, scales), (floats,), {})
-    yield Node("Round", (floats,), (first,), {})
-    if zero is not None:
-        yield Node("Add", (first, zeros), (second,), {})
-    difference = first if zero is None else second
-    yield Node("Clip", (difference, *limits), (last,), {})
-    yield Node("Cast", (last,), node.outputs, {"to": require_onnx_type(to)})
+    limits = (g.scalar(i, DType.FLOAT32) for i in (bounds.min, bounds.max))
+    _cast(g, g.Clip(whole if zeros is None else g.Add(whole, zeros), *limits), to)
 
 
 def _use_older_form(node: Node, opset: int) -> Node:
@@ -240,21 +232,16 @@ def _is_last_axis(node: Node, types: Types) -> bool:
     return axis == -1 or any(axis == len(shape) - 1 for shape in shapes)
 
 
-def _spell_out_softmax(node: Node) -> Iterator[Node]:
-    """Yield the nodes of a softmax over another axis than the last."""
-    attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
-    (x,), (y,) = node.inputs, node.outputs
-    maximum, shifted, power, total = (Value() for _ in range(4))
-    yield Node("ReduceMax", (x,), (maximum,), attributes)
-    yield Node("Sub", (x, maximum), (shifted,), {})
-    yield Node("Exp", (shifted,), (power,), {})
-    yield Node("ReduceSum", (power,), (total,), attributes)
+def _spell_out_softmax(g: Nodes, node: Node, _: Types) -> None:
+    """Add the nodes of a softmax over another axis than the last."""
+    (x,), axes = node.inputs, {"axes": [node.attributes["axis"]], "keepdims": 1}
+    shifted = g.Sub(x, g.ReduceMax(x, **axes))
+    power = g.Exp(shifted)
+    total = g.ReduceSum(power, **axes)
     if node.op_type == "Softmax":
-        yield Node("Div", (power, total), (y,), {})
-        return
-    logarithm = Value()
-    yield Node("Log", (total,), (logarithm,), {})
-    yield Node("Sub", (shifted, logarithm), (y,), {})
+        g.Div(power, total)
+    else:
+        g.Sub(shifted, g.Log(total))
 
 
 def _check_indices(node: Node) -> Node:

@@ -38,7 +38,7 @@ class HashtableLookup(AnySizes):
         index = g.ArgMax(matches, axis=1, keepdims=0)
         hits = g.reduce("ReduceMax", matches, [1], keepdims=False)
         dtype = ys[0].dtype
-        gathered = g.with_compute_type("Gather", dtype, lambda v: g.Gather(v, index, axis=0), rows)
+        gathered = g.move("Gather", dtype, rows, index, axis=0)
         exists = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
         # All bytes of the row of a missing key are 0, whatever the zero point is.
         default = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)

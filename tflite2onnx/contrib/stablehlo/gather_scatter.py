@@ -164,16 +164,14 @@ class StablehloGather(_Indexed, DynamicShape):
         if len(indexed) == 1 and sizes[indexed[0]] == 1:
             (axis,) = indexed
             starts = g.Squeeze(vectors, g.ints([-1]))
-            gathered = g.with_compute_type(
-                "Gather", x.dtype, lambda v: g.Gather(v, starts, axis=axis), data
-            )
+            gathered = g.move("Gather", x.dtype, data, starts, axis=axis)
             rest = [("data", other) for other in range(x.rank)]
             return self._arrange_axes(g, y, gathered, [*rest[:axis], *batches, *rest[axis + 1 :]])
         window = tuple(sizes[axis] for axis in indexed)
         starts = _expand_windows(g, vectors, self._batches, window)
         order = _move_to_front(indexed, x.rank)
         source = _transpose_to(g, data, order)
-        gathered = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, starts), source)
+        gathered = g.move("GatherND", x.dtype, source, starts)
         window_axes = [("data", axis) for axis in indexed] if prod(window) > 1 else []
         rest = [("data", axis) for axis in order[len(indexed) :]]
         return self._arrange_axes(g, y, gathered, [*batches, *window_axes, *rest])
@@ -189,7 +187,7 @@ class StablehloGather(_Indexed, DynamicShape):
         if not axes:
             return x.value
         bounds = g.ints([0] * len(axes)), g.ints([self._sizes[axis] for axis in axes])
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, *bounds, g.ints(axes)), x)
+        return g.move("Slice", x.dtype, x, *bounds, g.ints(axes))
 
     def _arrange_axes(
         self, g: Builder, y: View, value: Value, axes: Sequence[tuple[str, int]]
@@ -279,7 +277,7 @@ class StablehloScatter(_Indexed):
         output = g.scatter_nd(rows, places, new, reduction)
         if not is_inside:
             bounds = g.ints([0]), g.ints([prod(indexed)]), g.ints([0])
-            output = g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), output)
+            output = g.move("Slice", dtype, output, *bounds)
         output = g.reshape(output, [*indexed, *whole])
         return g.recast(_transpose_to(g, output, np.argsort(order).tolist()), dtype, x.dtype)
 

@@ -140,7 +140,7 @@ def _reduce_axis(
 
     def slice_part(value: Value, start: int, cut: int, step: int = 1) -> Value:
         bounds = (g.ints([number]) for number in (start, -cut if cut else AXIS_END, index, step))
-        return g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
+        return g.move("Slice", dtype, value, *bounds)
 
     # `partial` are the results of windows of `length` elements. A window starts at each element,
     # except for the last `lacking` elements.

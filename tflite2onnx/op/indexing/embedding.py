@@ -76,7 +76,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
 
     def emit(self, g: Builder, y: View, ids: View, table: View) -> Value:
         if y.dtype is table.dtype:
-            return g.with_compute_type("Gather", y.dtype, lambda v: g.Gather(v, ids, axis=0), table)
+            return g.move("Gather", y.dtype, table, ids, axis=0)
         dequantized = self._scale_rows(g, ids, self._gather_numbers(g, ids, table))
         return g.recast(dequantized, DType.FLOAT32, y.dtype)
 

@@ -18,12 +18,6 @@ def _widen_indices(g: Builder, indices: View) -> Value:
     return g.recast(indices, indices.dtype, DType.INT64)
 
 
-def _gather_nd(g: Builder, x: View, vectors: Value, batch: int | None = None) -> Value:
-    return g.with_compute_type(
-        "GatherND", x.dtype, lambda v: g.GatherND(v, vectors, batch_dims=batch), x
-    )
-
-
 class Gather(Movement, Foldable, IndexesAxes):
     """GATHER: slices along an axis, in the shape of the indices.
 
@@ -104,10 +98,10 @@ class Gather(Movement, Foldable, IndexesAxes):
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         if self._batch:
             vectors = g.Unsqueeze(_widen_indices(g, indices), g.ints([indices.rank]))
-            return _gather_nd(g, x, vectors, self._batch)
+            return g.move("GatherND", x.dtype, x, vectors, batch_dims=self._batch)
         vectors = indices.value if indices.dtype is DType.INT32 else _widen_indices(g, indices)
         axis = x.axis(self._axis)
-        return g.with_compute_type("Gather", x.dtype, lambda v: g.Gather(v, vectors, axis=axis), x)
+        return g.move("Gather", x.dtype, x, vectors, axis=axis)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
@@ -165,4 +159,5 @@ class GatherNd(Movement, IndexesTogether):
         return self.op.with_options(batch_dims=self._batch + 1), (0, 1)
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
-        return _gather_nd(g, x, _widen_indices(g, indices), self._batch or None)
+        vectors = _widen_indices(g, indices)
+        return g.move("GatherND", x.dtype, x, vectors, batch_dims=self._batch or None)
