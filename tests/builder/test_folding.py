@@ -70,13 +70,13 @@ def test_each_function_has_a_case() -> None:
 
 
 def test_other_nodes_are_added() -> None:
-    """Floats, large constants, computed inputs, and quotients by 0 are left to nodes."""
+    """Floats, large constants and results, and quotients by 0 are left to nodes."""
     large, zero = np.zeros(folding._MOST + 1, np.int64), np.zeros(1, np.int64)  # noqa: SLF001
-    column = np.zeros((folding._MOST, 1), np.int64)  # noqa: SLF001
+    column, row = np.zeros((99, 1), np.int64), np.zeros((1, 9), np.int64)
     assert folding.fold_node("Add", [A.astype(np.float32), A.astype(np.float32)], {}) is None
     assert folding.fold_node("Neg", [large], {}) is None
     assert folding.fold_node("Add", [column, B], {}) is None
-    assert folding.fold_node("Gather", [column, B], {}) is None
+    assert folding.fold_node("Gather", [row, np.zeros(99, np.int64)], {}) is None
     assert folding.fold_node("Div", [B, zero], {}) is None
     assert folding.fold_node("Add", [A, None], {}) is None
     g = Builder(OPSET)

@@ -13,13 +13,18 @@ import numpy as np
 from tflite2onnx.tensor import Array
 
 _TYPES = {*map(np.dtype, ("int64", "int32", "bool"))}
-_MOST = 1 << 13  # elements; a larger constant would make the file larger than the nodes do
+_MOST = 1 << 16  # elements of an input
+_FEW = 64  # elements, which take as many bytes as a few nodes
 
 
 def fold_node(
     op_type: str, inputs: Sequence[Array | None], attributes: Mapping[str, Any]
 ) -> Array | None:
-    """Return what a node computes from constant inputs, None if it must be a node."""
+    """Return what a node computes from constant inputs, None if it must be a node.
+
+    It must be one if its result is larger than its inputs, as a sum of rows and columns is: the
+    file would become larger.
+    """
     function = _FUNCTIONS.get(op_type) or _ELEMENTWISE.get(op_type)
     if function is None:
         return None
@@ -27,10 +32,14 @@ def fold_node(
     is_small = all(data.dtype in _TYPES and data.size <= _MOST for data in arrays)
     if len(arrays) < len(inputs) or not is_small:
         return None
-    if op_type in _ELEMENTWISE and np.broadcast(*arrays).size > _MOST:
+    if op_type in _ELEMENTWISE and not _is_smaller(np.broadcast(*arrays).size, *arrays):
         return None
     folded = function(*arrays, **attributes)
     return None if folded is None else np.asarray(folded)
+
+
+def _is_smaller(size: int, *inputs: Array) -> bool:
+    return size <= max(_FEW, sum(data.size for data in inputs))
 
 
 def _divide(a: Array, b: Array) -> Array | None:
@@ -43,12 +52,13 @@ def _find_remainder(a: Array, b: Array, fmod: int = 0) -> Array | None:
 
 
 def _gather(x: Array, indices: Array, axis: int = 0) -> Array | None:
-    return x.take(indices, axis) if x.size * indices.size <= _MOST else None
+    size = indices.size * x.size // max(x.shape[axis], 1)
+    return x.take(indices, axis) if _is_smaller(size, x, indices) else None
 
 
 def _pad(x: Array, pads: Array, fill: Array) -> Array | None:
     pairs = pads.reshape(2, -1).T
-    is_small = (x.shape + pairs.sum(1)).prod() <= _MOST
+    is_small = _is_smaller((x.shape + pairs.sum(1)).prod(), x, pads)
     return np.pad(x, pairs, constant_values=fill) if is_small and (pads >= 0).all() else None
 
 

@@ -83,7 +83,11 @@ def _expand_windows(g: Builder, vectors: Value, batches: Shape, sizes: Shape) ->
         return vectors
     check_element_count(prod(sizes) * len(sizes))
     grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    return g.Add(g.reshape(vectors, (*batches, *len(sizes) * (1,), len(sizes))), grid)
+    starts = g.reshape(vectors, (*batches, *len(sizes) * (1,), len(sizes)))
+    if starts.data is None:
+        return g.Add(starts, grid)
+    check_element_count(prod(batches) * grid.size)
+    return g.constant(starts.data + grid)
 
 
 def _move_to_front(axes: Sequence[int], rank: int) -> list[int]:
