@@ -473,7 +473,8 @@ def _emit_with_opset(
             check(emitted, graph)
         except NeedsOpset as need:
             if is_fixed:
-                raise OptionError(str(need)) from need
+                other = f"got {options.opset}: choose another `opset`, or another `target`"
+                raise OptionError(f"{need}, {other}") from need
             version = need.version
         else:
             return emitted

@@ -425,6 +425,14 @@ def test_error_has_the_reason_why_litert_fails(tmp_path: Path) -> None:
         verify(m.bytes(), result)
 
 
+def test_error_says_what_to_do_with_operators_of_tensorflow() -> None:
+    m = Build()
+    x = m.input([2], dtype="int32")
+    m.output(*m.custom("FlexBitwiseAnd", [x, x], [[2]]))
+    with pytest.raises(VerifyError, match=r"operators of TensorFlow \(Flex\).* without --verify"):
+        verify(m.bytes(), convert(network()))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_small_numbers_are_tried_if_litert_refuses_inputs(dtype: str) -> None:
     """If LiteRT refuses random inputs, numbers from 0 to 1 are tried, unless they are given."""

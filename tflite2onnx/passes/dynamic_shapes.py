@@ -12,6 +12,7 @@ Operators state the axes for which they can be converted: `DynamicShape.supports
 """
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -44,9 +45,10 @@ from tflite2onnx.utils.dimension import (
     make_dimension,
 )
 
-# Sizes in place of 1: a typical image, and an image into which every window fits. Both sizes are
-# divisible by 3, 5 and powers of 2.
-_ENLARGED = (480, 7680)
+# Sizes in place of 1: a typical image, and an image into which every window fits; those of volumes
+# are smaller, because verification computes them. All are divisible by 3, 5 and powers of 2.
+_ENLARGED, _ENLARGED_VOLUME = (480, 7680), (60, 480)
+_IMAGE = 2  # axes
 BATCH = "batch"
 
 _logger = logging.getLogger(__name__)
@@ -161,7 +163,9 @@ def _enlarge_sizes(
         for op in graph.walk_ops()
     ):
         return graph
-    for places, size in (*((inner, size) for size in _ENLARGED), (axes_of_size_1, _ENLARGED[0])):
+    most = max(Counter(t for t, _ in inner).values(), default=0)
+    sizes = _ENLARGED if most <= _IMAGE else _ENLARGED_VOLUME
+    for places, size in (*((inner, size) for size in sizes), (axes_of_size_1, sizes[0])):
         shapes = {
             t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
             for t in graph.inputs

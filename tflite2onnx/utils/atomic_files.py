@@ -57,6 +57,8 @@ def explain_failure(path: str | os.PathLike[str], error: OSError | ValueError) -
     for place in (each for each in Path(path).parents if each.is_file()):
         return f"{reason}; {place} is a file"
     failed = getattr(error, "filename", None)  # in a folder that exists, if folders are made
+    if number == errno.ENAMETOOLONG:
+        return f"{reason}; choose a shorter name, also of a file in a bundle"
     if not folder.exists() and not (failed and Path(failed).parent.exists()):
         return f"{reason}; make the folder {folder} first"
     if number == errno.ENOENT:  # a file system of the kernel, such as /proc

@@ -157,6 +157,15 @@ class LiteRTError(VerifyError):
     """LiteRT cannot run a model."""
 
 
+# What to do, by a part of the message of a runtime
+_ADVICE = {
+    "Select TensorFlow op(s)": "it has operators of TensorFlow (Flex), which ai_edge_litert lacks;"
+    " convert without --verify, and compare with the interpreter of the package tensorflow",
+    "Int4x2": "numpy has no int4, which an input or output has; give --io-type float if it has a"
+    " scale, or convert without --verify",
+}
+
+
 @contextmanager
 def as_verify_error(runtime: str) -> Iterator[None]:
     """Turn any exception of a runtime into a VerifyError: its own classes have no common base."""
@@ -175,7 +184,8 @@ def as_verify_error(runtime: str) -> Iterator[None]:
         missing = re.search(r'External data path does not exist: "(.+?)"', reason)
         if missing:
             reason = f"the file of its weights is missing, {missing[1]}; convert the model again"
-        raise kind(f"{runtime} cannot run the model: {reason}") from error
+        advice = next((text for part, text in _ADVICE.items() if part in reason), reason)
+        raise kind(f"{runtime} cannot run the model: {advice}") from error
 
 
 class BatchInterpreter:

@@ -474,8 +474,11 @@ def test_loop_runs_networks_with_states() -> None:
 
 
 def test_refuses_batches_of_outputs_of_unknown_size() -> None:
-    with pytest.raises(ConversionError, match="is known at run time only"):
-        convert(build(mix_by_where), batch="loop:3")
+    """A loop is not proposed, because it could not join such outputs."""
+    for batch in ("loop:3", 3):
+        with pytest.raises(ConversionError, match=r"at run time only, .* `outputs` must") as error:
+            convert(build(mix_by_where), batch=batch)
+        assert "computes sample by sample" not in str(error.value)
 
 
 # Options

@@ -149,6 +149,18 @@ def test_batch_of_rows_that_are_cropped(size: int | str) -> None:
     compare_sizes(m.bytes(), result, [[draw(3, rows, 3)] for rows in (5, 9)])
 
 
+def test_volume_that_is_cropped_is_small_enough_to_verify() -> None:
+    """The single element that the file declares is cropped; verification makes larger volumes."""
+    m = Build()
+    x = m.input([None, None, None, None], name="x")
+    bounds = [m.constant(ints(*each)) for each in ([0, 2, 2, 2], [0] * 4, [1] * 4)]
+    (y,) = m.op("STRIDED_SLICE", [x, *bounds], [m.tensor([None] * 4)], begin_mask=1, end_mask=15)
+    m.output(y)
+    result = convert(m.bytes(), batch=3)
+    assert result.inputs[0].tflite_shape == (3, 60, 60, 60)
+    check_sizes(m.bytes(), result)
+
+
 def add_rows(m: Build, *, dynamic: bool = True) -> Sequence[Tensor]:
     """Add a constant of 8 rows, and join blocks: other numbers of rows are not possible."""
     (y,) = m.op("ADD", [image(m, dynamic=dynamic), m.constant(draw(1, 8, 1, 3))], [[1, 8, 6, 3]])

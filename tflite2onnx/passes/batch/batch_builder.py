@@ -278,7 +278,7 @@ def make_list(numbers: Sequence[Dim]) -> Tensor:
 def make_tensor(like: Tensor, sample: Sequence[Dim]) -> Tensor:
     """Return a new tensor with the type of another tensor and the shape of one sample."""
     if like.per_axis:
-        raise OperatorError(f"{like.name} must have one scale")
+        raise OperatorError(f"{like.name} must have one scale: correct the scales in the file")
     name, shape = like.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
     return Tensor(name, shape, like.dtype, quantization=like.quantization)
 

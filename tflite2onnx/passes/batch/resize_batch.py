@@ -13,7 +13,7 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import add_batch
 from tflite2onnx.passes.batch.batch_builder import ADDED, count_samples, make_list
 from tflite2onnx.passes.batch.inputs import find_shared_states
-from tflite2onnx.passes.batch.loop_samples import loop_samples
+from tflite2onnx.passes.batch.loop_samples import check_sizes, loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import has_samples
 from tflite2onnx.passes.dynamic_shapes import (
@@ -145,10 +145,19 @@ def _add_samples(
             return loop_samples(graph, operator_of)
         return _add_to_axes(enlarge_samples(graph, operator_of), operator_of, words)
     except MixedSamplesError as error:
-        hint = "" if batch.loops else f"; {LOOP}{batch.size} computes sample by sample"
+        hint = "" if batch.loops else _propose_loop(graph, batch, operator_of)
         raise OptionError(
             f"`batch` must be 1, because samples are not independent: {error}{hint}"
         ) from error
+
+
+def _propose_loop(graph: Graph, batch: Batch, operator_of: OperatorOf) -> str:
+    """Return that a loop computes the samples, or why it does not."""
+    try:
+        check_sizes(graph, operator_of)
+    except MixedSamplesError as error:
+        return f"; {error}"
+    return f"; {LOOP}{batch.size} computes sample by sample"
 
 
 def _add_to_axes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
