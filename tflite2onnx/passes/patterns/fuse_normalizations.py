@@ -34,7 +34,7 @@ import numpy as np
 from tflite2onnx.graph import Op
 from tflite2onnx.made_options import NormalizationOptions
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.operands import has, is_float, spread_over_channels
+from tflite2onnx.passes.operands import has, is_float, normalize_axes, spread_over_channels
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -116,16 +116,23 @@ def _keeps_elements(found: Match) -> bool:
     return found.keeps_shape() and 0 not in found.x.shape
 
 
+def _find_axes(found: Match) -> set[int]:
+    """Return the axes of the reductions, from 0 on; none if a constant lists no integers."""
+    axes, rank = found.tensors["axes#"].values, found.x.rank
+    return normalize_axes(axes, rank) if axes.dtype.kind == "i" and rank else set()
+
+
 def _is_along_last_axis(found: Match) -> bool:
-    last = found.find_axes("axes#", found.x.rank) == {found.x.rank - 1}
-    return last and found.keeps_axes() and _keeps_elements(found)
+    reductions = (op for op in found.ops if has(op, Fact.REDUCES))
+    keeps = all(op.options.get("keep_dims") for op in reductions)
+    return keeps and _find_axes(found) == {found.x.rank - 1} and _keeps_elements(found)
 
 
 @rule("normalization by mean and variance", "NORMALIZATION", _NORMALIZED)
 def fuse_normalizations(found: Match) -> Op | None:
     """Return what replaces the match, or why nothing does."""
     x, epsilon, parameters = found.x, found.number("epsilon#"), _read_parameters(found, axes=1)
-    reduced = found.find_axes("axes#", x.rank)
+    reduced = _find_axes(found)
     if not _keeps_elements(found) or not reduced or epsilon is None or not parameters:
         return None
     if not _restores_axes(found, reduced):
@@ -175,7 +182,7 @@ def fuse_group_normalizations(found: Match) -> Op | None:
         return None
     if groups.rank != _GROUPED or x.sizes != groups.sizes or x.sizes[:3] != image.sizes[:3]:
         return None
-    reduced = found.find_axes("axes#", _GROUPED)
+    reduced = _find_axes(found)
     if reduced != {1, 2, 4} or not _restores_axes(found, reduced):
         return None
     activation = found.graph.producers[groups].activation
@@ -197,7 +204,7 @@ def fuse_rms_normalizations(found: Match) -> Op | None:
     count = found.number("count#", x.shape[-1])
     share = found.number("share#", 1 / count if count else 0) or 0
     averages = abs(share * x.shape[-1] - 1) <= _CLOSE
-    last = found.find_axes("axes#", x.rank)
+    last = _find_axes(found)
     if not averages or last != {x.rank - 1} or not _restores_axes(found, last):
         return None
     made = NormalizationOptions(epsilon=epsilon)

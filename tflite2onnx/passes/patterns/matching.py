@@ -34,8 +34,7 @@ import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import commutes
-from tflite2onnx.op.facts import Fact
-from tflite2onnx.passes.operands import has, is_float, normalize_axes
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.quantization.storage import BOUNDS, same_quantization
 from tflite2onnx.tensor import DType, Tensor
 
@@ -261,16 +260,6 @@ class Match(NamedTuple):
     def list_integers(self, name: str) -> list[int]:
         """Return the elements of a constant, none if the match has no tensor of this name."""
         return [int(n) for n in self.tensors[name].values.flat] if name in self.tensors else []
-
-    def find_axes(self, name: str, rank: int) -> set[int]:
-        """Return the axes that a constant lists, from 0 on; none if it lists no integers."""
-        axes = self.tensors[name].values
-        return normalize_axes(axes, rank) if axes.dtype.kind == "i" and rank else set()
-
-    def keeps_axes(self) -> bool:
-        """Return whether all reductions keep the axes along which they reduce, with the size 1."""
-        reductions = (op for op in self.ops if has(op, Fact.REDUCES))
-        return all(op.options.get("keep_dims") for op in reductions)
 
     def keeps_shape(self) -> bool:
         """Return whether x is float32 and has the shape of the result."""
