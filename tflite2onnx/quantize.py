@@ -207,6 +207,7 @@ class _Planner:
         if in_file_types or find_tensor_without_scale(self.op) is not None:
             plan = plan._replace(int8_as_uint8=False, tensors={})
         self.plan = plan
+        self.integers = plan._replace(float_only=False, tensors={}) if plan.float_only else plan
         if plan.symmetric and isinstance(self.declared, Real):
             self.declared = drop_common_zero_point(self.declared)
         # Split, Tile, Resize and ArgMax do not support int8 in some runtimes. Sub-graphs pass
@@ -322,12 +323,8 @@ class _Planner:
         return self._find_tensor_storage(_with_quantization(tensor, scale))[0]
 
     def _find_tensor_storage(self, tensor: Tensor) -> tuple[Storage, str]:
-        entry = self.plan.tensors.get(tensor)
-        if entry is not None and not self.plan.float_only:
-            return entry.storage, entry.reasons[0]
-        case = TensorCase(tensor, int8_as_uint8=self.plan.int8_as_uint8)
-        storage, rule = choose(TENSORS, case)
-        return storage, rule.why
+        planned = self.integers.find_storage(tensor)
+        return planned.storage, planned.reasons[0]
 
 
 def _computes_real_numbers(operator: Declared, *, prefers_real: bool) -> bool:

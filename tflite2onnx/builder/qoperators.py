@@ -13,12 +13,12 @@ from tflite2onnx.builder.builder import eliminate_dead_nodes, find_makers, walk_
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.graph import Op
 from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import EIGHT_BITS
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.tensor import DType, Tensor
 
 MODES = ("qoperator", "qoperator-mixed")  # values of the option `quantization`
 _PRODUCTS = ("QLinearConv", "QLinearMatMul")
-_EIGHT_BITS = (DType.INT8, DType.UINT8)
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 # Nodes that may follow a product in one operator: the clamp of an activation, and changes of shape.
 _AFTER = ("Cast", "Clip", "Reshape", "Squeeze", "Transpose")
@@ -73,7 +73,7 @@ def _fit_together(product: Node, reads: Sequence[Node | None], result: Node) -> 
     is_read = len(pairs) == len(product.inputs) + 1 and all(
         node.op_type == "DequantizeLinear" for node in pairs[:-1]
     )
-    is_narrow = all(zero is not None and zero.dtype in _EIGHT_BITS for zero in zeros)
+    is_narrow = all(zero is not None and zero.dtype in EIGHT_BITS for zero in zeros)
     weights = pairs[1].attributes.get("axis") if len(pairs) > 1 else None
     # The scales are along the axis of the units.
     units = {"Conv": 0, "Gemm": 0 if product.attributes.get("transB") else 1}
