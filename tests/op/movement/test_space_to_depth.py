@@ -32,6 +32,24 @@ def test_blocks_of_every_size_and_type_equal_litert(size: int, dtype: str) -> No
     check(blocks("SPACE_TO_DEPTH", pixels, channels, size, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+def test_blocks_of_images_of_any_size_equal_litert(code: str, size: int, dtype: str) -> None:
+    """The image of a super-resolution network has the height and width of a run."""
+    deeper = code == "SPACE_TO_DEPTH"
+    step, depth = (size, 5) if deeper else (1, 5 * size * size)
+    m = Build()
+    x = m.input([None, None, None, depth], dtype=dtype)
+    made = 5 * size * size if deeper else 5
+    m.output(*m.op(code, [x], [m.tensor([None, None, None, made], dtype=dtype)], block_size=size))
+    for batch, height, width in ((1, 3, 4), (2, 5, 2)):
+        image = np.random.default_rng(0).integers(
+            0, 99, (batch, height * step, width * step, depth)
+        )
+        check(m.bytes(), inputs=[image.astype(dtype)])
+
+
 @pytest.mark.parametrize(("channels", "forms"), [(7, "fastest"), (8, "canonical"), (8, "fastest")])
 def test_depth_to_space_of_many_channels_moves_pixel_rows(channels: int, forms: str) -> None:
     """Rows of pixels move with the channels last if there are many."""

@@ -232,8 +232,7 @@ class Blocks(ImageOperator, Foldable):
     quantization = Moves()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # Reshape can infer one size where axes are split. It is the batch size.
-        return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
+        return self.input(0).dtype is DType.FLOAT32 or axis < self.input(0).rank - 1
 
     def swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
@@ -241,7 +240,10 @@ class Blocks(ImageOperator, Foldable):
 
         def swap_axes(value: View | Value) -> Value:
             pixels = value if x.order == last else g.Transpose(value, perm=[0, 2, 3, 1])
-            swapped = g.reshape(self.swap_axes(g, pixels, split), y.with_order(last).sizes)
+            if {1, 2} & y.tensor.symbols.keys():
+                swapped = self.swap_dynamic_axes(g, pixels)
+            else:
+                swapped = g.reshape(self.swap_axes(g, pixels, split), y.with_order(last).sizes)
             return swapped if y.order == last else g.Transpose(swapped, perm=[0, 3, 1, 2])
 
         return g.with_compute_type("Gather", x.dtype, swap_axes, x)
@@ -249,6 +251,16 @@ class Blocks(ImageOperator, Foldable):
     def swap_axes(self, g: Builder, pixels: View | Value, split: Sequence[int]) -> Value:
         """Return [rows, b, a, c] of pixels whose elements are those of [rows, a, b, c]."""
         return g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
+
+    def swap_dynamic_axes(self, g: Builder, pixels: View | Value) -> Value:
+        """Return the result for pixels [n, h, w, c] of any height and width."""
+        raise NotImplementedError
+
+    def scale_image(self, g: Builder, op_type: str, pixels: View | Value) -> Value:
+        """Return the batch, and the height and width of pixels times or divided by the block."""
+        size = self.read_block()
+        image = g.Slice(g.Shape(pixels), g.ints([0]), g.ints([3]))
+        return g.node(op_type, image, g.ints([1, size, size]))
 
     def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
@@ -287,6 +299,13 @@ class DepthToSpace(Blocks):
         size = self.read_block()
         return self.swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
 
+    def swap_dynamic_axes(self, g: Builder, pixels: View | Value) -> Value:
+        size, channels = self.read_block(), self.output.shape[-1]
+        blocks = g.Reshape(pixels, g.ints([0, 0, 0, size, size * channels]))
+        rows = g.Transpose(blocks, perm=[0, 1, 3, 2, 4])
+        image = self.scale_image(g, "Mul", pixels)
+        return g.Reshape(rows, g.Concat(image, g.ints([channels]), axis=0))
+
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         (n, h, w, _), (*_, c) = inputs[0].shape, self.output.shape
         size = self.read_block()
@@ -317,6 +336,14 @@ class SpaceToDepth(Blocks):
         if x.dtype is DType.FLOAT32:
             return g.SpaceToDepth(x, blocksize=size)
         return self.swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))
+
+    def swap_dynamic_axes(self, g: Builder, pixels: View | Value) -> Value:
+        size, channels = self.read_block(), self.input(0).shape[-1]
+        image = self.scale_image(g, "Div", pixels)
+        rows, columns = (g.Slice(image, g.ints([i]), g.ints([j])) for i, j in ((0, 2), (2, 3)))
+        split = g.Concat(rows, g.ints([size]), columns, g.ints([size * channels]), axis=0)
+        blocks = g.Transpose(g.Reshape(pixels, split), perm=[0, 1, 3, 2, 4])
+        return g.Reshape(blocks, g.ints([0, 0, 0, size * size * channels]))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         n, h, w, _ = self.output.shape
