@@ -70,6 +70,20 @@ def test_quantized_softmax_equals_litert_within_one_step(size: int) -> None:
     check_outputs(m, *y, steps=1)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_quantized_softmax_of_any_length_equals_litert(dtype: str) -> None:
+    """The length of attention may be 1, for which ONNX Runtime's fused Softmax overflows."""
+    m = Build()
+    x = m.input([None, None], dtype=dtype, scale=0.1 if dtype != "int16" else 0.001)
+    scales = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+    scale, zero_point = scales[dtype]
+    y = m.tensor([None, None], dtype=dtype, scale=scale, zero_point=zero_point)
+    m.output(*m.op("SOFTMAX", [x], [y], beta=1.0))
+    for rows, length in ((5, 7), (3, 1), (1, 12)):
+        drawn = np.random.default_rng(length).integers(0, 127, (rows, length)).astype(dtype)
+        check(m.bytes(), inputs=[drawn], steps=30 if dtype == "int16" else 1)
+
+
 def test_softmax_of_one_class_is_a_constant_where_it_cannot_be_another_function() -> None:
     """QLinearSoftmax before ONNX Runtime 1.32 makes 0 of it."""
     m = Build()

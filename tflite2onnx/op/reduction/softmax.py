@@ -80,17 +80,15 @@ class Softmax(Exponential):
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self.output.rank - 1 or self.output.quantization is None
-
     def _overflows(self) -> bool:
         """Return whether QLinearSoftmax overflows, to which runtimes fuse the nodes.
 
         With an overflow a result of 1 becomes 0. The entries of the kernel's table of exponentials
         are up to e**-5 * the largest float32 / the size of the axis. Each entry is divided by the
-        output scale.
+        output scale. A dynamic size may be 1.
         """
-        target, size = self.output.quantization, max(self.output.shape[-1], 1)
+        y = self.output
+        target, size = y.quantization, 1 if y.rank - 1 in y.symbols else max(y.shape[-1], 1)
         # QLinearSoftmax does not support int16.
         if target is None or self.output.dtype is DType.INT16:
             return False
