@@ -11,7 +11,7 @@ from tests.passes.patterns.test_fuse_normalizations import (
     Spelled,
     without_parameters,
 )
-from tests.support import Tensor, check
+from tests.support import Build, Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns.fuse_normalizations import (
@@ -101,6 +101,50 @@ def test_dynamic_batch_is_normalized_by_instance_normalization() -> None:
     result = check(m.bytes())
     assert "InstanceNormalization" in {node.op_type for node in result.model.graph.node}
     assert result.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+
+
+def pack_image(m: Build, x: Tensor, last: list[int]) -> Tensor:
+    """Return the sizes of an image, with other last axes, as Keras computes them."""
+    (shape,) = m.op("SHAPE", [x], [m.tensor([4], dtype="int32")], out_type="INT32")
+    sides = []
+    for axis in (1, 2):
+        bounds = [m.constant(np.array([i], np.int32)) for i in (axis, axis + 1, 1)]
+        side = m.tensor([], dtype="int32")
+        sides += m.op("STRIDED_SLICE", [shape, *bounds], [side], shrink_axis_mask=1)
+    parts = [m.constant(np.int32(1)), *sides, *(m.constant(np.int32(n)) for n in last)]
+    made = m.tensor([len(parts)], dtype="int32")
+    return m.op("PACK", parts, [made], values_count=len(parts))[0]
+
+
+@pytest.mark.parametrize("count", [3, 1])
+def test_images_of_any_size_are_normalized_by_instance_normalization(count: int) -> None:
+    """Groups of several channels, and of one channel each."""
+    last = [6 // count, count]
+    split, whole = [1, None, None, *last], [1, None, None, 6]
+    m = Build()
+    x = m.input(whole)
+    axes = m.constant(np.array([1, 2, 4], np.int32))
+    scale, bias = (
+        m.constant(np.linspace(0.5, n, 6, dtype=np.float32).reshape(last)) for n in (1, 2)
+    )
+
+    def apply(code: str, *operands: Tensor, reduced: bool = False) -> Tensor:
+        shape = [1, 1, 1, 6 // count, 1] if reduced else split
+        options: dict[str, Any] = {"keep_dims": True} if code == "MEAN" else {}
+        return m.op(code, operands, [m.tensor(shape)], **options)[0]
+
+    (groups,) = m.op("RESHAPE", [x, pack_image(m, x, last)], [m.tensor(split)])
+    mean = apply("MEAN", groups, axes, reduced=True)
+    centered = apply("SUB", groups, mean)
+    variance = apply("MEAN", apply("SQUARE", centered), axes, reduced=True)
+    stable = apply("ADD", variance, m.constant(np.float32(1e-3)), reduced=True)
+    normal = apply("MUL", centered, apply("RSQRT", stable, reduced=True))
+    scaled = apply("ADD", apply("MUL", normal, scale), bias)
+    m.output(*m.op("RESHAPE", [scaled, pack_image(m, x, [6])], [m.tensor(whole)]))
+    for height, width in ((4, 5), (7, 3)):
+        image = np.random.default_rng(0).standard_normal((1, height, width, 6)).astype(np.float32)
+        result = check(m.bytes(), inputs=[image])
+    assert "InstanceNormalization" in {node.op_type for node in result.model.graph.node}
 
 
 @pytest.mark.parametrize(

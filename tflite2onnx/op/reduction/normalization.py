@@ -206,6 +206,7 @@ class GroupNorm(ImageOperator):
 
     codes = ("custom_call.GroupNorm",)
     keeps_shape = True
+    dynamic_axes = "NHW"
     operands = "float32 [... channels], float32? [channels], float32? [channels] -> float32"
 
     def __init__(self, op: Op) -> None:
@@ -232,7 +233,7 @@ class GroupNorm(ImageOperator):
         one, zero = (g.constant(np.full(groups, n, np.float32)) for n in (1, 0))
         epsilon = _read_epsilon(self)
         instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)
-        value = g.reshape(instances, x.sizes)
+        value = g.reshape(instances, x.sizes, x)
         return _scale_and_shift(g, value, scale, bias, (x.size("C"), 1, 1))
 
 
