@@ -94,6 +94,29 @@ def test_batch_of_a_network_that_joins_images_of_equal_sizes(size: int | str) ->
 
 
 @pytest.mark.parametrize("size", [3, "n"])
+def test_batch_of_transposed_convolutions_of_computed_sizes(size: int | str) -> None:
+    """Keras packs the constant 1 of a fixed batch together with the computed height and width."""
+    m = Build()
+    x = m.input([1, None, None, 3], name="x")
+    (shape,) = m.op("SHAPE", [x], [m.tensor([4], dtype="int32")], out_type="INT32")
+    bounds = [[m.constant(ints(i)) for i in (axis, axis + 1, 1)] for axis in (1, 2)]
+    sides = [
+        m.op("STRIDED_SLICE", [shape, *each], [m.tensor([], dtype="int32")], shrink_axis_mask=1)[0]
+        for each in bounds
+    ]
+    two = m.constant(np.int32(2))
+    doubled = [m.op("MUL", [side, two], [m.tensor([], dtype="int32")])[0] for side in sides]
+    parts = [m.constant(np.int32(1)), *doubled, m.constant(np.int32(5))]
+    (sizes,) = m.op("PACK", parts, [m.tensor([4], dtype="int32")], values_count=4)
+    filters = m.constant(draw(5, 3, 3, 3))
+    options: dict[str, Any] = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
+    y = m.tensor([1, None, None, 5])
+    m.output(*m.op("TRANSPOSE_CONV", [sizes, filters, x], [y], **options))
+    result = convert(m.bytes(), batch=size)
+    check_sizes(m.bytes(), result)
+
+
+@pytest.mark.parametrize("size", [3, "n"])
 def test_batch_of_vectors_that_fill_images(size: int | str) -> None:
     """BROADCAST_TO adds axes in front of each sample, not in front of the batch."""
     m = Build()

@@ -281,9 +281,10 @@ class TransposedConvolution(Convolution):
         channels = self.sizes(1)["O"]
         if not self.has_data_dependent_shape:
             sizes = ints(self, 0)
-            if not is_known(batch) and not depends_on_inputs(batch):
+            # A list that is computed from an image may still have the batch before `--batch`.
+            if not has_dimensions(sizes) and not is_known(batch) and not depends_on_inputs(batch):
                 require_number(batch, sizes[0], f"its input must have the batch {sizes[0]}")
-            if is_known(batch):
+            if not has_dimensions(sizes) and is_known(batch):
                 require_equal(sizes[0], batch, f"its batch must be {batch}, got {sizes[0]}")
             if has_dimensions(image) and not has_dimensions(sizes):
                 for size, number in zip(
