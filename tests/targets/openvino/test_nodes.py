@@ -10,6 +10,7 @@ import pytest
 from tests.runtimes.environments import OPENVINO, RUNTIMES
 from tests.runtimes.remote import RemoteSession
 from tests.support import Build, run_onnx
+from tests.support.control import count_rounds, loop, op
 from tflite2onnx import convert
 from tflite2onnx.targets.checker import check_model
 
@@ -41,6 +42,15 @@ def test_inputs_that_no_operator_reads_are_read(unread: list[str]) -> None:
             with closing(RemoteSession(runtime.command, model.SerializeToString(), 60)) as session:
                 (y,) = session.run([model.graph.output[0].name], feeds)
             np.testing.assert_array_equal(y, X + 1)
+
+
+def test_inputs_of_a_loop_are_no_inputs_of_the_model() -> None:
+    """The body does not read the number of its run."""
+    m = Build()
+    variables = [m.input([], dtype="int32"), m.input([3])]
+    m.output(*loop(m, variables, count_rounds(lambda body, xs: [op(body, "NEG", *xs)])))
+    plain, read = (convert(m.bytes(), target=name) for name in ("portable", "openvino"))
+    assert list(plain.model.graph.node) == list(read.model.graph.node)
 
 
 def fill(dtype: str) -> np.ndarray:

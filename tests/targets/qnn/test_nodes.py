@@ -230,3 +230,16 @@ def test_the_simulator_runs_them(code: str, start: int, kind: str, io_layout: Io
     for a, b in zip(*run_simulator(build_rows(code, start, kind), kind, io_layout), strict=True):
         noise = np.linalg.norm(a.astype(float) - b) / np.linalg.norm(a.astype(float))
         assert noise < 10**-1.5  # 30 dB
+
+
+def test_infinite_operands_are_no_bounds() -> None:
+    """A causal mask adds infinities to scores of the rank of an image."""
+    m = Build()
+    x = m.input([1, 2, 8, 8])
+    mask = np.triu(np.full((8, 8), -np.inf, np.float32), 1)
+    (scores,) = m.op("ADD", [x, m.constant(mask)], [x.shape])
+    m.output(*m.op("SOFTMAX", [scores], [x.shape], beta=1.0))
+    data = np.ones((1, 2, 8, 8), np.float32)
+    model = convert(m.bytes(), target="qnn").model
+    made = run_onnx(model, {model.graph.input[0].name: data})[0]
+    np.testing.assert_allclose(made, run_tflite(m.bytes(), [data])[0], atol=1e-6)

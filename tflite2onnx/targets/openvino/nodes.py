@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, walk_nodes
+from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.tensor import DType
@@ -19,7 +19,10 @@ def rewrite_nodes(
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph; none of their values changes its type."""
     live = eliminate_dead_nodes(nodes, results)
-    computed = {value for node in walk_nodes((*g.nodes, *live)) for value in node.outputs}
+    every = [*walk_nodes((*g.nodes, *live))]
+    bodies = (body for node in every for body in find_bodies(node).values())
+    computed = {value for node in every for value in node.outputs}
+    computed |= {value for body in bodies for value in body.inputs}
     read = {x for node in walk_nodes(live) for x in node.present}.union(results)
     unread = [v for v in g.types if v.data is None and v not in computed and v not in read]
     return keep_nodes(g, [*_read_inputs(g, live, unread, results[0])], results)

@@ -135,7 +135,7 @@ def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 def _list_rows(node: Node, shape: Shape) -> list[Mapping[int, range]]:
     """Return the rows that each output of a Slice or Split has, by axis; none if unknown."""
     rank, numbers = len(shape), [None if x is None else x.data for x in node.inputs[1:]]
-    if any(x is None for x in numbers):
+    if node.op_type not in ("Slice", "Split") or any(x is None for x in numbers):
         return []
     arrays = [[int(i) for i in x.reshape(-1)] for x in numbers if x is not None]
     if node.op_type == "Slice" and len(arrays) > 2:
