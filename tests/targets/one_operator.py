@@ -92,7 +92,7 @@ def measure_distance(model: onnx.ModelProto, runtime: Runtime) -> float:
     """Return the largest difference of a runtime and ONNX Runtime, infinity if it is refused."""
     kind = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    numbers = np.random.default_rng(1)
+    name, numbers = model.graph.input[0].name, np.random.default_rng(1)
     if kind == np.float32:
         x = numbers.uniform(-2, 2, shape).astype(kind)
     else:
@@ -101,10 +101,10 @@ def measure_distance(model: onnx.ModelProto, runtime: Runtime) -> float:
     data, options = model.SerializeToString(), onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     cpu = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    (want,) = cpu.run(["y"], {"x": x})
+    (want,) = cpu.run(["y"], {name: x})
     try:
         with closing(RemoteSession(runtime.command, data, 60)) as session:
-            (have,) = session.run(["y"], {"x": x})
+            (have,) = session.run(["y"], {name: x})
     except Refused:
         return np.inf
     if (want.shape, want.dtype) != (have.shape, have.dtype):

@@ -395,6 +395,20 @@ class InputRanges(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShortNames(RuntimeRule):
+    """The names of inputs and outputs must have at most so many letters."""
+
+    most: int
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every input and output with a longer name."""
+        for name in (*model.inputs, *model.outputs):
+            if len(name) > self.most:
+                message = f"name must have at most {self.most} letters, got {len(name)}"
+                yield Breach(name, "input" if name in model.inputs else "output", message)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputsAreEnds(RuntimeRule):
     """No node may read an output of integers that QuantizeLinear computes."""
 

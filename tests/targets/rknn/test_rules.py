@@ -72,6 +72,13 @@ def read_output() -> onnx.ModelProto:
     return model
 
 
+def name_input(name: str) -> onnx.ModelProto:
+    """Return a Neg, whose input has a name."""
+    model = make_quantized("Neg", "int8", 3)
+    model.graph.input[0].name = model.graph.node[0].input[0] = name
+    return model
+
+
 KEPT = {
     "MaxPool": make_quantized("MaxPool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "AveragePool": make_quantized("AveragePool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
@@ -85,6 +92,7 @@ KEPT = {
     "HardSigmoid": make_function("HardSigmoid", "int8", 3, 1 / 256, -128, scale=0.019),
     "Softmax": make_quantized("Softmax", "int8", -100, 1 / 256, axis=3),
     "one scale": read_twice(0.05, "int8"),
+    "a name of 126 letters": name_input("n" * 126),
     "weights around 127": make_product(127),
     "weights around 129": make_product(129),
 }
@@ -114,6 +122,7 @@ BROKEN = {
         make_function("HardSigmoid", "int8", 3, 1 / 256, -128),
         "must stand for -2.5 to 2.5, got",
     ),
+    "a long name": (name_input("n" * 128), "name must have at most 126 letters, got 128"),
     "an output that is read": (read_output(), "no node must read the output r"),
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
     "weights around 128": (make_product(128), "must not be the middle of uint8, got 128"),

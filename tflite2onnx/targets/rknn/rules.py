@@ -13,6 +13,7 @@ from tflite2onnx.targets.rules import (
     OpsetRange,
     OutputsAreEnds,
     QuantizedTypes,
+    ShortNames,
     list_names,
 )
 
@@ -63,6 +64,7 @@ RULES = (
         advice=_UNIFORM,
     ),
     InputRanges(ranges=RANGES, consequence=WRONG, advice="quantize the input to this range"),
+    ShortNames(most=126, consequence=NOT_LOADED, advice="rename it in the ONNX model"),
     OutputsAreEnds(consequence=NOT_LOADED, advice="convert with --target rknn"),
     # The target has other zero points but for inputs and outputs, see nodes.py.
     NoMiddleZeroPoints(
