@@ -160,7 +160,6 @@ def test_runtime_crash_fails_one_model(
     from tflite2onnx.verification import verify  # noqa: PLC0415 - before it is another
 
     monkeypatch.setattr("tflite2onnx.verification.verify", crash)
-    monkeypatch.setattr("tflite2onnx.cli.latency.verify", crash)
     assert main(["models", "-o", "out", *option]) == 1
     assert list_written() == WANT - {"a.onnx"}
     err = capsys.readouterr().err

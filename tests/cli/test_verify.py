@@ -157,9 +157,9 @@ def test_long_lists_are_truncated(capsys: Captured) -> None:
     report = Report((wrong,), 1, 0, tensors)
     print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    differs"
+    assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere  differs"
     assert lines[3] == "12 tensors, in order of execution: 0 right, 12 differ, 0 wrong"
-    assert lines[4] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere      differs"
+    assert lines[4] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere  differs"
     assert lines[-1] == "... and 2 more"
     closed = list_tensors(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
@@ -204,7 +204,7 @@ def test_models_of_other_converters_are_compared_by_outputs_only(
         (["model.tflite", "--image", "none.png"], "3 or 4 channels"),
         (
             ["model.tflite", "--tolerance", "0"],
-            "tolerance must be a finite number above 0, got 0.0",
+            "tolerance must be a finite number above 0, got 0",
         ),
         (["model.tflite", "--tolerance", "nan"], "a finite number above 0, got nan"),
         (["-", "-"], "only one model can be standard input, got - twice"),

@@ -149,13 +149,13 @@ def _print_failure(name: str, options: argparse.Namespace, message: str) -> None
 
 def _print_failure_as_json(name: str, options: argparse.Namespace, message: str) -> None:
     if getattr(options, "json", False):
-        from tflite2onnx.cli.standard_streams import find_json_stream  # noqa: PLC0415 - slow
+        from tflite2onnx.cli.standard_streams import find_text_stream  # noqa: PLC0415 - slow
 
         model = getattr(options, "model", None)  # unknown after wrong words before it
         failure = {"error": message} if model is None else {"model": model, "error": message}
         summary = {"converted": 0, "failed": 1, "models": [failure]}
         with suppress(OSError):  # stdout is full, or a pipe without a reader
-            stream = find_json_stream(options)
+            stream = find_text_stream(options)
             print_json(summary if name == "convert" else failure, stream)
             stream.flush()
 

@@ -94,7 +94,7 @@ def _complete_in_fish() -> Iterator[str]:
                 continue  # fish completes files by default
             elif action.nargs != 0:
                 words.append("--require-parameter")
-            text, *_ = re.split("[:;(]", str(action.help))
+            text, *_ = re.split(r"[:;(]|\. ", str(action.help))
             yield " ".join([*words, "--description", quote(text.strip())])
 
 

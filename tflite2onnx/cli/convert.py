@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -43,7 +42,11 @@ from tflite2onnx.cli.places import (
     remove_suffix,
     split_files,
 )
-from tflite2onnx.cli.standard_streams import read_source, write_standard_output
+from tflite2onnx.cli.standard_streams import (
+    find_text_stream,
+    read_source,
+    write_standard_output,
+)
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
@@ -244,8 +247,6 @@ def _print_verdict(model: str, report: Report) -> int:
 def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     """Convert one model, and print its inputs and outputs."""
     result, report, size = _convert_model(options, job)
-    if job.output == STANDARD:
-        options.say_on = sys.stderr
     _print_unless_quiet(options, [*_list_results(options, result), *_explain_target(options)])
     status = _print_verification(options, job.model, report)
     external = list_external_weights(result.skeleton, options.external_data)
@@ -403,7 +404,7 @@ def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
 
 def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:
     if not options.quiet:
-        print_lines(getattr(options, "say_on", sys.stdout), lines, wide=options.wide)
+        print_lines(find_text_stream(options), lines, wide=options.wide)
 
 
 def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
@@ -422,7 +423,7 @@ def _print_conclusion(options: argparse.Namespace, model: str, report: Report | 
     if report is not None and not options.quiet:
         from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
 
-        verdict.print_conclusion(getattr(options, "say_on", sys.stdout), model, report)
+        verdict.print_conclusion(find_text_stream(options), model, report)
 
 
 def _embed_external_weights(model: ModelSource) -> ModelFile:

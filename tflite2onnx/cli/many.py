@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.cli.arguments.verification import spell_options
 from tflite2onnx.cli.places import Job
 from tflite2onnx.cli.progress import hide_progress, show_progress
-from tflite2onnx.cli.standard_streams import find_json_stream
+from tflite2onnx.cli.standard_streams import find_text_stream
 from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
@@ -72,7 +72,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         failed = sum(outcome.status == _FAILED for outcome in done.values())
         models = [{**item.facts, "messages": list(item.messages)} for item in done.values()]
         summary = {"converted": len(done) - failed, "failed": failed, "models": models}
-        print_json(summary, find_json_stream(options))
+        print_json(summary, find_text_stream(options))
     elif not options.quiet:
         total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
         rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]

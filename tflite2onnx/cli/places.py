@@ -12,6 +12,7 @@ from tflite2onnx.utils.atomic_files import check_distinct_files, check_writable
 from tflite2onnx.utils.suggestions import join_alternatives
 
 STANDARD = "-"  # standard input if it is a model, standard output if it is an output
+STANDARD_OUTPUTS = (STANDARD, "/dev/stdout")  # the latter cannot be replaced if it is a pipe
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIXES = (".task", ".litertlm")
 _SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
@@ -69,7 +70,7 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     if output is None and len(files) == 2:
         output = outputs.pop()
     models += outputs
-    output = STANDARD if output == "/dev/stdout" else output  # it may be a pipe
+    output = STANDARD if output in STANDARD_OUTPUTS else output
     if len(models) > 1 and STANDARD in models:
         raise OptionError(f"standard input (-) must be the only model, got {len(models)} models")
     if output is not None:

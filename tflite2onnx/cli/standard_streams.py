@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TextIO
 
-from tflite2onnx.cli.places import STANDARD
+from tflite2onnx.cli.places import STANDARD, STANDARD_OUTPUTS
 from tflite2onnx.errors import ModelFileError, OutputError
 from tflite2onnx.result import Result
 from tflite2onnx.utils.console import is_closed
@@ -33,13 +33,13 @@ def read_source(path: str) -> str | bytes:
     return data
 
 
-def find_json_stream(options: argparse.Namespace) -> TextIO:
-    """Return the stream of the JSON output: stderr if a command line writes a model to stdout."""
+def find_text_stream(options: argparse.Namespace) -> TextIO:
+    """Return the stream of text and JSON: stderr if a command line writes a model to stdout."""
     if not hasattr(options, "others"):  # only conversions have outputs
         return sys.stdout
     # Without -o the second of two files is the output, see `split_files`.
     outputs = options.others if options.output is None else [options.output]
-    return sys.stderr if (outputs or [options.model])[-1] == STANDARD else sys.stdout
+    return sys.stderr if (outputs or [options.model])[-1] in STANDARD_OUTPUTS else sys.stdout
 
 
 def write_standard_output(result: Result) -> int:

@@ -36,7 +36,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, ModelFileError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.report.pages import check_pages, place_index, place_page, write_index, write_page
-from tflite2onnx.utils.console import print_error, print_json, print_lines
+from tflite2onnx.utils.console import TextTable, print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.chats import find_target, verify_folder
 from tflite2onnx.verification.decoding import Decoding, verify_decoders
@@ -130,9 +130,7 @@ def run_command(options: argparse.Namespace) -> int:
     source = read_source(options.model)
     is_several = is_folder(options.converted or "") or options.signature == ALL_SIGNATURES
     if is_bundle(source) or is_several:
-        status = _verify_bundle(options, source)
-        _print_place(options)
-        return status
+        return _verify_bundle(options, source)
     return _verify_model(options, source)
 
 
@@ -148,12 +146,8 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
         write_report(options.report, source, converted, report)
     if options.json:
         print_json({"model": options.model, **report.to_dict()})
-    else:
-        _print_findings(options, report)
-    status = print_verdict(options.model, report)
-    _print_place(options)
-    _print_conclusion(options, options.model, report)
-    return status
+    wrote = [] if options.report is None else [f"wrote {options.report}"]
+    return _print_report(options, options.model, report, wrote)
 
 
 def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
@@ -174,8 +168,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         check_pages(options.report, [place_index(options.report), *pages])
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])
-        if not (options.quiet or options.json):
-            print_lines(sys.stdout, [f"{name}:"])
+        _print_unless_quiet(options, [f"{name}:"])
         try:
             converted = (
                 convert(model, signature=part.signature)
@@ -190,9 +183,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
             statuses.add(_FAILED)
             findings.append({"name": name, "error": message})
             continue
-        _print_findings(options, report)
-        statuses.add(print_verdict(name, report))
-        _print_conclusion(options, name, report)
+        statuses.add(_print_report(options, name, report))
         findings.append({"name": name, **report.to_dict()})
     _write_index(options, parts, findings)
     decodings = {} if _FAILED in statuses else _verify_decoders(options, bundle, parts)
@@ -201,8 +192,8 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     if options.json:
         told = {name: decoding.to_dict() for name, decoding in decodings.items()}
         print_json({"model": options.model, "models": findings, "decodings": told})
-    elif not options.quiet:
-        print_lines(sys.stdout, lines)
+    wrote = [] if options.report is None else [f"wrote {options.report}"]
+    _print_unless_quiet(options, [*lines, *wrote])
     return max(statuses)
 
 
@@ -216,8 +207,7 @@ def _verify_folder(options: argparse.Namespace, bundle: Bundle, target: str) -> 
     lines, status = describe_decodings(options.model, {"": chat})
     if options.json:
         print_json({"model": options.model, "chat": chat.to_dict()})
-    elif not options.quiet:
-        print_lines(sys.stdout, lines)
+    _print_unless_quiet(options, lines)
     return status
 
 
@@ -282,17 +272,18 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
         )
 
 
-def _print_findings(options: argparse.Namespace, report: Report) -> None:
-    if not (options.quiet or options.json):
-        print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)], wide=options.wide)
-
-
-def _print_place(options: argparse.Namespace) -> None:
-    """Say where the page is, or the folder of pages."""
-    if options.report is not None and not (options.quiet or options.json):
-        print_lines(sys.stdout, [f"wrote {options.report}"])
-
-
-def _print_conclusion(options: argparse.Namespace, name: str, report: Report) -> None:
+def _print_report(
+    options: argparse.Namespace, name: str, report: Report, wrote: Sequence[str] = ()
+) -> int:
+    """Print the findings, what was written and the verdict; return the exit status."""
+    _print_unless_quiet(options, [*list_outputs(report), *list_tensors(report)])
+    status = print_verdict(name, report)
+    _print_unless_quiet(options, wrote)
     if not (options.quiet or options.json):
         print_conclusion(sys.stdout, name, report)
+    return status
+
+
+def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:
+    if not (options.quiet or options.json):
+        print_lines(sys.stdout, lines, wide=options.wide)
