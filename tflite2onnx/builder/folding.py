@@ -29,8 +29,9 @@ def fold_node(
     if function is None:
         return None
     arrays = [data for data in inputs if data is not None]
-    is_small = all(data.dtype in _TYPES and data.size <= _MOST for data in arrays)
-    if len(arrays) < len(inputs) or not is_small:
+    if len(arrays) < len(inputs):  # the usual case
+        return None
+    if not all(data.dtype in _TYPES and data.size <= _MOST for data in arrays):
         return None
     if op_type in _ELEMENTWISE and not _is_smaller(np.broadcast(*arrays).size, *arrays):
         return None
