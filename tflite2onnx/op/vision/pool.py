@@ -20,6 +20,7 @@ from tflite2onnx.quantization.storage import (
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 _LONGEST_STRIDE = 3
+_MOST_PIXELS = 16  # of a window that a depthwise Conv averages; of larger ones few are halves
 _WEIGHT = 255  # the integer that all weights of an average are
 
 
@@ -76,9 +77,9 @@ def _has_halves(window: Mapping[str, Any]) -> bool:
 
     Compilers of NPUs refuse longer strides of a depthwise Conv. A Conv would count the padding.
     """
-    is_padded = any(window.get("pads", [1]))
+    size, is_padded = prod(window["kernel_shape"]), any(window.get("pads", [1]))
     is_refused = max(window["strides"]) > _LONGEST_STRIDE or is_padded
-    return prod(window["kernel_shape"]) % 2 == 0 and not is_refused
+    return size % 2 == 0 and size <= _MOST_PIXELS and not is_refused
 
 
 def _convolve_window(g: Builder, image: Operand, x: View, window: Mapping[str, Any]) -> Value:
