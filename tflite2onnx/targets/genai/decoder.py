@@ -2,8 +2,7 @@
 
 onnxruntime-genai passes tokens and positions as [batch, length], and caches as [batch, heads,
 length, depth]. It finds the inputs and outputs by their names. It passes no float mask, so the
-graph computes the mask: a token attends to itself and to all earlier tokens. The decoder
-takes one token in each run, so a prompt is run token by token (`chunk_size`).
+graph computes the mask: a token attends to itself and to all earlier tokens.
 """
 
 import json
