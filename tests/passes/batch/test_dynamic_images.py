@@ -11,6 +11,7 @@ import pytest
 
 from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.passes.batch.test_add_batch import build, draw
+from tests.passes.patterns.test_fuse_group_normalizations import pack_image
 from tests.support import Build, Tensor
 from tests.support.runtimes import run_tflite, session
 from tflite2onnx import ConversionError, Result, convert, verify
@@ -114,6 +115,21 @@ def test_batch_of_transposed_convolutions_of_computed_sizes(size: int | str) -> 
     m.output(*m.op("TRANSPOSE_CONV", [sizes, filters, x], [y], **options))
     result = convert(m.bytes(), batch=size)
     check_sizes(m.bytes(), result)
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+def test_batch_of_images_with_groups_of_channels(size: int | str) -> None:
+    """A RESHAPE with two dynamic sizes besides the batch, as Keras's GroupNormalization has it."""
+    m = Build()
+    x = m.input([1, None, None, 6], name="x")
+    groups = m.tensor([1, None, None, 2, 3])
+    m.op("RESHAPE", [x, pack_image(m, x, [2, 3])], [groups])
+    axes = m.constant(ints(1, 2, 4))
+    mean = m.tensor([1, 1, 1, 2, 1])
+    m.op("MEAN", [groups, axes], [mean], keep_dims=True)
+    (y,) = m.op("SUB", [groups, mean], [m.tensor([1, None, None, 2, 3])])
+    m.output(*m.op("RESHAPE", [y, pack_image(m, x, [6])], [m.tensor([1, None, None, 6])]))
+    check_sizes(m.bytes(), convert(m.bytes(), batch=size))
 
 
 @pytest.mark.parametrize("size", [3, "n"])

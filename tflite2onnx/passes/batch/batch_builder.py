@@ -163,7 +163,7 @@ class BatchBuilder:
         return self.reshape_batch(x, join_samples(sample, place), y)
 
     def reshape_batch(self, x: Tensor, shape: Sequence[Dim], y: Tensor) -> Tensor:
-        return self.add("RESHAPE", [x, self.list_sizes(shape, rest=True)], y)
+        return self.add("RESHAPE", [x, self.list_sizes(shape, rest=True, x=x)], y)
 
     def move_samples(self, x: Tensor, place: Place) -> Tensor:
         sample = self.find_sample_shape(x)
@@ -220,8 +220,10 @@ class BatchBuilder:
         named = replace(x, shape=y.shape, data=None, shape_signature=())
         return self.reshape_batch(y, self.find_shape(y), named)
 
-    def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
+    def list_sizes(self, sizes: Sequence[Dim], *, rest: bool, x: Tensor | None = None) -> Tensor:
         """Return a list of sizes as a tensor; with `rest` one dynamic size may be -1.
+
+        Other dynamic sizes are read from axes of x.
 
         Raises:
             OperatorError: a size is 0, so that nothing tells another dynamic size than the batch.
@@ -234,7 +236,11 @@ class BatchBuilder:
         if all(map(is_known, numbers)):
             return make_list(numbers)
         parts = [
-            self._multiply_count(count_in_sample(number)) if has_samples(number) else number
+            self._multiply_count(count_in_sample(number))
+            if has_samples(number)
+            else self._read_size(x, number)
+            if x and not is_known(number) and number in self.find_shape(x)
+            else number
             for number in numbers
         ]
         lists = [part if isinstance(part, Tensor) else make_list([part]) for part in parts]
@@ -246,6 +252,13 @@ class BatchBuilder:
         rw.op(code, *inputs, output=y, **options)
         self.emit(*rw.ops)
         return y
+
+    def _read_size(self, x: Tensor, size: Dim) -> Tensor:
+        rw = Rewriter(ADDED)
+        made = read_size(rw, x, self.find_shape(x).index(size))
+        for op in rw.ops:
+            self.emit(op)
+        return made
 
     def _multiply_count(self, factor: Dim) -> Tensor:
         if factor == 1:
@@ -260,9 +273,14 @@ def _drop_samples(shape: Sequence[Dim]) -> Sizes:
 
 def count_samples(rw: Rewriter, x: Tensor) -> Tensor:
     """Add operators that compute the first size of x, and return it as a list of one number."""
+    return read_size(rw, x, 0)
+
+
+def read_size(rw: Rewriter, x: Tensor, axis: int) -> Tensor:
+    """Add operators that compute the size of an axis, and return it as a list of one number."""
     shape, count = Tensor("sizes", (x.rank,), DType.INT32), Tensor("batch", (1,), DType.INT32)
     rw.op("SHAPE", x, output=shape, out_type="INT32")
-    bounds = [make_list([i]) for i in (0, 1, 1)]
+    bounds = [make_list([i]) for i in (axis, axis + 1, 1)]
     return rw.op("STRIDED_SLICE", shape, *bounds, output=count, **_NO_MASKS, offset=False)
 
 
