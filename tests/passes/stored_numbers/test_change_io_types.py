@@ -180,7 +180,10 @@ def test_command_line_chooses_types_of_ends(
     [
         (["--io-type", "int4"], "--io-type must be float, int8 or uint8, got int4"),
         (["--io-type", "x=int4"], "--io-type must be float, int8 or uint8, got int4"),
-        (["--io-type", "int8", "--io-type", "x=uint8"], "--io-type must be one TYPE, or NAME=TYPE"),
+        (
+            ["--io-type", "int8", "--io-type", "x=uint8"],
+            "--io-type must be one TYPE for all, or NAME=TYPE",
+        ),
         (
             ["--io-type", "int8", "--quantization", "float"],
             "--io-type must be float with --quantization float",
