@@ -73,6 +73,18 @@ def test_functions_equal_numpy(name: str, dtype: str) -> None:
     compare(build_flex(name, [x], [want]), [x], want)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ["Div", "RealDiv"])
+@pytest.mark.parametrize("shapes", [((3, 5), (3, 5)), ((3, 5), (5,)), ((), (3, 5))], ids=str)
+def test_quotients_equal_numpy(name: str, dtype: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """The squares of the divisors are near the limits of float32."""
+    x, y = (draw(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
+    for scale in (1, 1e-18, 1e18):
+        divisor = (y * scale).astype(dtype)
+        want = x / divisor
+        compare(build_flex(name, [x, divisor], [want]), [x, divisor], want)
+
+
 @pytest.mark.parametrize("shapes", [((), (5,)), ((3, 1), (5,)), ((3, 5), (1,)), ((5,), (5,))])
 def test_parts_are_broadcast_to_one_shape(shapes: tuple[tuple[int, ...], ...]) -> None:
     a, b = (np.random.default_rng(i).standard_normal(s).astype("f") for i, s in enumerate(shapes))

@@ -10,8 +10,8 @@ replaces each operator with a complex input or output:
 3. RESHAPE, SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get lists with one more element,
    which may be computed.
 4. SHAPE and RANK read the real part.
-5. Products, also of matrices, exponentials, logarithms, roots, CAST, FlexComplex, FlexConj,
-   FlexAngle and SELECT_V2 become several operators.
+5. Products, also of matrices, quotients, exponentials, logarithms, roots, CAST, FlexComplex,
+   FlexConj, FlexAngle and SELECT_V2 become several operators.
 6. Operators that move or add elements compute real parts and imaginary parts on their own.
 
 Other operators on complex tensors are errors. The pass runs between two inferences of shapes: it
@@ -169,12 +169,17 @@ def _multiply_pairs(
     rw: _PairRewriter,
     code: str = "MUL",
     conjugates: Sequence[bool] = (),
+    factor: Tensor | None = None,
     **options: Any,  # noqa: ANN401 - as in the options table
 ) -> None:
-    """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i; each factor may be conjugated."""
+    """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i; each factor may be conjugated.
+
+    `factor` is the second factor in place of the second input.
+    """
     if rw.source.activation != "NONE":
         raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
+    right = factor or right
     rw.expect_one_type(0, 1)
     first, second = conjugates or (False, False)
     # The operators that combine two products. Only TensorFlow's take float64.
@@ -194,6 +199,15 @@ def _multiply_pairs(
     if first and second:
         imaginary = rw.op("FlexNeg", imaginary, output=_make_part(y, "NEGATED"))
     rw.pack_parts(real_part, imaginary)
+
+
+def _divide_pairs(rw: _PairRewriter) -> None:
+    """Divide: x / y is x times the conjugate of y / |y| / |y|."""
+    divisor = rw.inputs[1]
+    size = rw.add_last_axis(rw.add_part("COMPLEX_ABS", divisor))
+    for name in ("unit", "inverse"):
+        divisor = rw.op("FlexRealDiv", divisor, size, like=divisor, name=name)
+    _multiply_pairs(rw, conjugates=(False, True), factor=divisor)
 
 
 def _multiply_matrices(rw: _PairRewriter) -> None:
@@ -406,6 +420,7 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
     "FlexLog": _compute_logarithm,
     "FlexSqrt": _compute_root,
     "FlexMul": _multiply_pairs,
+    **dict.fromkeys(("FlexDiv", "FlexRealDiv"), _divide_pairs),
 }
 
 
