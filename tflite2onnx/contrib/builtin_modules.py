@@ -31,8 +31,8 @@ flex.scatter: FlexBincount FlexDenseBincount FlexDynamicPartition FlexDynamicSti
     FlexSegmentProd FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
     FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
     FlexUnsortedSegmentProd FlexUnsortedSegmentSum
-flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexListDiff FlexLowerBound
-    FlexUniqueV2 FlexUniqueWithCounts FlexUniqueWithCountsV2 FlexUpperBound
+flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexListDiff FlexLowerBound FlexUniqueV2
+    FlexUniqueWithCounts FlexUniqueWithCountsV2 FlexUpperBound
 flex.sparse: FlexRaggedGather FlexRaggedRange FlexRaggedTensorToTensor FlexSparseFillEmptyRows
     FlexSparseReduceSum FlexSparseTensorDenseMatMul
 flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
