@@ -144,6 +144,16 @@ def grow(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     return [add_stack(m, items, [4, *ITEM]), add_stack(m, flags, [ROUNDS, 1])]
 
 
+def keep_list(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
+    """A loop that leaves a list as it is, which is read after the loop."""
+
+    def count(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        return [op(inner, "ADD", xs[0], number(inner, 1)), xs[1]]
+
+    _, items = loop(m, [i, of_tensor(m, x)], count)
+    return [add_stack(m, items, SHAPE)]
+
+
 def gather(m: Build, x: Tensor, i: Tensor) -> list[Tensor]:
     (places,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])
     return add_list_operator(
@@ -209,6 +219,7 @@ def set_item(x: Array, i: int) -> Array:
                 np.full((ROUNDS, 1), np.float32(8)),
             ],
         ),
+        (keep_list, lambda x, _: [x]),
         (gather, lambda x, i: [x[[i]]]),
         (push, lambda x, i: [np.stack([x[i], x[1]])]),
         (pop, lambda x, _: [x[:-1], x[-1]]),

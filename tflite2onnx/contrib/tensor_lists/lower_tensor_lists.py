@@ -237,7 +237,7 @@ def _lower_graph(
                 form.rule(rw)
                 return rw.ops
         if op.is_builtin("RESHAPE") and op.outputs[0] in of:
-            return [replace(op, code="CAST", options=Options())]
+            return [replace(op, code="CAST", options=Options(), made=None)]
         return [op]
 
     with collect_errors() as errors:
