@@ -37,7 +37,7 @@ _NOT_FED = {
     TensorProto.UINT4,
 }
 # The model is valid: there is no kernel, the kernel is the user's, or LiteRT refuses it as well.
-_KNOWN_REFUSALS = ("NOT_IMPLEMENTED", "Fatal error: tflite.custom:", "by zero")
+_KNOWN_REFUSALS = ("NOT_IMPLEMENTED", "Fatal error: tflite.", "by zero")
 Runs = Sequence[Sequence[Array]]
 
 

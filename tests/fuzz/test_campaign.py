@@ -54,6 +54,7 @@ CONVERTED = {
     "split_without_equal_sizes.tflite": "converted",
     "state_uint64.tflite": "converted, LiteRT refuses",
     "state_without_elements.tflite": "converted, LiteRT refuses",
+    "tile_repeats_of_two_axes.tflite": "converted",
     "while_condition_of_one_axis.tflite": "converted, same numbers",
 }
 OPTIONS: dict[str, dict[str, Any]] = {

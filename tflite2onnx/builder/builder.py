@@ -253,7 +253,13 @@ class Builder(QdqNodes):
         return planned if storage is planned.storage else planned._replace(storage=storage)
 
     def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
-        """Return computed integers, one for each TFLite axis, as int64 in an order."""
+        """Return integers, one for each TFLite axis, as a list of int64 in an order."""
+        rows = self.as_int64_rows(numbers, order)
+        # Kernels read the elements of a constant, whatever its shape is.
+        return rows if numbers.rank == 1 else self.reshape(rows, [-1])
+
+    def as_int64_rows(self, numbers: View, order: Order | None = None) -> Value:
+        """Return integers, a row for each TFLite axis, as int64 in an order."""
         indices = self.recast(numbers, numbers.dtype, DType.INT64)
         if order is None or order == make_identity(len(order)):
             return indices

@@ -252,7 +252,7 @@ def test_constant_pattern_matches_whole_strings() -> None:
             np.zeros(3, np.complex64),
             [],
             {},
-            "must have 2 or more non-empty axes",
+            "must have 2 or more axes and pairs",
         ),
         (
             "RFFT",

@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import check_element_count, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
@@ -113,12 +113,15 @@ class FourierTransform(AnySizes):
         cut = len(shape) - self._kind.axes
         if cut < 0:
             raise OperatorError(
-                f"{x.name} must have {self._kind.axes} or more axes, got {list(x.shape)}"
+                f"{x.name} must have {self._kind.axes} or more axes{' and pairs' * pairs}, "
+                f"got {list(x.shape)}"
             )
         return shape[:cut], shape[cut:]
 
     def check(self) -> None:
         x, (pairs, _) = self.input(0), self._pairs
+        if self._kind.real:
+            expect(self.input(1), (self._kind.axes,), DType.INT32)
         if 0 in x.shape or (pairs and x.shape[-1] != _PAIR):
             non_empty = "non-empty axes" + " and pairs" * pairs
             raise OperatorError(f"{x.name} must have {non_empty}, got {list(x.shape)}")

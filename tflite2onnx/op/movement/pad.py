@@ -80,7 +80,7 @@ class _Padding(Movement):
         """Return the padding before each stored axis, then the padding after each, int64."""
         if self.has_data_dependent_shape:
             return g.reshape(
-                g.Transpose(g.as_int64_list(table, x.order), perm=[1, 0]), [2 * x.rank]
+                g.Transpose(g.as_int64_rows(table, x.order), perm=[1, 0]), [2 * x.rank]
             )
         begins, ends = zip(*x.reorder(self._pads), strict=True)
         return g.ints([*begins, *ends])
@@ -161,7 +161,7 @@ class MirrorPad(_Padding, Foldable):
             return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
         one, row = g.scalar(1, DType.INT64), g.ints([axis])
         count = g.reshape(g.Gather(emit_sizes(g, x), row, axis=0), [])
-        pads = g.Gather(g.as_int64_list(table), row, axis=0)
+        pads = g.Gather(g.as_int64_rows(table), row, axis=0)
         before, after = (g.Gather(pads, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(after, []))
         # Reflection at the left edge maps -1 to 0, then reflection at the right edge maps size to

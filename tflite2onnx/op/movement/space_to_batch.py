@@ -55,7 +55,7 @@ class _Batches(Movement, MovesSamples):
             sizes = g.Concat(one, g.as_int64_list(block), one, axis=0)
         if edges.tensor.is_constant:
             return sizes, g.constant(np.array(self._edges, np.int64))
-        return sizes, g.Concat(zeros, g.as_int64_list(edges), zeros, axis=0)
+        return sizes, g.Concat(zeros, g.as_int64_rows(edges), zeros, axis=0)
 
     @cached_property
     def _block(self) -> list[int]:
