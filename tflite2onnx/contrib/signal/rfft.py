@@ -119,10 +119,10 @@ class FourierTransform(AnySizes):
         return shape[:cut], shape[cut:]
 
     def check(self) -> None:
-        x, (pairs, _) = self.input(0), self._pairs
+        x, (pairs, _), (lead, transformed) = self.input(0), self._pairs, self._split_shape
         if self._kind.real:
             expect(self.input(1), (self._kind.axes,), DType.INT32)
-        if 0 in x.shape or (pairs and x.shape[-1] != _PAIR):
+        if 0 in (*lead, *transformed) or (pairs and x.shape[-1] != _PAIR):
             non_empty = "non-empty axes" + " and pairs" * pairs
             raise OperatorError(f"{x.name} must have {non_empty}, got {list(x.shape)}")
 
