@@ -58,6 +58,7 @@ CONVERTED = {
     "while_condition_of_one_axis.tflite": "converted, same numbers",
 }
 OPTIONS: dict[str, dict[str, Any]] = {
+    "average_pool_3d_without_window.tflite": {"target": "tensorrt"},
     "custom_empty_code.tflite": {"allow_custom": True},
     "transpose_conv_shape_of_five.tflite": {"opset": 15},
 }

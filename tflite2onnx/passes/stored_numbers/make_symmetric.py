@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, collect_errors
+from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.layout import make_identity
 from tflite2onnx.op import find_operator
@@ -76,7 +76,8 @@ def _list_tensors(graph: Graph) -> set[Tensor]:
     """Return the tensors of a graph, without constant weights of products: see `_round_weights`."""
     tensors = {tensor for inner in graph.walk_graphs() for tensor in inner.inputs}
     for op in graph.walk_ops():
-        declaration = find_operator(op).quantization
+        with as_unsupported(op.place):  # no operator is verified yet
+            declaration = find_operator(op).quantization
         weights = declaration.weights if isinstance(declaration, Product) else None
         tensors |= {*op.outputs}
         tensors |= {t for i, t in enumerate(op.inputs) if t and (i != weights or not t.has_data)}
