@@ -32,7 +32,7 @@ FAULTS: dict[str, tuple[Emit, str]] = {
     "type": (lambda g, x: g.Sigmoid(g.cast(x, DType.INT32)), "Sigmoid does not take int32"),
     "two types": (lambda g, x: g.Add(x, _INT8), "Add must have operands of one type"),
     "made": (lambda g, x: g.cast(x, DType.INT32), "Cast computes int32, not float32"),
-    "made by one type": (lambda g, x: g.Shape(x), "Shape computes int64, not float32"),
+    "made by one type": (lambda g, x: g.NonZero(x), "NonZero computes int64, not float32"),
     "sequence": (lambda g, _: g.Abs(Value()), "Abs reads a value that is not computed before it"),
     "nothing": (lambda *_: Value(), "y is not computed as float32"),
     "opset": (lambda g, x: g.Whatever(x), "Whatever is not in opset 17"),

@@ -67,11 +67,17 @@ class _Indexed(Operator):
         # ONNX's nodes require at least one axis; the indices of axis 0 are 0 then.
         return axes or [0]
 
+    @property
+    def _sizes(self) -> Sequence[int]:
+        """The size of a window along each axis of the data."""
+        raise NotImplementedError
+
     def _order_vectors(self, g: Builder, indices: View) -> Value:
         """Return int64 indices with the vector axis last."""
         vector_axis = self._vector_axis
         if not indices.shape[vector_axis]:
-            check_element_count(prod(self._batches))
+            # The file holds no indices, so its size does not limit the number of windows.
+            check_element_count(prod(self._batches) * prod(self._sizes))
             return g.constant(np.zeros((*self._batches, 1), np.int64))
         value = g.recast(indices, indices.dtype, DType.INT64)
         return _transpose_to(g, value, [*drop_axis(range(indices.rank), vector_axis), vector_axis])
