@@ -18,7 +18,7 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.stages import convert_model, prepare_process, read_notes
-from tflite2onnx.storage_table import StorageInfo
+from tflite2onnx.storage_table import StorageInfo, describe_scale
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address
 
@@ -335,5 +335,4 @@ def _spell_quantization(tensor: Tensor) -> str:
         return ""
     if scales.per_axis:
         return f"{scales.scale.size} scales along axis {scales.axis}"
-    offset = f"- {int(scales.zero_point[0])}".replace("- -", "+ ")
-    return f"{scales.scale[0]:.9g} * (stored {offset})"
+    return describe_scale(f"{scales.scale[0]:.9g}", int(scales.zero_point[0]))

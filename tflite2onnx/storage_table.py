@@ -87,6 +87,11 @@ def _describe_in_onnx(tensor: Tensor, reading: OperandStorage, inside: OperandSt
     return describe_storage(REAL if is_float else inside.storage)
 
 
+def describe_scale(scale: str, zero_point: int) -> str:
+    """Return what integers stand for as text: "0.5 * (stored - 128)"."""
+    return f"{scale} * (stored {'+' if zero_point < 0 else '-'} {abs(zero_point)})"
+
+
 def describe_storage(storage: Storage) -> str:
     """Return a storage as text: "uint8, 0.5 * (stored - 128)".
 
@@ -97,8 +102,7 @@ def describe_storage(storage: Storage) -> str:
     if scales is None:
         return name
     if not scales.per_axis:
-        offset = f"- {storage.zero_point}".replace("- -", "+ ")
-        return f"{name}, {scales.scale[0]:.6g} * (stored {offset})"
+        return f"{name}, {describe_scale(f'{scales.scale[0]:.6g}', storage.zero_point)}"
     blocks = f" in blocks of {scales.block_size}" if scales.block_size else ""
     points = sorted({int(point) for point in scales.zero_point.flat})
     zeros = f", zero point {points[0]}" if points != [0] else ""

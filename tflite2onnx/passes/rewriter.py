@@ -145,7 +145,7 @@ def make_constant(name: str, data: Array, like: Tensor) -> Tensor:
     return Tensor(name, data.shape, like.dtype, data)
 
 
-def make_of_axes(name: str, like: Sequence[Tensor], axes: Sequence[int], dtype: DType) -> Tensor:
+def make_from_axes(name: str, like: Sequence[Tensor], axes: Sequence[int], dtype: DType) -> Tensor:
     """Return a computed tensor; each of its axes has the size of an axis of a tensor."""
     shape = tuple(t.shape[i] for t, i in zip(like, axes, strict=True))
     sizes: Sizes = tuple(t.sizes[i] for t, i in zip(like, axes, strict=True))

@@ -234,7 +234,10 @@ class FlexDynamicStitch(AnySizes):
 
     def check(self) -> None:
         if len(self.op.inputs) % 2:
-            raise OperatorError("it must have one tensor of data for each tensor of indices")
+            raise OperatorError(
+                "it must have one tensor of data for each tensor of indices,"
+                f" got {len(self.op.inputs)} inputs"
+            )
         indices, last = self._pairs[-1]
         for ids, data in self._pairs:
             expect(data, (*ids.shape, *last.shape[indices.rank :]), last.dtype)

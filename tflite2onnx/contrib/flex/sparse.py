@@ -124,7 +124,7 @@ def _count_before(g: Builder, numbers: Value, count: Value) -> Value:
     return g.reduce("ReduceSum", before, [1], keepdims=False)
 
 
-def _spread(g: Builder, lengths: Value) -> tuple[Value, Value, Value]:
+def _locate_values(g: Builder, lengths: Value) -> tuple[Value, Value, Value]:
     """Return where rows of given lengths begin and end, and of each value its row and place."""
     zero, one = (g.scalar(n, _I64) for n in range(2))
     ends = g.CumSum(lengths, zero)
@@ -159,7 +159,7 @@ class FlexRaggedRange(AnySizes):
         starts, limits, steps = (g.Expand(x, g.Shape(rows)) for x in xs)
         distance, step = (g.recast(v, dtype, DType.FLOAT64) for v in (g.Sub(limits, starts), steps))
         lengths = g.cast(g.Ceil(g.Div(distance, step)), _I64)
-        splits, row, place = _spread(g, g.Max(lengths, g.scalar(0, _I64)))
+        splits, row, place = _locate_values(g, g.Max(lengths, g.scalar(0, _I64)))
         passed = g.Mul(g.recast(place, _I64, dtype), g.Gather(steps, row))
         return g.recast(splits, _I64, ys[0].dtype), g.Add(g.Gather(starts, row), passed)
 
@@ -182,7 +182,7 @@ class FlexRaggedGather(AnySizes):
         given, rows = (g.recast(x, x.dtype, _I64) for x in (splits, indices))
         begins = g.Gather(given, rows)
         lengths = g.Sub(g.Gather(given, g.Add(rows, g.scalar(1, _I64))), begins)
-        made, row, place = _spread(g, lengths)
+        made, row, place = _locate_values(g, lengths)
         taken = g.Gather(values, g.Add(g.Gather(begins, row), place), axis=0)
         return g.recast(made, _I64, ys[0].dtype), taken
 
@@ -212,7 +212,7 @@ class FlexSparseFillEmptyRows(AnySizes):
         count = g.Gather(sizes, g.ints([0]))
         none = g.Expand(zero, count)
         counts = g.scatter_nd(none, g.Unsqueeze(rows, g.ints([1])), ones, "add")
-        splits, row, _ = _spread(g, g.Max(counts, one))
+        splits, row, _ = _locate_values(g, g.Max(counts, one))
         # Values need not be in the order of rows: keys of row and place sort them.
         number = g.Range(zero, g.Size(values), one)
         keys = g.Add(g.Mul(rows, g.Size(values)), number)

@@ -41,7 +41,7 @@ def emit_size(g: Builder, x: View, axis: int) -> Value:
 
 
 def count_up(g: Builder, count: Value) -> Value:
-    """Return int64 numbers from 0 on, so many as a list of one number or a number without axes."""
+    """Return the int64 numbers from 0 to a count, which has one element and at most one axis."""
     if count.data is not None:
         check_element_count(count.data.item())
         return g.constant(np.arange(count.data.item()))

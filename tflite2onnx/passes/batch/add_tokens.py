@@ -2,11 +2,11 @@
 
 In a decoder only three computations depend on other tokens than the current token. ATTENTION reads
 the keys and values of earlier tokens from the caches. LINEAR_ATTENTION computes the tokens in
-order, and updates a state. A convolution reads a window, which has the
-rows of the last tokens, its state, and the row of the token. So the tokens of a prompt are the
-samples of a batch. Attention writes their keys and values into the caches, and each token sees the
-tokens before it, in the caches or in the same prompt. The windows of the tokens are parts of the
-state and the rows of all tokens after it; the last rows are the next state.
+order, and updates a state. A convolution reads a window, which has the rows of the last tokens, its
+state, and the row of the token. So the tokens of a prompt are the samples of a batch. Attention
+writes their keys and values into the caches, and each token sees the tokens before it, in the
+caches or in the same prompt. The windows of the tokens are parts of the state and the rows of all
+tokens after it; the last rows are the next state.
 
 The scores of the next token follow from the last token of the prompt. Only these scores are
 computed, because the product with the table of all tokens takes a large part of the time.
@@ -39,8 +39,8 @@ def add_tokens(
     """Return a decoder of any number of tokens that follow each other.
 
     The inputs of the decoder are [1, tokens] in place of [1, 1]. `caches` are the inputs and
-    outputs that all tokens share: caches of attention, and states. The output
-    `scores` has the scores of the last token.
+    outputs that all tokens share: caches of attention, and states. The output `scores` has the
+    scores of the last token.
 
     Raises:
         MixedSamplesError: tokens depend on each other in another way than by attention and windows.

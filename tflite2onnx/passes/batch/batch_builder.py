@@ -71,10 +71,7 @@ class BatchBuilder:
         self._operator_of = operator_of
         self.ops: list[Op] = []
         self.places = dict.fromkeys(batched, Place(0))
-        rw = Rewriter(ADDED)
-        self.count = count_samples(rw, batched[0])
-        for op in rw.ops:
-            self.emit(op)
+        self.count = self._compute_size(batched[0], 0)
 
     def find_shape(self, tensor: Tensor) -> Sizes:
         """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
@@ -238,7 +235,7 @@ class BatchBuilder:
         parts = [
             self._multiply_count(count_in_sample(number))
             if has_samples(number)
-            else self._read_size(x, number)
+            else self._compute_size(x, self.find_shape(x).index(number))
             if x and not is_known(number) and number in self.find_shape(x)
             else number
             for number in numbers
@@ -253,9 +250,9 @@ class BatchBuilder:
         self.emit(*rw.ops)
         return y
 
-    def _read_size(self, x: Tensor, size: Dim) -> Tensor:
+    def _compute_size(self, x: Tensor, axis: int) -> Tensor:
         rw = Rewriter(ADDED)
-        made = read_size(rw, x, self.find_shape(x).index(size))
+        made = compute_size(rw, x, axis)
         for op in rw.ops:
             self.emit(op)
         return made
@@ -271,12 +268,7 @@ def _drop_samples(shape: Sequence[Dim]) -> Sizes:
     return tuple(count_in_sample(size) if has_samples(size) else size for size in shape)
 
 
-def count_samples(rw: Rewriter, x: Tensor) -> Tensor:
-    """Add operators that compute the first size of x, and return it as a list of one number."""
-    return read_size(rw, x, 0)
-
-
-def read_size(rw: Rewriter, x: Tensor, axis: int) -> Tensor:
+def compute_size(rw: Rewriter, x: Tensor, axis: int) -> Tensor:
     """Add operators that compute the size of an axis, and return it as a list of one number."""
     shape, count = Tensor("sizes", (x.rank,), DType.INT32), Tensor("batch", (1,), DType.INT32)
     rw.op("SHAPE", x, output=shape, out_type="INT32")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.batch.batch_builder import ADDED, count_samples, make_list
+from tflite2onnx.passes.batch.batch_builder import ADDED, compute_size, make_list
 from tflite2onnx.passes.batch.inputs import add_first_axis, has_batch_axis
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.rewriter import Rewriter
@@ -33,7 +33,7 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     fixed_inputs = [replace(t, shape_signature=()) for t in graph.inputs]
     declared = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed_inputs]
     rw, number = Rewriter(ADDED), _make_number("sample")
-    count = count_samples(rw, declared[0])
+    count = compute_size(rw, declared[0], 0)
     buffers = [_make_buffer(rw, t, count) for t in graph.outputs]
     inner = [replace(t, name=f"{t.name}/whole") for t in buffers]
     body = Graph("sample", (number, *inner), (), ())

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import add_batch
-from tflite2onnx.passes.batch.batch_builder import ADDED, count_samples, make_list
+from tflite2onnx.passes.batch.batch_builder import ADDED, compute_size, make_list
 from tflite2onnx.passes.batch.inputs import find_shared_states
 from tflite2onnx.passes.batch.loop_samples import check_sizes, loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
@@ -116,7 +116,7 @@ def _repeat_states(graph: Graph, states: Sequence[Tensor]) -> Graph:
     if not states:
         return graph
     rw = Rewriter(ADDED)
-    count = count_samples(rw, graph.inputs[0])
+    count = compute_size(rw, graph.inputs[0], 0)
     inner = {t: replace(t, name=f"{t.name}/samples", is_variable=False) for t in states}
     for state, whole in inner.items():
         rest = make_list(state.shape[1:])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Producers
-from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_of_axes
+from tflite2onnx.passes.rewriter import Rewriter, make_from_axes, make_int32
 from tflite2onnx.tensor import DType, Tensor
 
 _TIMES_FIRST = (1, 0, 2)  # the permutation of [batch, time, numbers], and the one back
@@ -82,16 +82,16 @@ class MaskedSequence:
         rw.ops.append(Op("TOPK_V2", rw.source.index, (key, times), (ranked, self._order)))
 
     def _make_matrix(self, name: str, dtype: DType = DType.INT32) -> Tensor:
-        return make_of_axes(f"{self._name}/{name}", [self._mask] * 2, (1, 0), dtype)
+        return make_from_axes(f"{self._name}/{name}", [self._mask] * 2, (1, 0), dtype)
 
     def _swap(self, x: Tensor) -> Tensor:
         """Return a sequence with its first two axes swapped."""
-        y = make_of_axes(f"{x.name}/swapped", [x] * 3, _TIMES_FIRST, x.dtype)
+        y = make_from_axes(f"{x.name}/swapped", [x] * 3, _TIMES_FIRST, x.dtype)
         return self.rw.transpose(x, _TIMES_FIRST, output=y)
 
     def _gather(self, x: Tensor, times: Tensor, name: str) -> Tensor:
         like = (self._mask, self._mask, x)
-        y = make_of_axes(f"{self._name}/{name}", like, (1, 0, 2), x.dtype)
+        y = make_from_axes(f"{self._name}/{name}", like, (1, 0, 2), x.dtype)
         return self._swap(self.rw.op("GATHER", x, times, output=y, axis=1, batch_dims=1))
 
     def put_unmasked_first(self, sequence: Tensor) -> Tensor:
@@ -117,6 +117,6 @@ class MaskedSequence:
         return self.rw.op("SELECT_V2", self._mask, sequence, zero, output=y)
 
     def take_last(self, sequence: Tensor) -> Tensor:
-        y = make_of_axes(f"{sequence.name}/last", [sequence] * 2, (1, 2), sequence.dtype)
+        y = make_from_axes(f"{sequence.name}/last", [sequence] * 2, (1, 2), sequence.dtype)
         last = make_int32("last", sequence.shape[0] - 1)
         return self.rw.op("GATHER", sequence, last, output=y, axis=0, batch_dims=0)

@@ -38,7 +38,7 @@ from tflite2onnx.passes.recurrent.masked_loops import (
     find_choice,
     remove_choices,
 )
-from tflite2onnx.passes.rewriter import Rewriter, make_of_axes
+from tflite2onnx.passes.rewriter import Rewriter, make_from_axes
 from tflite2onnx.tensor import DType, Tensor
 
 _NEXT: Pattern = ("ADD", "count", 1)
@@ -240,7 +240,7 @@ def _make_recurrent(loop: _Loop, layer: _LoopLayer, sequence: Tensor) -> tuple[O
     """Return the operator of a layer that reads a sequence, and what it computes."""
     cell, states = layer
     h, name = states[0], states[0].last.name
-    every = make_of_axes(f"{name}/sequence", (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
+    every = make_from_axes(f"{name}/sequence", (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in states]
     inputs = (sequence, *cell.make_parameters(name), *(each.first for each in states))
     op = cell.make_op(loop.op.index, inputs, (every, *ends))

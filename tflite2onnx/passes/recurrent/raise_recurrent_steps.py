@@ -40,7 +40,7 @@ from tflite2onnx.passes.recurrent.cells import (
 )
 from tflite2onnx.passes.recurrent.formulas import Affine, Applied, Atom, Formula, Formulas, Rows
 from tflite2onnx.passes.recurrent.step_codes import LAST
-from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_of_axes
+from tflite2onnx.passes.rewriter import Rewriter, make_from_axes, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import Array, Tensor
 
@@ -362,7 +362,7 @@ def _has_samples_first(h: Tensor) -> bool:
 
 
 def _put_samples_first(rw: Rewriter, sequence: Tensor) -> Tensor:
-    turned = make_of_axes(f"{sequence.name}/samples", [sequence] * 3, (1, 0, 2), sequence.dtype)
+    turned = make_from_axes(f"{sequence.name}/samples", [sequence] * 3, (1, 0, 2), sequence.dtype)
     return rw.transpose(sequence, (1, 0, 2), output=turned)
 
 
@@ -379,7 +379,7 @@ def _make_zeros(state: Tensor) -> Tensor:
 def _make_state(h: Tensor) -> Tensor:
     """Return a tensor [batch, numbers] like a state, which may have one axis of size 1 more."""
     batch = 0 if _has_samples_first(h) else h.rank - _STATE
-    return make_of_axes(h.name, [h, h], (batch, h.rank - 1), h.dtype)
+    return make_from_axes(h.name, [h, h], (batch, h.rank - 1), h.dtype)
 
 
 def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:

@@ -299,24 +299,15 @@ class LinearAttention(MadeOperator, DynamicShape):
     tflite = "NTQ, NTQ, NTV, NTH, NTH, NHDE -> NTV, NHDE"
     dynamic_axes = "NT"
 
-    def emit(
-        self,
-        g: Builder,
-        ys: tuple[View, ...],
-        query: View,
-        key: View,
-        value: View,
-        rate: View,
-        log_decay: View,
-        state: View,
-    ) -> tuple[Value, ...]:
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
+        *rows, rate, log_decay, state = xs
         heads, depth = state.shape[1:3]
         return g.node_outputs(
             "LinearAttention",
             len(ys),
-            *(query, key, value, state, log_decay, rate),
+            *(*rows, state, log_decay, rate),
             domain=_DOMAIN,
-            q_num_heads=query.shape[-1] // depth,
+            q_num_heads=rows[0].shape[-1] // depth,
             kv_num_heads=heads,
             scale=1.0,
         )
