@@ -19,10 +19,10 @@ _VECTORS = 4  # axes of queries, keys and values
 
 def fuse_linear_attention(graph: Graph) -> Graph:
     """Return the graph with LINEAR_ATTENTION."""
-    return graph.rewrite(lambda op: _fuse(op) if op.custom and op.code == _CODE else [op])
+    return graph.rewrite(lambda op: _replace_update(op) if op.custom and op.code == _CODE else [op])
 
 
-def _fuse(op: Op) -> Sequence[Op]:
+def _replace_update(op: Op) -> Sequence[Op]:
     query, key, value, rate, decay, state = op.present
     if not are_fixed_floats(*op.present, *op.outputs):
         return [op]

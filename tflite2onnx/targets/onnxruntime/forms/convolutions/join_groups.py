@@ -92,7 +92,7 @@ def _join_operands(
     if not is_depthwise and len({w.shape for _, w, _ in images}) > 1:
         return "the parts must have as many filters"
     if any(each.inputs for each in slices):
-        # The times are those of floats.
+        # The times of float kernels stand for those of integers, which have no table.
         several, one = (
             Times(*(sum(_estimate(block, *image) for image in each) for block in FACTORS))
             for each in (images, [(whole[0], filters, whole[1])])
