@@ -145,7 +145,6 @@ def test_command_line_option_keeps_custom_operators(tmp_path: Path) -> None:
         ("WhitespaceTokenizeWithOffsetsV2", "it works on text"),
         ("NGramHash", "it works on text"),
         ("CTCBeamSearchDecoder", "make its input, the logits, the output of the model"),
-        ("FlexCTCBeamSearchDecoder", "make its input, the logits, the output of the model"),
         ("FlexBesselI0e", "operator BesselI0e, run by the Flex delegate, is not"),
         ("FlexDecodeJpeg", "DecodeJpeg, run by the Flex delegate, reads or writes a file format"),
         ("FlexParseExample", "decodes or encodes bytes"),

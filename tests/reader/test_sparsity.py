@@ -241,15 +241,6 @@ def test_every_operator_reads_dense_constants(
         np.testing.assert_array_equal(one, other)
 
 
-def test_conversion_refuses_a_damaged_sparse_tensor() -> None:
-    m = Build()
-    values, sparsity = sparsify(mostly_zeros([6, 8], "float32", 0), ["dense", "csr"])
-    weights = m.constant(values, shape=[6, 7], sparsity=sparsity)
-    m.output(*m.op("FULLY_CONNECTED", [m.input([3, 7]), weights, None], [[3, 6]]))
-    with pytest.raises(ModelFileError, match="is damaged"):
-        convert(m.bytes())
-
-
 def test_refuses_a_tensor_that_is_not_sparse() -> None:
     with pytest.raises(ModelFileError, match="w must be sparse"):
         densify_all([replace(WHOLE, sparsity=None)])

@@ -256,7 +256,7 @@ class Nodes:
     def scalar(self, number: float, dtype: DType) -> Value:
         """Return a constant without axes; OperatorError if the type is not numeric."""
         if dtype.numpy is None:
-            raise OperatorError(f"the type of {number} must be numeric, got {dtype.label}")
+            raise OperatorError(f"its tensors must hold numbers, got {dtype.label}")
         # A damaged file may have a list in place of a number, which would become several elements.
         return self.constant(np.asarray(number, dtype.numpy).reshape(()), dtype)
 

@@ -242,10 +242,12 @@ def test_list_operators_equal_numpy(make: Make, want: Callable[[Array, int], lis
 # Sizes
 
 
-def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) -> Build:
+def build_loop(
+    m: Build, *, listed: bool, batch: int | None, first: int | None = 5, grows: bool = False
+) -> Build:
     """Return a loop that stores the cumulative sums of the columns of an input.
 
-    `first` is the number of columns.
+    `first` is the number of columns. A list that `grows` is empty at first.
     """
     x = m.input([batch, first, 3], name="x")
     sizes = [first or 1, batch or 1, 3]
@@ -257,7 +259,7 @@ def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None =
     (least,) = m.op("REDUCE_MIN", [columns, m.constant([0])], [m.tensor([batch, 3])])
     zero, zeros = number(m, 0), m.op("SUB", [least, least], [m.tensor([batch, 3])])[0]
     if listed:
-        items = add_reserve(m, count, [-1, 3])
+        items = add_reserve(m, zero if grows else count, [-1, 3])
     else:
         (items,) = m.op("SUB", [columns, columns], [m.tensor([first, batch, 3])])
 
@@ -266,7 +268,8 @@ def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None =
         (column,) = m.op("GATHER", [columns, i], [m.tensor([batch, 3])])
         (total,) = m.op("ADD", [total, column], [m.tensor([batch, 3])])
         if listed:
-            (items,) = add_list_operator(m, "SetItem", [items, i, total])
+            options: dict[str, Any] = {"resize_if_index_out_of_bounds": grows}
+            (items,) = add_list_operator(m, "SetItem", [items, i, total], **options)
         else:
             (row,) = m.op("EXPAND_DIMS", [total, number(m, 0)], [m.tensor([1, batch, 3])])
             (first,) = m.op("RESHAPE", [i, m.constant([1])], [[1]])

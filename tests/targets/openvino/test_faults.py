@@ -37,29 +37,39 @@ def list_betas(data: bytes, **options: Any) -> list[float]:
     return [a.f for a in attributes if a.name == "beta"]
 
 
-def test_an_attribute_of_0_is_not_read_as_the_default() -> None:
-    numbers = np.random.default_rng(0)
+def build_bounded_layer() -> bytes:
+    """Return a convolution whose RELU6 / 6 becomes a HardSigmoid with the attribute beta 0."""
     m = Build()
-    weights = numbers.standard_normal((5, 1, 1, 4)).astype(np.float32)
+    weights = np.random.default_rng(0).standard_normal((5, 1, 1, 4)).astype(np.float32)
     inputs = [m.input([1, 2, 3, 4]), m.constant(weights), m.constant(np.full(5, 3, np.float32))]
     words: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "fused_activation_function": "RELU6"}
     (bounded,) = m.op("CONV_2D", inputs, [[1, 2, 3, 5]], **words)
     m.output(*m.op("MUL", [bounded, m.constant(np.float32(1 / 6))], [[1, 2, 3, 5]]))
-    x = numbers.standard_normal((1, 2, 3, 4)).astype(np.float32)
-    assert list_betas(m.bytes()) == [0]
-    assert 0 < list_betas(m.bytes(), target="openvino")[0] < 1e-22
-    assert_right(OPENVINO, m.bytes(), [x])
+    return m.bytes()
+
+
+def test_an_attribute_of_0_is_not_read_as_the_default() -> None:
+    data = build_bounded_layer()
+    assert list_betas(data) == [0]
+    assert 0 < list_betas(data, target="openvino")[0] < 1e-22
+    x = np.random.default_rng(1).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    assert_right(OPENVINO, data, [x])
+
+
+def build_product() -> bytes:
+    """Return a product of two activations of int8."""
+    m = Build()
+    stored: dict[str, Any] = {"dtype": "int8", "scale": 0.02, "zero_point": 0}
+    x, y = m.input([32, 16], **stored), m.input([16, 24], **stored)
+    m.output(*m.op("BATCH_MATMUL", [x, y], [m.tensor([32, 24], **{**stored, "scale": 0.05})]))
+    return m.bytes()
 
 
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
 def test_products_of_activations_are_right_as_the_warning_says(
     activations: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    m = Build()
-    stored: dict[str, Any] = {"dtype": "int8", "scale": 0.02, "zero_point": 0}
-    x, y = m.input([32, 16], **stored), m.input([16, 24], **stored)
-    m.output(*m.op("BATCH_MATMUL", [x, y], [m.tensor([32, 24], **{**stored, "scale": 0.05})]))
     numbers = np.random.default_rng(0)
     inputs = [numbers.integers(-128, 128, each).astype(np.int8) for each in ((32, 16), (16, 24))]
-    assert_right(RUNTIMES["openvino-floats"], m.bytes(), inputs, activations=activations)
+    assert_right(RUNTIMES["openvino-floats"], build_product(), inputs, activations=activations)
     assert "compile with LP_TRANSFORMS_MODE NO" in caplog.text
