@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.op.ports import add_input, check_outputs
-from tests.support import Build, Tensor
+from tests.support import Build, Tensor, run_onnx
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -214,6 +214,23 @@ def test_scatter_of_every_type_equals_litert(dtype: str, code: str) -> None:
     x, updates = add_input(m, case.shape, dtype), add_input(m, case.updates, dtype)
     y = add_scatter(m, code, x, where, updates, **case.options)
     check_outputs(m, y, tolerance=1e-3 if dtype == "float16" else 1e-5)
+
+
+@pytest.mark.parametrize("code", ["ADD", "MUL", "MAXIMUM", "MINIMUM"])
+def test_builtin_computations_equal_those_of_stablehlo(code: str) -> None:
+    """LiteRT runs no builtin operators here, which torch.scatter_add has."""
+    data = [
+        np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ([7, 5], [3, 5])
+    ]
+    results = []
+    for computation in (code, {"MUL": "STABLEHLO_MULTIPLY"}.get(code, f"STABLEHLO_{code}")):
+        m, case = Build(), SCATTERINGS[1]
+        x, updates = m.input(case.shape, name="x"), m.input(case.updates, name="updates")
+        where = m.constant(np.array([[2], [9], [2]], np.int64))
+        m.output(add_scatter(m, computation, x, where, updates, **case.options))
+        named = dict(zip(("x", "updates"), data, strict=True))
+        results += run_onnx(convert(m.bytes()).model, named)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_scatter_of_stored_integers_equals_litert() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.op.ports import add_input, check_outputs
+from tests.passes.batch.test_add_batch import check_batch
 from tests.support import Build, Tensor
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -136,6 +137,13 @@ def test_initial_value_below_all_elements_is_omitted(dtype: str) -> None:
     y = stablehlo(m, "STABLEHLO_MAXIMUM", x, first, window_dimensions=[2, 1])
     result = check_outputs(m, y)
     assert [node.op_type for node in result.model.graph.node].count("Max") == 1
+
+
+def test_batch_of_windows_equals_single_runs() -> None:
+    """The windows of an image leave its first axis alone, as PyTorch's avg_pool2d writes them."""
+    m, columns = Build(), {"window_dimensions": [1, 1, 3, 3], "window_strides": [1, 1, 2, 2]}
+    m.output(stablehlo(m, "ADD", m.input([1, 3, 9, 7], name="x"), m.constant(0.0), **columns))
+    check_batch(m.bytes(), 3)
 
 
 def test_large_windows_take_few_nodes() -> None:

@@ -21,12 +21,14 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Shape
 
+# The reduction of each computation. Converters of PyTorch write builtin operators into sub-graphs,
+# which LiteRT's kernel does not run.
 _REDUCTIONS = {
     "": None,
-    "STABLEHLO_ADD": "add",
-    "STABLEHLO_MULTIPLY": "mul",
-    "STABLEHLO_MAXIMUM": "max",
-    "STABLEHLO_MINIMUM": "min",
+    **dict.fromkeys(("STABLEHLO_ADD", "ADD"), "add"),
+    **dict.fromkeys(("STABLEHLO_MULTIPLY", "MUL"), "mul"),
+    **dict.fromkeys(("STABLEHLO_MAXIMUM", "MAXIMUM"), "max"),
+    **dict.fromkeys(("STABLEHLO_MINIMUM", "MINIMUM"), "min"),
 }
 # Bools are reduced as integers. Cast turns every integer but 0 into true.
 _OF_BOOLS = {"max": "add", "min": "mul"}

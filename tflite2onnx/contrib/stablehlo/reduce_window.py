@@ -1,6 +1,6 @@
 """STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: each window is reduced to one element."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -82,6 +82,13 @@ class _Windows(AnySizes):
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
         return [[axis.count_windows(size) for axis, size in zip(self._axes, shape, strict=True)]]
+
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (
+            None
+            if operand
+            else [i for i, axis in enumerate(self._axes) if axis != WindowAxis(1, 1, 1)]
+        )
 
     def check(self) -> None:
         x, (sizes,) = self.input(0), self.infer_outputs()
