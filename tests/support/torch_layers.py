@@ -37,7 +37,9 @@ class Torch:
     states: bool = False  # the first states are inputs
     returned: bool = False  # the last states are outputs
     function: str = "TANH"  # of an RNN
-    int8: bool = False  # dynamic range, with weights of their own in each step
+    # int8 or int4: dynamic range, with weights of their own in each step; dequantized: int8 weights
+    # that one DEQUANTIZE reads, so that LiteRT multiplies floats
+    weights: str = "float32"
     changed: int = -1
     projected: int = 0  # the numbers of a state h of an LSTM, if it is projected
 
@@ -53,6 +55,7 @@ class _Writer:
         self.form, self.m = form, Build()
         self._generator = np.random.default_rng(0)
         self._count = GATES[form.kind] * UNITS
+        self._dequantized: dict[bytes, Tensor] = {}
 
     def write(self) -> None:
         form, m = self.form, self.m
@@ -131,10 +134,16 @@ class _Writer:
     def _multiply(self, x: Tensor, w: Array, b: Array, shape: Sequence[int | None]) -> Tensor:
         m, bias = self.m, self.m.constant(b) if self.form.bias else None
         weights = m.constant(w)
-        if self.form.int8:
-            scale = np.abs(w).max(axis=1) / 127
+        if self.form.weights != "float32":
+            dtype = "int4" if self.form.weights == "int4" else "int8"
+            scale = np.abs(w).max(axis=1) / (7 if dtype == "int4" else 127)
             integers = np.round(w / scale[:, None]).astype(np.int8)
-            weights = m.constant(integers, scale=[*scale.tolist()], zero_point=[0] * len(w))
+            weights = m.constant(
+                integers, dtype=dtype, scale=[*scale.tolist()], zero_point=[0] * len(w)
+            )
+        if self.form.weights == "dequantized":
+            (made,) = m.op("DEQUANTIZE", [weights], [w.shape], dtype="float32")
+            weights = self._dequantized.setdefault(w.tobytes(), made)
         return m.op("FULLY_CONNECTED", [x, weights, bias], [shape], keep_num_dims=True)[0]
 
     def _apply(self, code: str, *inputs: Tensor | Array) -> Tensor:

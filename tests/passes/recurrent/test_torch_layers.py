@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.support import check
@@ -60,13 +61,16 @@ def test_steps_with_other_weights_stay(kind: str) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, None])
+@pytest.mark.parametrize("weights", ["int8", "int4", "dequantized"])
 @pytest.mark.parametrize("kind", GATES)
-def test_weights_of_all_steps_are_stored_once(kind: str, batch: int | None) -> None:
+def test_weights_of_all_steps_are_stored_once(kind: str, weights: str, batch: int | None) -> None:
     """LiteRT quantizes the states to 8 bits in each step; the node computes with real states."""
-    form = Torch(kind, batch=batch, int8=True)
-    assert count_nodes(form, tolerance=0.02)[kind] == 1
+    form = Torch(kind, batch=batch, weights=weights)
+    tolerance = 1e-5 if weights == "dequantized" else 0.02
+    assert count_nodes(form, tolerance=tolerance)[kind] == 1
     model = convert(form.model().bytes()).model
-    stored = [i for i in model.graph.initializer if len(i.dims) == 3 and i.data_type == 3]  # int8
+    dtype = TensorProto.INT4 if weights == "int4" else TensorProto.INT8
+    stored = [i for i in model.graph.initializer if len(i.dims) == 3 and i.data_type == dtype]
     assert len(stored) == 2
 
 

@@ -42,8 +42,14 @@ Shaped: TypeAlias = tuple[Value, Sizes]
 
 SHARED_STATE = "its states must be different variables: the kernel writes to one variable twice"
 _SEQUENCE, _STATE = 3, 2  # axes
-# The element types of weights and biases. No kernel unpacks smaller integers.
-_STORED = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
+# The element types of weights and biases. LiteRT's recurrent kernels unpack no integers of 4 bits:
+# these are weights of layers that a file has step by step.
+_STORED = frozenset(
+    {
+        *(DType.FLOAT32, DType.FLOAT16),
+        *(DType.INT4, DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
+    }
+)
 
 
 def round_to_storage(

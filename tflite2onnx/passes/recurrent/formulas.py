@@ -187,7 +187,13 @@ class Formulas:
         return None if isinstance(source, Columns) else Affine({source: matrix}, bias)
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Tensor | None:
-        """Return constant weights as a matrix, None if they are computed or have other scales."""
+        """Return constant weights as a matrix, None if they are computed or have other scales.
+
+        Weights may be dequantized by an operator of their own.
+        """
+        maker = self.producers.find(weights)
+        if maker.is_builtin("DEQUANTIZE") and maker.operand(0).has_data:
+            weights = maker.operand(0)
         scales = weights.quantization
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         if not weights.has_data or weights.rank != _RANK:

@@ -14,6 +14,6 @@ def may_have_steps(graph: Graph) -> bool:
         return False
     if "MUL" in codes and ("HARD_SIGMOID" in codes or ("LOGISTIC" in codes and "TANH" in codes)):
         return True
-    weights = [op.operand(1).values for op in graph.ops if op.is_builtin(*PRODUCTS)]
-    rows = [(each.shape, each[:1].tobytes()) for each in weights if each.size]
+    weights = [op.operand(1) for op in graph.ops if op.is_builtin(*PRODUCTS)]
+    rows = [(t.shape, t.values[:1].tobytes() if t.has_data else t) for t in weights if t.elements]
     return len({*rows}) < len(rows)
