@@ -1,11 +1,13 @@
-"""tflite2onnx/op/common/fixed_point.py: the search for sums that float32 may round wrong."""
+"""tflite2onnx/op/common/fixed_point.py: sums that float32 may round wrong."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
-from tflite2onnx.op.common.fixed_point import find_near_multiples
+from tflite2onnx.op.common.fixed_point import find_near_multiples, sum_scales
+from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _TERMS = st.lists(st.integers(-(2**29), 2**29), max_size=20)
 
@@ -20,3 +22,28 @@ def test_all_sums_near_multiples_are_found_once(
     pairs = [(i, j) for i, x in enumerate(a) for j, y in enumerate(b)]
     wanted = [(i, j) for i, j in pairs if (a[i] + b[j] + near) % (1 << shift) < 2 * near]
     assert sorted(zip(*(each.tolist() for each in found), strict=True)) == wanted
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_float32_rounds_all_sums_as_the_kernel(sign: int) -> None:
+    """With the changed scales, float32 has the kernel's sum of each pair of two int8 inputs."""
+    generator = np.random.default_rng(0)
+    integers = np.arange(-128, 128)
+    for _ in range(60):
+        scale = generator.uniform(0.01, 0.1, 3).astype(np.float32)
+        zeros = generator.integers(-128, 128, 3)
+        parameters = [
+            Quantization(s, z) for s, z in zip(scale[:, None], zeros[:, None], strict=True)
+        ]
+        a, b, y = (Tensor("", (1,), DType.INT8, quantization=each) for each in parameters)
+        first, second = (each.scale for each in sum_scales(a, b, y, sign))
+        numbers = ((integers - zeros[0]) * first)[:, None] + sign * ((integers - zeros[1]) * second)
+        found = np.rint(numbers / scale[2]) + zeros[2]
+        # XNNPACK adds products with quotients of scales that have 20 bits after the point.
+        slopes = scale[:2] / scale[2]
+        shift = 21 - int(np.frexp(slopes.max())[1])
+        p, q = np.rint(slopes * 2.0**shift).astype(int)
+        sums = (integers[:, None] - zeros[0]) * p + sign * (integers - zeros[1]) * q
+        wanted = (sums + (1 << shift - 1) >> shift) + zeros[2]
+        found, wanted = (np.clip(each, -128, 127) for each in (found, wanted))
+        assert not np.argwhere(found != wanted).tolist()
