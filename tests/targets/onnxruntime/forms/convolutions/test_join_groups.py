@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.graph_text import read_graph
+from tests.support.graph_text import check_unchanged, parse_graph, read_graph
 from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.forms.convolutions.join_groups import join_groups
 
@@ -87,6 +87,50 @@ def test_one_convolution_equals_litert(kind: str, read: int, activation: str) ->
 def test_other_parts_stay(data: bytes) -> None:
     check(data)
     assert count_nodes(data)["Conv"] == 4
+
+
+TEXT = """
+    inputs x: float32[1,6,5,2], f: float32[2,3,3,1]
+    a: float32[1,6,5,1], b: float32[1,6,5,1] = SPLIT(3, x, num_splits=2)
+    c: float32[1,6,5,2] = CONV_2D(a, float32[2,3,3,1], float32[2], padding=SAME)
+    d: float32[1,6,5,2] = CONV_2D(b, float32[2,3,3,1], float32[2], padding=SAME)
+    y: float32[1,6,5,4] = CONCATENATION(c, d, axis=3)
+    return y
+"""
+
+
+SLICES = """
+    a: float32[1,6,5,1] = SLICE(x, [0, 0, 0, 0], [1, 6, 5, 1])
+    b: float32[1,6,5,1] = SLICE(x, [0, 0, 0, 1], [1, 6, 5, 1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(b, float32[2,3,3,1]", "(b, f"),
+        ("(b, float32[2,3,3,1]", "(b, float32[3,3,3,1]"),
+        ("float32[2,3,3,1], float32[2]", "float32[2,3,3,1], int32[2]"),
+        ("CONV_2D(a, float32[2,3,3,1], float32[2], padding=SAME)", "TILE(a, [1, 1, 1, 2])"),
+        ("a: float32[1,6,5,1], b: float32[1,6,5,1] = SPLIT(3, x, num_splits=2)", SLICES),
+        ("c, d, axis=3)", "c, d, axis=3, fused_activation_function=RELU)"),
+    ],
+    ids=[
+        "computed filters",
+        "more filters",
+        "another type",
+        "no convolution",
+        "slices",
+        "activation",
+    ],
+)
+def test_edited_parts_stay(old: str, new: str) -> None:
+    """The parts become one convolution, but no longer after any of these edits."""
+    assert [op.code for op in join_groups(parse_graph(TEXT)).ops] == ["CONV_2D"]
+    assert old in TEXT
+    place = TEXT.rindex(old)
+    text = TEXT[:place] + new + TEXT[place + len(old) :]
+    check_unchanged(join_groups, parse_graph(text))
 
 
 def test_parts_of_dynamic_range_that_are_not_rounded_are_joined() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.graph_text import read_graph
+from tests.support.graph_text import check_unchanged, parse_graph, read_graph
 from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.forms.convolutions.permute_filters import permute_filters
 
@@ -58,3 +58,32 @@ def test_pixels_that_move_keep_the_transpose() -> None:
     graph = read_graph(data)
     assert permute_filters(graph) is graph
     assert permute_filters(other := read_graph(build(SPLIT, SWAPPED))) is not other
+
+
+TEXT = """
+    inputs x: float32[1,1,6,16], f: float32[16,1,3,16]
+    z: float32[1,1,6,16] = CONV_2D(x, float32[16,1,3,16], float32[16], padding=SAME, stride_w=1,
+        stride_h=1, dilation_w_factor=1, dilation_h_factor=1)
+    s: float32[1,1,6,8,2] = RESHAPE(z, new_shape=[-1,1,6,8,2])
+    t: float32[1,1,6,2,8] = TRANSPOSE(s, [0, 1, 2, 4, 3])
+    y: float32[1,1,12,8] = RESHAPE(t, new_shape=[-1,1,12,8])
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return y", "return y, s"),
+        ("(x, float32[16,1,3,16]", "(x, f"),
+        ("[1,1,", "[1,h,"),
+        ("[1,1,", "[0,1,"),
+    ],
+    ids=["read twice", "computed filters", "dynamic height", "no batch"],
+)
+def test_other_channels_stay(old: str, new: str) -> None:
+    """Filters are permuted, but no longer after any of these edits."""
+    assert permute_filters(graph := parse_graph(TEXT)) is not graph
+    text = TEXT.replace(old, new)
+    assert text != TEXT
+    check_unchanged(permute_filters, parse_graph(text))

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, read_graph
+from tests.support.graph_text import (
+    check_pass,
+    check_unchanged,
+    make_model,
+    parse_graph,
+    read_graph,
+)
 from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.forms.products.join_products import join_products
 from tflite2onnx.targets.onnxruntime.forms.products.merge_columns import merge_columns
@@ -74,6 +80,62 @@ def test_one_product_equals_litert(batch: str, columns: int) -> None:
 def test_other_products_stay(data: bytes) -> None:
     check_unchanged(join_products, read_graph(data))
     check(data)
+
+
+TWO = """
+    inputs a: float32[2,3,4], b: float32[2,4,5], c: float32[2,4,5]
+    a0: float32[1,3,4], a1: float32[1,3,4] = SPLIT(0, a, num_splits=2)
+    b0: float32[1,4,5], b1: float32[1,4,5] = SPLIT(0, b, num_splits=2)
+    c0: float32[1,4,5], c1: float32[1,4,5] = SPLIT(0, c, num_splits=2)
+    m0: float32[4,5] = RESHAPE(b0, [4, 5])
+    m1: float32[4,5] = RESHAPE(b1, [4, 5])
+    t0: float32[5,4] = TRANSPOSE(m0, [1, 0])
+    t1: float32[5,4] = TRANSPOSE(m1, [1, 0])
+    y0: float32[3,5] = FULLY_CONNECTED(a0, t0)
+    y1: float32[3,5] = FULLY_CONNECTED(a1, t1)
+    y: float32[2,3,5] = PACK(y0, y1, axis=0, values_count=2)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [("return y", "return y, y0")],
+        [("axis=0", "axis=1"), ("y: float32[2,3", "y: float32[3,2")],
+        [("FULLY_CONNECTED(a1, t1)", "FULLY_CONNECTED(a1, t1, fused_activation_function=RELU)")],
+        [("SPLIT(0, a,", "SPLIT(1, a,"), ("a: float32[2,3,4]", "a: float32[1,6,4]")],
+        [("RESHAPE(b1", "RESHAPE(c1")],
+        [("RESHAPE(b1", "EXP(m0"), ("(m0, [4, 5])", "(m0)")],
+        [
+            ("a: float32[2,3,4]", "a: float32[2,6,2]"),
+            *((f"a{i}: float32[1,3,4]", f"a{i}: float32[1,6,2]") for i in range(2)),
+        ],
+        [
+            ("b: float32[2,4,5]", "b: float32[2,2,10]"),
+            *((f"b{i}: float32[1,4,5]", f"b{i}: float32[1,2,10]") for i in range(2)),
+        ],
+    ],
+    ids=[
+        "read twice",
+        "axis",
+        "activation",
+        "rows",
+        "other split",
+        "computed",
+        "features",
+        "reshaped",
+    ],
+)
+def test_other_parts_stay(edits: list[tuple[str, str]]) -> None:
+    """One product replaces both, but no longer after any of these edits."""
+    text = TWO
+    assert join_products(graph := parse_graph(text)) is not graph
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    check_unchanged(join_products, parse_graph(text))
+    check(make_model(text))
 
 
 def multiply_columns(a: list[int], b: list[int], y: list[int], **words: Any) -> bytes:
