@@ -187,17 +187,22 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
         g = m if index == 0 else m.subgraph("other")
         count, width = form["count"], form.get("width", 4)
         x = g.input([count, width], name=f"x{index}")
-        wide = g.input([form.get("other", 2), 2], name=f"w{index}")
+        words: Any = {"dtype": form.get("dtype", "float32")}
+        wide = g.input([form.get("other", 2), 2], name=f"w{index}", **words)
         begin = g.constant(np.array([form.get("begin", 0), 0], np.int32))
         size = g.constant(np.array([form.get("size", count), 2], np.int32))
         (part,) = g.op("SLICE", [x, begin, size], [[form.get("size", count), 2]])
-        added = g.constant(np.array(form.get("added", 1), np.float32))
-        (y,) = g.op(form.get("code", "ADD"), [part, added], [[form.get("size", count), 2]])
-        (z,) = g.op("RELU", [wide], [[form.get("other", 2), 2]])
+        added = g.constant(np.array(form.get("added", [[1]]), np.float32))
+        second = part if form.get("twice") else added
+        (y,) = g.op(form.get("code", "ADD"), [part, second], [[form.get("size", count), 2]])
+        (z,) = g.op("RELU", [wide], [g.tensor([form.get("other", 2), 2], **words)])
+        if form.get("more"):
+            (y,) = g.op("RELU", [y], [[count, 2]])
+        if form.get("swapped"):
+            y, z = z, y
         g.output(y, z)
-        m.signature(
-            f"f_{form.get('key', count)}", {"x": x, form.get("name", "w"): wide}, {"y": y, "z": z}
-        )
+        named = {"y": part if form.get("inner") else y, "z": z}
+        m.signature(f"f_{form.get('key', count)}", {"x": x, form.get("name", "w"): wide}, named)
     return m.bytes()
 
 
@@ -205,8 +210,14 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
     ("second", "reason"),
     [
         ({"count": 5}, ""),
-        ({"count": 5, "added": 2}, "must be equal in all signatures, but for one length"),
+        ({"count": 5, "added": [[2]]}, "must be equal in all signatures, but for one length"),
+        ({"count": 5, "added": [[1, 2]]}, "must be equal in all signatures, but for one length"),
         ({"count": 5, "code": "MUL"}, "must be the same operator"),
+        ({"count": 5, "more": True}, "must have as many operators"),
+        ({"count": 5, "twice": True}, "must read the same tensors"),
+        ({"count": 5, "swapped": True}, "must have the same outputs"),
+        ({"count": 5, "inner": True}, "f_5 must name inputs and outputs"),
+        ({"count": 5, "dtype": "float16"}, "w0 must have the same type"),
         ({"count": 5, "size": 4}, "but for one length"),
         ({"count": 5, "name": "v"}, "must have the same inputs and outputs"),
         ({"count": 5, "other": 3}, "the inputs must differ in one length"),
