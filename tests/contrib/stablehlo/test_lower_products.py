@@ -12,6 +12,8 @@ from tests.references import check_reference
 from tests.references.flex import random_numbers
 from tests.support import Build
 from tests.support.runtimes import Array
+from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
 
 
 def convolve(
@@ -148,12 +150,37 @@ def test_batch_of_convolutions_may_be_dynamic() -> None:
         check_reference(m, [x], [want])
 
 
-def test_gradient_of_convolution_is_refused() -> None:
-    text = refusal_of(
-        "CONVOLUTION", [(2, 3, 4, 4), (2, 3, 2, 2)], (1, 2, 3, 3), input_spatial_dimensions=[2, 3],
-        kernel_spatial_dimensions=[2, 3], batch_group_count=2,
-    )  # fmt: skip
-    assert "batch_group_count must be 1, got 2" in text
+@pytest.mark.parametrize(
+    ("shapes", "result", "options", "reason"),
+    [
+        (((2, 3, 4, 4), (2, 3, 2, 2)), (1, 2, 3, 3), {"batch_group_count": 2},
+         "batch_group_count must be 1, got 2"),
+        (((2, 3), (2, 3)), (2, 2),
+         {"input_spatial_dimensions": [], "kernel_spatial_dimensions": [],
+          "output_spatial_dimensions": []}, "must have 1 to 3 spatial axes, got 0"),
+        (((2, 3, 4, 4), (2, 3, 1, 1)), (2, 2, 0, 4), {"padding": [-2, -2, 0, 0]},
+         "must have elements, got the sizes [0, 4]"),
+        (((2, 3, 4, 4), (2, 2, 1, 1)), (2, 2, 4, 4), {},
+         "its 3 channels must be 1 groups of the 2 channels"),
+        (((2, 4, 4, 4), (3, 2, 1, 1)), (2, 3, 4, 4), {"feature_group_count": 2},
+         "its 3 filters a multiple of the groups"),
+    ],
+)  # fmt: skip
+def test_other_convolutions_are_refused(
+    shapes: Any, result: Any, options: dict[str, Any], reason: str
+) -> None:
+    assert reason in refusal_of("CONVOLUTION", shapes, result, **{**NCHW, **options})
+
+
+def test_products_of_another_type_are_refused() -> None:
+    m = Build()
+    operands = [m.input([2, 3], dtype=dtype) for dtype in ("float32", "int32")]
+    sums: Any = {f"{side}_contracting_dimensions": [i] for i, side in ((1, "lhs"), (0, "rhs"))}
+    m.output(*m.op("STABLEHLO_DOT_GENERAL", operands, [[2, 2]], **sums))
+    with pytest.raises(
+        UnsupportedOperators, match="must have the output's type float32, got int32"
+    ):
+        convert(m.bytes())
 
 
 DOTS = {

@@ -394,6 +394,25 @@ def test_other_forms_are_refused_with_their_reason() -> None:
     )
 
 
+def test_dynamic_axes_without_a_form_are_refused() -> None:
+    """Sizes that the lowered operators would need as constants are named."""
+    text = refusal_of("DYNAMIC_SLICE", [(None, 2), (), ()], (1, 1), slice_sizes=[1, 1])
+    assert "its input must have a fixed shape, got [-1, 2]" in text
+    text = refusal_of("BROADCAST_IN_DIM", [(2,)], (None, 2), broadcast_dimensions=[1])
+    assert "a dynamic axis of its output must be an axis of its input" in text
+    text = refusal_of("IOTA", [], (None, 2), iota_dimension=1)
+    assert "its output must have a fixed shape, got [-1, 2]" in text
+    m = Build()
+    less: Any = {"comparison_direction": f"{COMPARE}LT"}
+    order = build_region(m, "STABLEHLO_COMPARE", "float32", "bool", **less)
+    how: Any = {"dimension": 0, "comparator_subgraph_index": order}
+    m.output(*m.op("STABLEHLO_SORT", [m.input([None])], [m.tensor([None])], **how))
+    with pytest.raises(
+        UnsupportedOperators, match="axis 0, which it sorts, must have a fixed size"
+    ):
+        convert(m.bytes())
+
+
 def test_other_functions_are_refused_with_their_reason() -> None:
     """A total order of unchanged floats; a function of a whole tensor."""
     cases: list[tuple[dict[str, Any], str]] = [
@@ -413,11 +432,13 @@ def test_other_functions_are_refused_with_their_reason() -> None:
         m.output(*m.op("STABLEHLO_SORT", [m.input([5])], [[5]], **how))
         with pytest.raises(UnsupportedOperators, match=reason):
             convert(m.bytes())
-    m = Build()
-    how = {
-        "dimensions": [0],
-        "body_subgraph_index": build_region(m, "FLOOR_MOD", "float32", "float32"),
-    }
-    m.output(*m.op("STABLEHLO_REDUCE", [m.input([5]), m.input([])], [[]], **how))
-    with pytest.raises(UnsupportedOperators, match="on its own, got FLOOR_MOD"):
-        convert(m.bytes())
+    for code, dtype, reason in (
+        ("FLOOR_MOD", "float32", "on its own, got FLOOR_MOD"),
+        ("STABLEHLO_AND", "int32", "AND must reduce bools, got int32"),
+    ):
+        m = Build()
+        how = {"dimensions": [0], "body_subgraph_index": build_region(m, code, dtype, dtype)}
+        operands = [m.input(shape, dtype=dtype) for shape in ([5], [])]
+        m.output(*m.op("STABLEHLO_REDUCE", operands, [m.tensor([], dtype=dtype)], **how))
+        with pytest.raises(UnsupportedOperators, match=reason):
+            convert(m.bytes())

@@ -228,7 +228,7 @@ def lower_dot_general(rw: Rewriter, op: Op, a: Tensor, b: Tensor) -> None:
     for i, x in enumerate((a, b)):
         if x.dtype is not y.dtype:
             raise OperatorError(
-                f"its operands must have the output's type {y.dtype}, got {x.dtype}"
+                f"its operands must have the output's type {y.dtype.label}, got {x.dtype.label}"
             )
         groups = (free[i], sums[i]) if i == 0 else (sums[i], free[i])
         order = (*batches[i], *groups[0], *groups[1])

@@ -251,7 +251,7 @@ def _lower_reduce(rw: Lowering, op: Op, *operands: Tensor) -> None:
     if x.dtype is DType.BOOL:
         code, combine = _OF_BOOLS.get(code, (code, combine))
     elif code in ("REDUCE_ALL", "REDUCE_ANY"):
-        raise OperatorError(f"{function} must reduce bools, got {x.dtype}")
+        raise OperatorError(f"{function} must reduce bools, got {x.dtype.label}")
     reduced = rw.op(code, x, make_int32(f"{y.name}/axes", axes), like=y, keep_dims=False)
     rw.op(combine, reduced, first, output=y)
 
