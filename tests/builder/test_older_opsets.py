@@ -71,6 +71,21 @@ def test_softmax_over_an_inner_axis_becomes_several_nodes(code: str) -> None:
     assert {"ReduceMax", "ReduceSum", "Exp"} < kinds
 
 
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("axis", range(-3, 3))
+def test_softmax_of_older_opsets_equals_that_of_opset_13(kind: str, axis: int) -> None:
+    data = np.random.default_rng(0).uniform(-9, 9, (2, 3, 4)).astype(np.float32)
+    x, y = Value(), Value()
+    node = Node(kind, (x,), (y,), {"axis": axis})
+    lowered = lower_nodes([node], 11, {x: (DType.FLOAT32, data.shape)})
+    assert (len(lowered) == 1) == (axis in (-1, 2))
+    new, old = (
+        compute(nodes, {x: data}, y, opset, onnx.TensorProto.FLOAT)
+        for nodes, opset in (([node], 13), (lowered, 11))
+    )
+    np.testing.assert_allclose(old, new, atol=1e-6)
+
+
 @pytest.mark.parametrize("opset", [9, 11])
 def test_operators_of_several_outputs_equal_litert(opset: int) -> None:
     text = """
