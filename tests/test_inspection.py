@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.dynamic_sizes.test_networks import MODELS
 from tests.golden.records import ASSETS
 from tests.support import Build
 from tests.support.graph_text import make_model
@@ -34,6 +35,13 @@ SCHEMES = {
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes_of_models_are_recognized(name: str) -> None:
     assert inspect(ASSETS / f"{name}.tflite").scheme == SCHEMES[name]
+
+
+def test_warnings_name_only_inputs_of_the_model(capsys: Captured) -> None:
+    """Operators are also converted alone, and then read inner tensors as inputs."""
+    assert main(["inspect", str(MODELS / "lstm.tflite")]) == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "warning: axis serving_default_input:0_1 is fixed as in the file" in warning
 
 
 def test_models_of_several_schemes_are_called_mixed() -> None:

@@ -20,6 +20,7 @@ from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.stages import convert_model, prepare_process, read_notes
 from tflite2onnx.storage_table import StorageInfo, describe_scale
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
+from tflite2onnx.utils.console import handle_records
 from tflite2onnx.utils.mapped_files import find_address
 
 # Operators that only convert the elements of a tensor, which says nothing about the scheme.
@@ -296,7 +297,8 @@ def _check_conversion(
 def _convert_alone(model: Model, op: Op) -> _Trial:
     reads = dict.fromkeys(t for t in op.present if t.data is None)
     graph = Graph("", tuple(reads), op.outputs, (op,), (*reads, *op.outputs))
-    return _try_conversion(model._replace(graphs=(graph, *model.graphs[1:])))
+    with handle_records(lambda _: None):  # they warn of inner tensors as of inputs
+        return _try_conversion(model._replace(graphs=(graph, *model.graphs[1:])))
 
 
 def _list_distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
