@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check, run_onnx, run_tflite
+from tflite2onnx import verify
 from tflite2onnx.convert import convert
+from tflite2onnx.verification.results import Verdict
 
 BYTES = np.arange(256, dtype=np.uint8)
 
@@ -55,6 +57,17 @@ def test_where_finds_what_is_true() -> None:
     assert len(want) == sum(stored)
     np.testing.assert_array_equal(have, want[: len(have)])
     np.testing.assert_array_equal(have, [[1], [2], [4]])
+
+
+@pytest.mark.parametrize("code", ["WHERE", "LOGICAL_NOT"])
+def test_litert_reads_0_and_1_in_verification(code: str) -> None:
+    m = Build()
+    stored, x = constant(m, [0, 2, 1, 0, 3]), m.input([5], dtype="bool")
+    made = m.tensor([None, 1], dtype="int64") if code == "WHERE" else m.tensor([5], dtype="bool")
+    m.output(*m.op(code, [stored], [made]), *m.op("LOGICAL_AND", [x, stored], [[5]]))
+    report = verify(m.bytes())
+    assert report.verdict is Verdict.RIGHT
+    assert report.misread == (f"{code} (operator 0)", "LOGICAL_AND (operator 1)")
 
 
 @pytest.mark.parametrize(("stored", "warned"), [([0, 1, 1], False), ([0, 5, 1], True)])

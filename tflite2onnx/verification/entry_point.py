@@ -18,7 +18,7 @@ from tflite2onnx.reader.model import check_identifier, read_model
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
 from tflite2onnx.reader.stored_bytes import StoredBytes
 from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 from tflite2onnx.verification.runtimes import ModelFile, import_runtime
 
 _NUMBER = 4  # bytes of an index or an offset
@@ -60,12 +60,15 @@ def embed_external_weights(model: AnySource) -> ModelFile:
 
 
 def replace_misread_constants(model: ModelFile) -> tuple[ModelFile, tuple[str, ...]]:
-    """Return a model with constants that `MisreadInputs` read as meant, and these operators.
+    """Return a model with constants that its operators read as meant, and these operators.
 
     LiteRT then computes what the operators mean. The indices of all tensors and operators stay.
     """
     graphs = read_model(model).graphs
-    found = [(i, op, inputs) for i, g in enumerate(graphs) for op, inputs in _find_misread(g)]
+    bools = _find_odd_bools(model, graphs)
+    found = [
+        (i, op, inputs) for i, g in enumerate(graphs) for op, inputs in _find_misread(g, bools)
+    ]
     if not found:
         return model, ()
     schema = import_runtime("ai_edge_litert.schema_py_generated")
@@ -91,14 +94,29 @@ def replace_misread_constants(model: ModelFile) -> tuple[ModelFile, tuple[str, .
     return _pack(whole), tuple(f"{op.code} (operator {op.index})" for _, op, _ in found)
 
 
-def _find_misread(graph: Graph) -> Iterator[tuple[Op, Mapping[int, Tensor]]]:
+def _find_odd_bools(model: ModelFile, graphs: Sequence[Graph]) -> Collection[Tensor]:
+    """Return the constant booleans with bytes other than 0 and 1, which C++ does not define."""
+    root = read_root(open_source(model).data)
+    pairs = (
+        (t, root["buffers"][root["subgraphs"][i]["tensors"][j]["buffer"]]["data"])
+        for i, graph in enumerate(graphs)
+        for j, t in enumerate(graph.tensors)
+        if t.dtype is DType.BOOL and t.is_constant
+    )
+    return {t for t, stored in pairs if stored.max(initial=0) > 1}
+
+
+def _find_misread(
+    graph: Graph, bools: Collection[Tensor]
+) -> Iterator[tuple[Op, Mapping[int, Tensor]]]:
     """Yield the operators of a graph that misread constants, with constants that they can read."""
     for op in graph.ops:
         operator = find_operator(op)
+        inputs = {i: t for i, t in enumerate(op.inputs) if t in bools and t is not None}
         if isinstance(operator, MisreadInputs) and is_valid(operator):
-            inputs = operator.readable_inputs
-            if inputs:
-                yield op, inputs
+            inputs |= operator.readable_inputs
+        if inputs:
+            yield op, inputs
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
