@@ -482,41 +482,38 @@ class NoMiddleZeroPoints(RuntimeRule):
 
 @dataclass(frozen=True, kw_only=True)
 class LowestZeroPoints(RuntimeRule):
-    """Some results of 8 bits must be quantized with the lowest integer as zero point."""
+    """Some results must be quantized with the lowest integer as zero point.
 
-    operators: Collection[str]
+    `chain` are the nodes that compute the result, as in `NoChain`; `types` are those of integers.
+    """
+
+    chain: Sequence[Collection[str]]
+    types: Collection[str]
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every QuantizeLinear of such a result with another zero point."""
-        results = {
-            value for n in model.nodes if n.operator in self.operators for value in n.outputs
-        }
-        for node in _list_quantized(model):
+        for node in _find_chains(model, (*self.chain, ("QuantizeLinear",))):
             zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
-            if node.operator != "QuantizeLinear" or node.inputs[0] not in results or zero is None:
-                continue
-            lowest = np.iinfo(zero.dtype).min
-            if zero.dtype.itemsize == 1 and (zero != lowest).any():
+            lowest = 0 if zero is None else np.iinfo(zero.dtype).min
+            if zero is not None and zero.dtype.name in self.types and (zero != lowest).any():
                 message = f"zero point must be {lowest}, got {zero.flat[0]}"
                 yield Breach(node.name, node.operator, message)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoChain(RuntimeRule):
-    """No chain of nodes, each of which reads the one before, may have these operators."""
+    """No chain of nodes, each of which reads the one before, may have these operators.
 
-    operators: Sequence[str]
+    `chain` are the operators of each place.
+    """
+
+    chain: Sequence[Collection[str]]
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield the last node of every such chain."""
-        values: Collection[str] | None = None
-        for operator in self.operators:
-            nodes = [n for n in model.nodes if n.operator == operator]
-            nodes = nodes if values is None else [n for n in nodes if n.inputs[0] in values]
-            values = {n.outputs[0] for n in nodes}
-        for node in nodes:
-            message = f"it must not follow {', '.join(self.operators[:-1])}"
-            yield Breach(node.name, node.operator, message)
+        before = ", ".join(map(_join_words, self.chain[:-1]))
+        for node in _find_chains(model, self.chain):
+            yield Breach(node.name, node.operator, f"it must not follow {before}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -549,6 +546,16 @@ class WholeBlocks(RuntimeRule):
             if wrong:
                 message = f"start of rows must be a multiple of {self.size}, got {wrong[0]}"
                 yield Breach(node.name, node.operator, message)
+
+
+def _find_chains(model: ModelView, chain: Sequence[Collection[str]]) -> Sequence[NodeView]:
+    """Return the last nodes of chains, in which each node has one of the operators of its place."""
+    nodes: Sequence[NodeView] = model.nodes
+    for place, operators in enumerate(chain):
+        values = {value for node in nodes for value in node.outputs}
+        found = [n for n in model.nodes if n.operator in operators]
+        nodes = [n for n in found if n.inputs[0] in values] if place else found
+    return nodes
 
 
 def _list_starts(model: ModelView, node: NodeView) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runtimes.environments import QNN
 from tests.runtimes.remote import Refused, RemoteSession
-from tests.support import Build, run_onnx, run_tflite
+from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx import Result, convert
 from tflite2onnx.options import IoLayout
 from tflite2onnx.targets.checker import check_model
@@ -124,6 +124,36 @@ def build_constants() -> bytes:
     return m.bytes()
 
 
+def build_trained(activation: str = "RELU") -> bytes:
+    """Build a convolution of floats, whose data, weights and results are quantized."""
+    m = Build()
+    x = m.input([1, SIZE, SIZE, CHANNELS])
+    numbers = np.random.default_rng(0).uniform(-1, 1, (CHANNELS, 1, 1, CHANNELS))
+    w = m.constant(numbers.astype(np.float32))
+    scales, zeros = [0.01] * CHANNELS, [0] * CHANNELS
+    kernel = m.tensor(w.shape, dtype="int8", scale=scales, zero_point=zeros)
+
+    def round_numbers(tensor: Any, integers: Any) -> Any:
+        (steps,) = m.op("QUANTIZE", [tensor], [integers])
+        return m.op("DEQUANTIZE", [steps], [m.tensor(steps.shape)])[0]
+
+    image = m.tensor(x.shape, dtype="int8", scale=0.05, zero_point=3)
+    bias = m.constant(np.full(CHANNELS, 0.5, np.float32))
+    operands = [round_numbers(x, image), round_numbers(w, kernel), bias]
+    window: dict[str, Any] = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
+    (y,) = m.op(
+        "CONV_2D",
+        operands,
+        [m.tensor(x.shape)],
+        fused_activation_function=activation,
+        **window,
+    )
+    moved = m.tensor([1, CHANNELS, SIZE, SIZE])
+    (y,) = m.op("TRANSPOSE", [y, m.constant(np.array([0, 3, 1, 2], np.int32))], [moved])
+    m.output(round_numbers(y, m.tensor(y.shape, dtype="int8", scale=0.03, zero_point=5)))
+    return m.bytes()
+
+
 ROWS = [
     ("SLICE", 10, 1), ("SLICE", 8, 0), ("SPLIT_V", 5, 1), ("SPLIT_V", 16, 0),
     ("CONCATENATION", 5, 1), ("CONCATENATION", 8, 0),
@@ -200,6 +230,30 @@ def test_integers_of_16_bits_have_no_sign_inside(code: str, io_layout: IoLayout)
 @pytest.mark.parametrize("code", ["LEAKY_RELU", "HARD_SWISH"])
 def test_activations_are_no_part_of_a_convolution(code: str) -> None:
     assert count_nodes(compare(build_activation(code)))["MaxPool"] == 1
+
+
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+def test_products_and_weights_of_training_are_integers(activation: str) -> None:
+    model = check(build_trained(activation), target="qnn", tolerance=0.04).model  # a step
+    made = {name: node for node in model.graph.node for name in node.output}
+    ends = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    assert not {node.input[0] for node in ends} & {t.name for t in model.graph.initializer}
+    assert "Conv" in {made[node.input[0]].op_type for node in ends if node.input[0] in made}
+    assert not check_model(model, "qnn")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+def test_the_simulator_runs_networks_of_training(activation: str) -> None:
+    model = build_trained(activation)
+    result = convert(model, target="qnn", io_layout="tflite")
+    x = np.random.default_rng(0).uniform(-3, 3, (1, SIZE, SIZE, CHANNELS)).astype(np.float32)
+    names = [end.name for end in result.outputs]
+    with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
+        (have,) = htp.run(names, {result.inputs[0].name: x})
+    # The input is quantized in float16: a step of it is two steps of a result.
+    assert np.abs(run_tflite(model, [x])[0] - have).max() < 0.1
 
 
 def test_a_constant_has_one_scale() -> None:

@@ -42,7 +42,41 @@ def make_convolution(*limits: NodeProto) -> onnx.ModelProto:
     return make_model(nodes, "uint8", **others, **scales, low=f32(0), high=f32(3))
 
 
+def limit_product(operator: str, zero: int, *limits: NodeProto) -> onnx.ModelProto:
+    """Return a quantized product of float results with a bias, then nodes from "p" to "e"."""
+    shape = (4, 4, 1, 1) if operator == "Conv" else (4, 144)
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Reshape", ["a", "sizes"], ["rows"]),
+        node("DequantizeLinear", ["k", "sk"], ["w"], axis=0),
+        node("Conv", ["a", "w", "b"], ["p"], "n")
+        if operator == "Conv"
+        else node("Gemm", ["rows", "w", "b"], ["p"], "n", transB=1),
+        *limits,
+        node("QuantizeLinear", ["e", "t", "zy"], ["y"]),
+    ]
+    result = (1, 4, 6, 6) if operator == "Conv" else (1, 4)
+    kernel = np.random.default_rng(0).integers(-127, 127, shape, np.int8)
+    scales: dict[str, Any] = {"s": f32(0.05), "sk": np.full(4, 0.01, f32), "t": f32(0.03)}
+    others: dict[str, Any] = {"z": np.uint8(120), "zy": np.uint8(zero), "k": kernel}
+    others |= {"b": np.ones(4, f32), "low": f32(0), "high": f32(2)}
+    others["sizes"] = np.array([1, 144])
+    used = [n for n in nodes if n.op_type != "Reshape" or operator == "Gemm"]
+    return make_model(used, "uint8", result, **others, **scales)
+
+
+RELU = (node("Relu", ["p"], ["e"]),)
+CLIP = (node("Clip", ["p", "low", "high"], ["e"]),)
+ROUNDED_RELU = (
+    node("QuantizeLinear", ["p", "t", "zy"], ["q"]),
+    node("DequantizeLinear", ["q", "t", "zy"], ["d"]),
+    node("Relu", ["d"], ["e"]),
+)
 KEPT = {
+    "Conv and Relu, 0": limit_product("Conv", 0, *RELU),
+    "Conv, quantized, and Relu": limit_product("Conv", 100, *ROUNDED_RELU),
+    "Gemm and Relu, 0": limit_product("Gemm", 0, *RELU),
+    "Gemm, quantized, and Relu": limit_product("Gemm", 100, *ROUNDED_RELU),
     "Relu of int8": make_quantized("Relu", "int8", 3),
     "Sigmoid of int8": make_quantized("Sigmoid", "int8", -128, 1 / 256),
     "Sigmoid of int16": make_quantized("Sigmoid", "int16", 0, 1 / 32768),
@@ -58,6 +92,12 @@ KEPT = {
     "limits": make_convolution(node("Relu", ["d"], ["r"]), node("Min", ["r", "high"], ["e"])),
 }
 BROKEN = {
+    "Conv and Relu": (limit_product("Conv", 100, *RELU), "zero point must be 0, got 100"),
+    "Gemm and Relu": (limit_product("Gemm", 100, *RELU), "zero point must be 0, got 100"),
+    "Conv and Clip": (
+        limit_product("Conv", 100, *CLIP),
+        "it must not follow Conv, ConvTranspose or Gemm, Clip",
+    ),
     "MaxPool of integers": (make_bare("MaxPool", (1, 4, 5, 5), kernel_shape=[2, 2]), "got uint8"),
     "Concat of integers": (
         make_model([node("Concat", ["x", "x"], ["y"], axis=1)], "uint8", (1, 8, 6, 6)),

@@ -7,7 +7,10 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   same rows is right. So is a Concat whose inputs end in the middle of a block, if Gather of all
   rows follows. Channels are right without it.
 - AveragePool and a depthwise Conv of int16 are refused, and those of uint16 are right.
-- A constant has one scale: the provider adds a tensor once.
+- A constant has one scale: the provider adds a tensor once. Weights are integers: a QuantizeLinear
+  of floats with a scale for each channel is refused. Networks trained with quantization have it.
+- Such networks have a Relu or Clip between a Conv and QuantizeLinear, too. It is refused unless its
+  range is that of the integers. After QuantizeLinear Relu, Max and Min are right, and Clip is lost.
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
@@ -19,10 +22,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
+from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_readers
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
+from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rules import QDQ
 from tflite2onnx.tensor import DType, Shape
@@ -39,7 +43,8 @@ def rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
-    live = [*_separate_constants(g, eliminate_dead_nodes(nodes, results))]
+    stored = [*_store_constants(g, eliminate_dead_nodes(nodes, results), results)]
+    live = [*_separate_constants(g, [*_quantize_products(g, stored, results)])]
     sliced = [each for node in live for each in _gather_rows(g, node)]
     joined = {n.outputs[0]: n for n in live if n.op_type == "Concat"}
     gathered = [each for node in sliced for each in _gather_joined(g, node, joined)]
@@ -48,6 +53,64 @@ def rewrite_nodes(
     real = {node.outputs[0] for node in moved if node.op_type == "DequantizeLinear"}
     reshaped = [each for node in moved for each in _reshape_end(g, node, real, results)]
     return keep_nodes(g, reshaped, results)[0], changed
+
+
+def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes, with the integers in place of a QuantizeLinear of a constant."""
+    stored: dict[Value, Value] = {}
+    for node in nodes:
+        result, arrays = node.outputs[0], [x.data for x in node.present]
+        known = [array for array in arrays if array is not None]
+        if node.op_type != "QuantizeLinear" or len(known) < len(arrays) or result in results:
+            yield node.with_inputs(stored)
+            continue
+        numbers, scale, zero = known
+        shape = [1] * numbers.ndim
+        if scale.ndim:
+            shape[int(node.attributes.get("axis", 1))] = -1
+        steps = np.rint(numbers / scale.reshape(shape)) + zero.reshape(shape)
+        dtype = g.types[result][0]
+        integers = np.clip(steps, *find_integer_range(dtype)).astype(zero.dtype)
+        stored[result] = g.make_separate_constant(integers, dtype, result.name)
+
+
+def _quantize_products(
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
+) -> Iterator[Node]:
+    """Yield the nodes, with a QuantizeLinear between a Conv and a Relu or Clip.
+
+    It is that after the Relu. The results do not change, because rounding keeps the order.
+    """
+    made = {value: node for node in nodes for value in node.outputs}
+    readers = {x: found for x, found in find_readers(nodes).items() if x not in results}
+    for node in nodes:
+        source = made.get(node.present[0]) if node.op_type in ("Clip", "Relu") else None
+        found = readers.get(node.outputs[0], ()) if source else ()
+        while len(found) == 1 and found[0].op_type in ("Reshape", "Transpose"):
+            found = readers.get(found[0].outputs[0], ())
+        operands = found[0].inputs[1:] if [n.op_type for n in found] == ["QuantizeLinear"] else ()
+        is_product = source is not None and source.op_type in ("Conv", "ConvTranspose", "Gemm")
+        if not is_product or len(operands) < 2 or _has_range(node, operands[1]):
+            yield node
+            continue
+        (x, *bounds), dtype = node.inputs, g.types[found[0].outputs[0]][0]
+        stored = g.annotate(Value(), dtype, g.types[node.outputs[0]][1])
+        real = Value()
+        yield Node("QuantizeLinear", (x, *operands), (stored,), {})
+        yield Node("DequantizeLinear", (stored, *operands), (real,), {})
+        if node.op_type == "Relu":
+            yield node._replace(inputs=(real,))
+            continue
+        limited = Value()
+        yield Node("Max", (real, bounds[0]), (limited,), {})
+        yield Node("Min", (limited, bounds[1]), node.outputs, {})
+
+
+def _has_range(node: Node, zero: Value | None) -> bool:
+    """Return whether integers with this zero point stand for the results of a Relu only."""
+    if node.op_type != "Relu" or zero is None or zero.data is None or zero.dtype is None:
+        return False
+    return bool(zero.data == find_integer_range(zero.dtype)[0])
 
 
 def _separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:

@@ -19,6 +19,8 @@ from tflite2onnx.targets.rules import (
 _DOCUMENT = "https://onnxruntime.ai/docs/execution-providers/QNN-ExecutionProvider.html"
 _SOURCE = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
 _UNIFORM = "convert with --quantization qdq-uniform"
+_ROUNDED = "convert with --target qnn, or quantize the product, too"
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 RULES = (
     Operators(
@@ -73,11 +75,23 @@ RULES = (
         source="onnxruntime/core/providers/qnn/builder/opbuilder/base_op_builder.cc",
     ),
     LowestZeroPoints(
-        operators=("Softmax",),
+        chain=[("Softmax",)],
+        types=("int8", "uint8"),
         consequence=f"{WRONG} by the zero point",
     ),
+    LowestZeroPoints(
+        chain=[_PRODUCTS, ("Relu",)],
+        types=("uint8", "int8", "uint16", "int16"),
+        consequence=ON_THE_CPU,
+        advice=_ROUNDED,
+    ),
     NoChain(
-        operators=("Conv", "QuantizeLinear", "DequantizeLinear", "Clip"),
+        chain=[_PRODUCTS, ("Clip",), ("QuantizeLinear",)],
+        consequence=f"{ON_THE_CPU} if the Clip has another range than the integers",
+        advice=_ROUNDED,
+    ),
+    NoChain(
+        chain=[("Conv",), ("QuantizeLinear",), ("DequantizeLinear",), ("Clip",)],
         consequence="the runtime may lose the Clip",
         advice=_UNIFORM,
     ),

@@ -40,7 +40,7 @@ RULES = (
         advice=_ROUNDED,
     ),
     NoChain(
-        operators=("DequantizeLinear", "Softmax", "QuantizeLinear"),
+        chain=[("DequantizeLinear",), ("Softmax",), ("QuantizeLinear",)],
         consequence=WRONG,
         advice=_ROUNDED,
     ),
