@@ -148,22 +148,15 @@ _FUNCTIONS: tuple[tuple[str, str, Range | None, dict[str, Any]], ...] = (
     ("ZEROS_LIKE", "float32 int32 int64", None, {"values": ALL_VALUES}),
 )
 SHORT = {"q8": Q8, "qu8": QU8, "q16": Q16, "q4": "quantized int4"}
-# The kernel's table has an entry for 128 integers, which is too coarse for small numbers.
 _ABOVE_0 = (31, 127)  # zero points are at most 30
 _STORED = {
-    "LOG": {Q16: (2000, 32767)},
-    "RSQRT": {Q8: _ABOVE_0, Q16: (2000, 32767)},
+    "RSQRT": {Q8: _ABOVE_0, Q16: (0, 32767)},
     "SQRT": {Q8: _ABOVE_0, Q16: (0, 32767)},
 }
-_LIMITS = dict.fromkeys(
-    ("LOG", "RSQRT"), "close to 0 the kernel's table for int16 is wrong by thousands of steps"
-)
 _MAKES = {"LOGISTIC": _LOGISTIC, "TANH": _TANH}
 _OFF = {code: {Q16: coarse(code, Q16, _TABLES)} for code in ("LOGISTIC", "TANH")}
-# `verify` computes the error of these tables from the scales (`measure_table_error`).
-_OFF |= {
-    code: {Q16: Bound(0, steps, _TABLES)} for code, steps in (("EXP", 60), ("LOG", 5), ("RSQRT", 5))
-}
+# `verify` computes the error of this table from the scales (`measure_table_error`).
+_OFF["EXP"] = {Q16: Bound(0, 60, _TABLES)}
 
 
 def kinds(words: str) -> tuple[str, ...]:
@@ -179,7 +172,6 @@ def _functions() -> tuple[Row, ...]:
             kinds(types),
             {"rank": RANKS},
             bounds=_OFF.get(code, {}),
-            limits=_LIMITS.get(code, ""),
             **more,
         )
         for code, types, within, more in _FUNCTIONS

@@ -7,7 +7,7 @@ infinities). In LiteRT, MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN 
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial, reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from tflite2onnx.op.common.fixed_point import (
     negate_constant,
     sum_scales,
 )
-from tflite2onnx.op.common.interpolated_tables import measure_table_error
+from tflite2onnx.op.common.interpolated_tables import (
+    interpolate_table,
+    make_table,
+    measure_table_error,
+)
 from tflite2onnx.op.traits import AnySizes, Broadcasts, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
@@ -34,6 +38,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 # The element types of numbers that TensorFlow's kernels support, and TFLite's do not.
 _WIDE = "float64 float16 int8 int16 int64 uint8 uint16 uint32 uint64"
 
+T = TypeVar("T")
 # A function that emits the nodes of an operator, from the builder, the type of the inputs, the
 # options and the inputs.
 Emit = Callable[..., Value]
@@ -117,11 +122,21 @@ class Elementwise(Broadcasts, AnySizes, Foldable):
     @property
     def allowed_steps(self) -> int:
         """The number of steps by which integers may differ from LiteRT's; see `Operator`."""
+        steps = self.apply_to_table(measure_table_error)
+        return super().allowed_steps if steps is None else steps
+
+    def apply_to_table(
+        self, apply: Callable[[Callable[[Array], Array], float, float], T]
+    ) -> T | None:
+        """Return what a function makes of the kernel's function, and of the scales of x and y.
+
+        None if the kernel has no table between whose entries it interpolates.
+        """
         function, x, y = self.row.interpolated, self.input(0).quantization, self.output.quantization
         if function is None or self.output.dtype is not DType.INT16 or x is None or y is None:
-            return super().allowed_steps
+            return None
         scale, unit = float(x.scale[0]), float(y.scale[0])
-        return measure_table_error(lambda numbers: function(numbers, self.options), scale, unit)
+        return apply(lambda numbers: function(numbers, self.options), scale, unit)
 
     def find_types(self) -> list[DType]:
         """Return the different types of the inputs. `check` accepts one type only."""
@@ -215,6 +230,7 @@ class Unbounded(Elementwise):
 
     If quantized, LOG of 0 and of negative numbers is the smallest number that the output can
     represent, and RSQRT of 0 is the largest number. The kernel of RSQRT fails for negative numbers.
+    Integers of 16 bits are interpolated as in the kernels, whose error is large near 0.
     """
 
     rows: ClassVar[Mapping[str, Row]] = {
@@ -230,7 +246,18 @@ class Unbounded(Elementwise):
         ),
     }
 
+    @cached_property
+    def table(self) -> Array | None:
+        """The table of the kernel for int16, None for other types."""
+        return self.apply_to_table(make_table)
+
+    @property
+    def quantization(self) -> Real:
+        return Real(tabulates=self.table is not None)
+
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        if self.table is not None and xs[0].storage.quantization is not None:
+            return interpolate_table(g, g.constant(self.table, DType.INT16, "table"), xs[0])
         storage = y.plan.storage
         if storage.quantization is None:
             return super().emit(g, y, *xs)

@@ -2,6 +2,7 @@
 
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.interpolated_tables import interpolate_table
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
 
@@ -42,16 +43,4 @@ class IntegerTable(Operator):
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if x.dtype is DType.INT8:  # in the kernel, negative numbers are at the end of the table
             return look_up(g, table, x)
-        index = g.cast(x, DType.INT32)
-        entries = g.cast(table, DType.INT32)
-        step = g.scalar(128, DType.INT32)
-        # Mod rounds towards minus infinity, so the difference is a multiple of the divisor.
-        offset = g.Mod(index, step)
-        entry = g.Add(g.Div(g.Sub(index, offset), step), g.scalar(256, DType.INT32))
-        base = g.Gather(entries, entry)
-        following = g.Gather(entries, g.Add(entry, g.scalar(1, DType.INT32)))
-        # The kernel stores a slope in 16 bits, which wrap around.
-        slope = g.cast(g.cast(g.Sub(following, base), DType.INT16), DType.INT32)
-        rise = g.Add(g.Mul(slope, offset), g.scalar(64, DType.INT32))
-        delta = g.Div(g.Sub(rise, g.Mod(rise, step)), step)
-        return g.cast(g.Add(base, delta), DType.INT16)
+        return interpolate_table(g, table, x)
