@@ -311,7 +311,7 @@ def test_binary_operators_on_constants_fold(code: str, dtype: str, divisor: int)
     b = np.array([divisor], carrier(dtype))
     options: dict[str, Any] = {"fused_activation_function": "RELU6"} if code in ARITHMETIC else {}
     folded = node_types(check_constants(code, a, b, **options)) == ["Identity", "Identity"]
-    assert folded == (OF_TWO[code].numpy is not None)
+    assert folded or OF_TWO[code].numpy is None
 
 
 def test_integer_division_by_0_and_bfloat16_do_not_fold() -> None:
