@@ -95,6 +95,17 @@ def dilate(m: Build) -> Sequence[Tensor]:
     return [add_positions("BATCH_TO_SPACE_ND", m, op(m, "EXP", x), [1, 4, 4, 2])]
 
 
+def multiply_keys(m: Build) -> Sequence[Tensor]:
+    """Return the scores of an attention of one head, whose keys are weights."""
+    x = m.input([1, 4, 6], name="x")
+    keys, queries = (
+        m.op("FULLY_CONNECTED", [x, m.constant(draw(5, 6)), None], [shape], keep_num_dims=keeps)[0]
+        for shape, keeps in (([4, 5], False), ([1, 4, 5], True))
+    )
+    inputs = [reshape(m, queries, 1, 1, 4, 5), keys, None]
+    return m.op("FULLY_CONNECTED", inputs, [[1, 1, 4, 4]], keep_num_dims=True)
+
+
 def upsample(m: Build) -> Sequence[Tensor]:
     inputs = [m.constant([1, 4, 4, 2]), m.constant(draw(2, 2, 2, 3)), m.input([1, 2, 2, 3])]
     return m.op("TRANSPOSE_CONV", inputs, [[1, 4, 4, 2]], padding="VALID", stride_h=2, stride_w=2)
@@ -153,6 +164,7 @@ NETWORKS: dict[str, Network] = {
     ),
     "SPLIT_V of the batch": split([1], 1),
     "TRANSPOSE_CONV": upsample,
+    "FULLY_CONNECTED by samples": multiply_keys,
     "blocks in the batch": dilate,
     # Axes that are not those of the samples.
     "SOFTMAX": single("SOFTMAX", [1, 5], [1, 5], beta=1.0),

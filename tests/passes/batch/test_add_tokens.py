@@ -123,7 +123,7 @@ def test_weights_of_a_token_are_matrices_of_a_batch() -> None:
         (
             "    logits: float32[1,4] = FULLY_CONNECTED(flat",
             MIXED.format("float32[4]"),
-            "it multiplies by numbers of a token",
+            "it multiplies by weights that depend on the sample",
         ),
     ],
 )

@@ -22,7 +22,8 @@ shapes that the operators infer, from the axes along which they compute
    axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the
    graph has no batch. If an operator mixes samples after a RESHAPE that leaves a choice between
    two axes, the second axis is tried.
-6. Sub-graphs are walked like the graph. A loop variable is repeated if it depends on samples after
+6. A FULLY_CONNECTED whose weights depend on the sample becomes a BATCH_MATMUL.
+7. Sub-graphs are walked like the graph. A loop variable is repeated if it depends on samples after
    an iteration. A condition must be the same for all samples.
 
 The result is right for any number of samples: constant sizes of 1 are replaced by lists with the
@@ -34,7 +35,7 @@ from dataclasses import replace
 from math import prod
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
+from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op, Options, copy_op
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import (
@@ -77,6 +78,7 @@ from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
 
 _MIXES = "it mixes samples"
+_MATRIX = 2  # axes
 
 
 class _UnalignedError(Exception):
@@ -202,6 +204,9 @@ class Batching:
             self._add_shared(op, operator)
         elif Fact.KEEPS_SEQUENCE in operator.facts:
             self._add_reshape(op)
+        elif op.is_builtin("FULLY_CONNECTED") and op.operand(1) in self._places:
+            for each in _multiply_matrices(op):
+                self._add_op(each)
         else:
             self._add_computation(op)
 
@@ -540,3 +545,23 @@ class Batching:
             return x
         y = replace(old, shape=tuple(map(evaluate, shape)), shape_signature=())
         return self._builder.move_to(x, 1, shape, Place(0), y)
+
+
+def _multiply_matrices(op: Op) -> list[Op]:
+    """Return a FULLY_CONNECTED whose weights depend on the sample as a BATCH_MATMUL of one matrix.
+
+    Exporters multiply by the keys of an attention with one head in this way.
+    """
+    (x, w, *bias), (y,) = op.inputs, op.outputs
+    if x is None or w is None or any(bias) or op.activation != "NONE" or w.rank != _MATRIX:
+        raise OperatorError("it multiplies by weights that depend on the sample")
+    rows = x.elements // w.shape[-1]
+    a, product = make_tensor(x, (1, rows, w.shape[-1])), make_tensor(y, (1, rows, w.shape[0]))
+    b = make_tensor(w, (1, *w.shape))
+    options = Options({"adj_x": False, "adj_y": True})
+    return [
+        copy_op(op, x, a, resizes=False),
+        copy_op(op, w, b, resizes=False),
+        Op("BATCH_MATMUL", op.index, (a, b), (product,), options),
+        copy_op(op, product, y, resizes=False),
+    ]

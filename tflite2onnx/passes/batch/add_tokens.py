@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options, copy_op
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.batch.add_batch import Batching
 from tflite2onnx.passes.batch.batch_builder import ADDED, make_list, make_tensor, require_input
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
@@ -30,7 +30,6 @@ from tflite2onnx.tensor import DType, Tensor
 # The inputs whose second axis are tokens. ATTENTION also has a mask and the position; in its place
 # LINEAR_ATTENTION has decays.
 _TOKENS, _POSITION = {"ATTENTION": 3, "LINEAR_ATTENTION": 5}, 4
-_MATRIX = 2  # axes
 
 
 def add_tokens(
@@ -85,9 +84,6 @@ class _Tokens(Batching):
         elif op.outputs[0] is self._product:
             x = require_input(op)
             super()._add_op(op.with_inputs({x: self._take_last(x)}))
-        elif op.is_builtin("FULLY_CONNECTED") and op.operand(1) in self._places:
-            for each in _multiply_matrices(op):
-                super()._add_op(each)
         else:
             super()._add_op(op)
 
@@ -187,27 +183,6 @@ def _takes_last(op: Op, joined: _TokenRows) -> bool:
         return False
     expected = _make_begin(joined.state, joined.axis, 1).values
     return bool(np.array_equal(begin.values, expected))
-
-
-def _multiply_matrices(op: Op) -> list[Op]:
-    """Return a FULLY_CONNECTED whose weights depend on the token as a BATCH_MATMUL of one matrix.
-
-    Each token has weights of its own (the mixtures of streams in Gemma 3n).
-    """
-    (x, w, *bias), (y,) = op.inputs, op.outputs
-    if x is None or w is None or any(bias) or op.activation != "NONE" or w.rank != _MATRIX:
-        raise MixedSamplesError("it multiplies by numbers of a token", op.place)
-    width = w.shape[-1]
-    rows = x.elements // width
-    a = make_tensor(x, (1, rows, width))
-    b, product = make_tensor(w, (1, *w.shape)), make_tensor(y, (1, rows, w.shape[0]))
-    options = Options({"adj_x": False, "adj_y": True})
-    return [
-        copy_op(op, x, a, resizes=False),
-        copy_op(op, w, b, resizes=False),
-        Op("BATCH_MATMUL", op.index, (a, b), (product,), options),
-        copy_op(op, product, y, resizes=False),
-    ]
 
 
 def _find_product(scores: Tensor, graph: Graph) -> Tensor:
