@@ -21,7 +21,7 @@ from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Verdict, api, onnx_model, runner
 from tflite2onnx.verification.inputs import RandomKind, draw_inputs
 from tflite2onnx.verification.runtimes import open_interpreter, run_litert
-from tflite2onnx.verification.tolerance import Limits, compare
+from tflite2onnx.verification.tolerance import Limits, _measure_floats, compare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -261,6 +261,22 @@ def test_largest_float32_equals_infinity_of_its_sign() -> None:
     assert compare("y", want, have).ok
     assert not compare("y", want, have[::-1]).ok
     assert not compare("y", want.astype(np.float64), have.astype(np.float64)).ok
+
+
+@pytest.mark.parametrize("power", range(-30, 31, 4))
+def test_differences_of_float32_are_those_of_float64(power: int) -> None:
+    """Squares that float32 can hold are summed as float32, others as float64."""
+    generator = np.random.default_rng(power + 30)
+    for part in (0, 1e-3, 1e3):
+        want, noise = generator.standard_normal((2, 100)) * 10.0**power
+        pair = want.astype(np.float32), (want + part * noise).astype(np.float32)
+        found, expected = (
+            compare("y", *(each.astype(kind) for each in pair)) for kind in ("float32", "float64")
+        )
+        for name in ("largest", "spread", "decibels"):
+            assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-4)
+        sizes = [power + np.log10(each) for each in (1, part) if each]
+        assert (_measure_floats(*pair) is not None) == all(-12 < size < 12 for size in sizes)
 
 
 def test_difference_of_type_or_shape_has_a_reason() -> None:
