@@ -126,6 +126,16 @@ def test_strings_are_bytes_of_any_length() -> None:
     assert empty.shape == (0, 2)
 
 
+def test_strings_may_begin_at_any_byte_of_their_data() -> None:
+    """LiteRT reads each string from its offset, even if this is the place of the count."""
+    m = Build()
+    m.output(m.constant(["a"]))
+    m.model().buffers[1].data = int32([1, 0, 4]).tobytes()
+    data = read_model(m.bytes()).graphs[0].outputs[0].data
+    assert data is not None
+    assert data.tolist() == [b"\1\0\0\0"]
+
+
 def test_constant_strings_are_initializers() -> None:
     """Constant strings are initializers of the ONNX file."""
     m = Build()
