@@ -129,6 +129,22 @@ def find_two_largest(m: Build) -> Sequence[Tensor]:
     return m.op("TOPK_V2", [m.input([6]), number(m, 2)], ends)
 
 
+def encode(*shape: int) -> Network:
+    def network(m: Build) -> Sequence[Tensor]:
+        ends = m.constant(np.float32(2)), m.constant(np.float32(-1))
+        inputs = [m.input(shape, dtype="int32"), number(m, 5), *ends]
+        return m.op("ONE_HOT", inputs, [[*shape, 5]], axis=-1)
+
+    return network
+
+
+def join_bytes(*shape: int) -> Network:
+    def network(m: Build) -> Sequence[Tensor]:
+        return m.op("BITCAST", [m.input([*shape, 4], dtype="uint8")], [[*shape]], dtype="int32")
+
+    return network
+
+
 NETWORKS: dict[str, Network] = {
     # Shapes that say 1.
     "RESHAPE with -1": single("RESHAPE", [1, 4, 6, 8], [1, 24, 8], [1, -1, 8]),
@@ -167,6 +183,8 @@ NETWORKS: dict[str, Network] = {
     "FULLY_CONNECTED by samples": multiply_keys,
     "blocks in the batch": dilate,
     # Axes that are not those of the samples.
+    "ONE_HOT": encode(1, 3),
+    "BITCAST": join_bytes(1, 3),
     "SOFTMAX": single("SOFTMAX", [1, 5], [1, 5], beta=1.0),
     "MEAN": single("MEAN", [1, 4, 6, 3], [1, 3], [1, 2]),
     "TRANSPOSE": single("TRANSPOSE", [1, 4, 5], [4, 1, 5], [1, 0, 2]),
@@ -178,6 +196,8 @@ NETWORKS: dict[str, Network] = {
     "FULLY_CONNECTED of rows": single("FULLY_CONNECTED", [5, 1, 6], [5, 4], draw(4, 6), None),
     # Samples without an axis of their own.
     "SOFTMAX of a vector": single("SOFTMAX", [5], [5], beta=1.0),
+    "ONE_HOT of a vector": encode(3),
+    "BITCAST of a vector": join_bytes(3),
     "TOPK_V2 of a vector": find_two_largest,
     "MEAN of a vector": single("MEAN", [4], [1], [0], keep_dims=True),
     "SUM of a vector to a scalar": single("SUM", [4], [], [0]),

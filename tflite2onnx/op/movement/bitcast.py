@@ -46,10 +46,6 @@ class Bitcast(AnySizes, Foldable):
         """Return the axis of the parts of an element, if they are joined."""
         return (-1,) if self.input(0).dtype.bits < self.output.dtype.bits else ()
 
-    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        ranks = self.input(0).rank, self.output.rank
-        return axis if axis < min(ranks) else None
-
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if x.dtype.bits == y.dtype.bits:
             return reinterpret_bits(g, x.value, x.dtype, y.dtype)
