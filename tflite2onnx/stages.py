@@ -133,6 +133,8 @@ def convert_read_model(
     """
     try:
         result = _convert_opened(_open_source(read(), origin, options), plan)
+        if options.states != "auto" and not result.states:
+            _warn_without_effect("states", "the model keeps no state")
         if find_rules(options.target):
             _warn_of_broken_rules(result, options.target)
     except MemoryError as error:

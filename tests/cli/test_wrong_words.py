@@ -172,7 +172,9 @@ def test_message_names_the_file_in_the_wrong_place(capsys: Captured) -> None:
     assert main(["-q", "plain.tflite"]) == 0
     told = expect_complaint(capsys, "verify", "plain.onnx", "plain.tflite")
     assert "plain.tflite is a TFLite model; the TFLite model must be given first" in told
-    assert "this is an ONNX model" in expect_complaint(capsys, "plain.onnx", "out.onnx")
+    assert "this is an ONNX model, not a TFLite model: give the" in expect_complaint(
+        capsys, "plain.onnx", "out.onnx"
+    )
 
 
 @pytest.mark.parametrize("words", [[""], ["model.tflite", ""], ["model.tflite", "-o", ""]])
@@ -239,6 +241,7 @@ def test_python_and_the_command_line_spell_options_in_their_own_way(capsys: Capt
         ("--activations uint8", "--activations has no effect, because the model has no"),
         ("--weights uint8", "--weights has no effect, because the model has no quantized"),
         ("--caches shared", "--caches has no effect, because no signature has a cache"),
+        ("--states required", "--states has no effect, because the model keeps no state"),
         ("integers.tflite --float16", "--float16 has no effect, because every node computes"),
         ("--quantization float", ""),
         ("--target tensorrt", ""),
@@ -299,6 +302,19 @@ WRONG = [
     ("plain.tflite --dynamic-batch", "no option --dynamic-batch; did you mean --batch?"),
     ("plain.tflite --inputs-as-nchw x", "no option --inputs-as-nchw; did you mean --io-layout?"),
     ("plain.tflite --target ort", "got ort; did you mean onnxruntime?"),
+    ("plain.tflite --target trt", "got trt; did you mean tensorrt?"),
+    ("plain.tflite --target cpu", "got cpu; did you mean onnxruntime?"),
+    ("check a.onnx --target wasm", "got wasm; did you mean web?"),
+    ("plain.tflite --target Android", "got Android; did you mean nnapi?"),
+    ("plain.tflite --keep-nhwc", "no option --keep-nhwc; did you mean --io-layout?"),
+    ("plain.tflite --precision fp16", "no option --precision; did you mean --float16?"),
+    ("plain.tflite --dynamic-axes x", "no option --dynamic-axes; did you mean --shape?"),
+    ("--tflite a.tflite --output b.onnx", "no option --tflite: the model is given without one"),
+    (
+        "-i plain.tflite -o a.onnx",
+        "no option -i: the model is given without one, as in tflite2onnx",
+    ),
+    ("version", "there is no command version; did you mean --version?"),
     ("plain.tflite --target TensorRT", "got TensorRT; did you mean tensorrt?"),
     ("completion powershell", "SHELL must be bash, zsh, tcsh or fish, got powershell"),
     ("completion bash zsh", "the argument zsh must be left out; see"),
@@ -406,7 +422,7 @@ WRONG = [
     ("check model.tflite --target QNN", "got QNN; did you mean qnn?; see tflite2onnx check --help"),
     ("completion BASH", "SHELL must be bash, zsh, tcsh or fish, got BASH; did you mean bash?; see"),
     ("completion --shell bash", "there is no option --shell; see tflite2onnx completion --help"),
-    ("--model model.tflite", "there is no option --model; see tflite2onnx --help"),
+    ("--model model.tflite", "there is no option --model: the model is given without one"),
     ("help verify inspect", "the argument inspect must be left out; see tflite2onnx --help"),
     ("models -o -", "cannot write to -: the output of several models must be a folder"),
     ("models -o out --report models", "cannot write models: it is the folder of the models"),

@@ -173,7 +173,7 @@ def _make_help_arguments(words: Sequence[str]) -> list[str]:
 def _check_command(word: str) -> None:
     """Raise UsageError if the first word is no command or file, but is spelled like a command."""
     other = word in COMMANDS or word.startswith("-") or "." in word or Path(word).exists()
-    hint = "" if other else suggest_names(word, COMMANDS)
+    hint = "" if other else suggest_names(word, (*COMMANDS, "--version"))
     if hint:
         raise UsageError(f"there is no command {word}{hint}")
 

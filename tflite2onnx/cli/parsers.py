@@ -6,6 +6,7 @@ from importlib import import_module
 from textwrap import fill
 from typing import NoReturn
 
+from tflite2onnx.targets.table import find_target
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.version import VERSION
 
@@ -18,6 +19,8 @@ COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 # What argparse says, and what this program says. {} is the part in parentheses, {option} the name
 # of the option, {choices} its values, and {close} a suggestion.
 _MESSAGES = {
+    r"unrecognized arguments: (-i|--tflite|--model)(?: .*)?": "there is no option {}: the model is "
+    "given without one, as in tflite2onnx MODEL.tflite",
     r"unrecognized arguments: (-\S+).*": "there is no option {}{close}",
     r"unrecognized arguments: (\S+).*": "the argument {} must be left out",
     r"the following arguments are required: (.*)": "{} must be given",
@@ -36,13 +39,21 @@ _SYNONYMS = {
     "nhwc": "tflite",
     "nchw": "onnx",
     "fp32": "float",
-    "ort": "onnxruntime",
     "--half": "--float16",
     "--fp16": "--float16",
+    "--precision": "--float16",
+    "--fp32": "--quantization",
+    "--dequantize": "--quantization",
+    "--debug": "--verbose",
+    "--log-level": "--verbose",
     "--int8": "--io-type",
     "--input-shape": "--shape",
     "--input-shapes": "--shape",
     "--dynamic-batch": "--batch",
+    "--dynamic-axes": "--shape",
+    "--nhwc": "--io-layout",
+    "--nchw": "--io-layout",
+    "--keep-nhwc": "--io-layout",
     "--inputs-as-nchw": "--io-layout",
     "--outputs-as-nchw": "--io-layout",
 }
@@ -74,7 +85,8 @@ class Parser(argparse.ArgumentParser):
             if match:
                 value = "".join(match.groups()).strip("'\"")
                 word = value.partition("=")[0]
-                alike = _SYNONYMS.get(word.lower().replace("_", "-"), word)
+                alias = word.lower().replace("_", "-")
+                alike = _SYNONYMS.get(alias) or find_target(alias) or word
                 message = words.format(
                     value or "nothing",
                     option=option,

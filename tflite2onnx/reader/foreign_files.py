@@ -41,7 +41,7 @@ def describe_foreign_file(data: memoryview) -> str:
     if words:
         return words
     if _is_onnx(data):
-        return "this is an ONNX model, not a TFLite model"
+        return "this is an ONNX model, not a TFLite model: give the .tflite file"
     if len(data) < 8:  # the bytes are the offset of the root table and the identifier
         return "the file is truncated: too short for a TFLite model"
     return (

@@ -1,8 +1,9 @@
 """The targets: a folder of this package each, which only this table names.
 
 The `__init__.py` of a folder has `OPTIONS`, those that the target sets unless the user gives them,
-and maybe `CONTRADICTIONS` of the command line. A folder has the modules of `PARTS`, as far as the
-target needs them. A module is imported only if it is asked for.
+and maybe `CONTRADICTIONS` of the command line and `ALIASES`, what else its runtime is called. A
+folder has the modules of `PARTS`, as far as the target needs them. A module is imported only if it
+is asked for.
 """
 
 from __future__ import annotations
@@ -81,6 +82,12 @@ def find_options(target: str) -> Mapping[str, Any]:
     """
     options: Mapping[str, Any] = getattr(_import_folder(target), "OPTIONS", MappingProxyType({}))
     return options
+
+
+def find_target(alias: str) -> str:
+    """Return the target whose runtime has another name, "" if there is none."""
+    named = (t for t in TARGETS if alias in getattr(_import_folder(t), "ALIASES", ()))
+    return next(named, "")
 
 
 def find_contradictions(target: str) -> Sequence[Contradiction]:

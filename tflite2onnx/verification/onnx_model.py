@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,8 +43,14 @@ from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, make_session
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
+_logger = logging.getLogger(__name__)
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
 _FORMS: tuple[Forms, ...] = ("fastest", "canonical")
+_FEW_CHOICES = 16  # conversions that need no explanation
+_SEARCHES = (
+    "the ONNX model was made with rare options, by another version, or changed since: up to %d"
+    " conversions look for its options, to compare the tensors between operators"
+)
 # Keys of the metadata with facts about the conversion.
 _FACTS = ("signatures", "cut", "rename", "float16", "io_type", "quantization")
 _SAMPLES = 3  # samples in a batch of dynamic size
@@ -178,7 +185,7 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
     except (ValueError, TypeError, KeyError) as error:
         raise VerifyError(
             "the ONNX model must have the metadata of tflite2onnx, with the layouts of its inputs"
-            " and outputs"
+            " and outputs: convert the TFLite model again, and keep the metadata in other tools"
         ) from error
 
 
@@ -238,10 +245,11 @@ def _try_conversions(
     convert_again = _convert_joined(model, opened) if opened.joined else partial(convert, model)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", {tensor.name: e.layout for tensor, e in (*inputs, *outputs)}))
-    for dynamic_range, forms, (signature, names), (quantization, activations, weights), (
-        io_layout,
-        layouts,
-    ) in product(ranges, _FORMS, _list_candidate_namings(opened), kinds, ways):
+    choices = [*product(ranges, _FORMS, _list_candidate_namings(opened), kinds, ways)]
+    for number, (dynamic_range, forms, named, kind, (io_layout, layouts)) in enumerate(choices):
+        (signature, names), (quantization, activations, weights) = named, kind
+        if number == _FEW_CHOICES:
+            _logger.warning(_SEARCHES, len(choices))
         try:
             result = convert_again(
                 layouts=layouts,

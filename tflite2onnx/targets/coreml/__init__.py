@@ -2,4 +2,5 @@
 
 from tflite2onnx.targets.presets import FLOAT
 
+ALIASES = ("ios",)
 OPTIONS = FLOAT

@@ -2,5 +2,6 @@
 
 from tflite2onnx.targets.presets import NPU
 
+ALIASES = ("rockchip",)
 # RKNN reads one quantization for each tensor, and quantizes the values between that have none.
 OPTIONS = {**NPU, "quantization": "qdq-uniform", "activations": "int8"}
