@@ -64,6 +64,10 @@ _QUANTIZED: tuple[GraphPass, ...] = (
 )
 
 FORMS: tuple[GraphPass, ...] = (
+    # Each step of a recurrence takes ten nodes.
+    _apply("float32: BATCH_MATMUL", "products.join_states"),
+    # ONNX Runtime multiplies the matrices of a batch one by one, and repeated numbers each time.
+    _apply("float32: BATCH_MATMUL", "products.broadcast_products"),
     # Each slice of a state takes a Slice and a Reshape.
     _apply("SLICE STRIDED_SLICE", "movement.split_slices"),
     # The pass of attention expects a TRANSPOSE before each operand.
