@@ -459,6 +459,16 @@ def test_each_sample_has_its_own_state(data: bytes, size: int | str) -> None:
     assert {state.output.tflite_sizes[0] for state in result.states} == {size}
 
 
+@pytest.mark.parametrize("size", [3, "n"])
+@pytest.mark.parametrize(
+    "make", [cells.lstm, cells.bidirectional_lstm, cells.rnn, cells.bidirectional_rnn]
+)
+def test_samples_of_several_sequences_have_any_length(make: Any, size: int | str) -> None:
+    result = check_batch(make(cells.Form(batch=2, dynamic=True)), size)
+    sample = result.inputs[0].tflite_sizes[1:]
+    assert (sample[0], type(sample[1])) == (2, str)
+
+
 def test_initial_state_of_one_sample_is_repeated() -> None:
     """Before the first run there is one sample of each state, which the model repeats."""
     result = convert(build_sum(), batch="n", states="required")

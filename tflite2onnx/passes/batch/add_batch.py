@@ -145,7 +145,7 @@ class Batching:
     def make_graph(self) -> Graph:
         for old, new in zip(self._graph.inputs, self._given, strict=True):
             if new is not old:
-                self._reshape(new, old.shape, 1, old)
+                self._reshape(new, self._builder.find_sample_shape(new)[1:], 1, old)
         self._add_ops(self._graph.ops)
         outputs = tuple(map(self._put_samples_first, self._graph.outputs))
         ops = tuple(self._builder.ops)
