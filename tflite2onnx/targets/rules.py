@@ -554,7 +554,7 @@ def _find_chains(model: ModelView, chain: Sequence[Collection[str]]) -> Sequence
     for place, operators in enumerate(chain):
         values = {value for node in nodes for value in node.outputs}
         found = [n for n in model.nodes if n.operator in operators]
-        nodes = [n for n in found if n.inputs[0] in values] if place else found
+        nodes = [n for n in found if not values.isdisjoint(n.inputs)] if place else found
     return nodes
 
 

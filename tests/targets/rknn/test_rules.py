@@ -44,6 +44,45 @@ def make_product(zero: int, data: int = 3) -> onnx.ModelProto:
     return make_model(nodes, "int8", k=kernel, s=f32(0.0235), sk=scales, **zeros)
 
 
+def join_functions(first: str, second: str, *, apart: bool = False) -> onnx.ModelProto:
+    """Return two functions; the first one saturates. `apart` is whether a Max parts them."""
+    operands = {"Conv": ["a", "w"], "Add": ["a", "c"], "AveragePool": ["a"]}[first]
+    sizes: dict[str, Any] = {"kernel_shape": [1, 1]} if first == "AveragePool" else {}
+    after: dict[str, Any] = {"alpha": 0.1} if second == "LeakyRelu" else {}
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        *[node("DequantizeLinear", ["k", "sk", "zk"], ["w"])] * (first == "Conv"),
+        *[node("DequantizeLinear", ["d", "s", "z"], ["c"])] * (first == "Add"),
+        node(first, operands, ["b"], **sizes),
+        node("QuantizeLinear", ["b", "t", "zt"], ["q"]),
+        node("DequantizeLinear", ["q", "t", "zt"], ["e"]),
+        *[
+            node("Max", ["e", "least"], ["f"]),
+            node("QuantizeLinear", ["f", "t", "zt"], ["r"]),
+            node("DequantizeLinear", ["r", "t", "zt"], ["g"]),
+        ]
+        * apart,
+        node(second, ["g" if apart else "e", *["a"] * (second == "Add")], ["h"], "n", **after),
+        node("QuantizeLinear", ["h", "u", "zy"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    constants: dict[str, Any] = {
+        "k": rng.integers(1, 254, (4, 4, 1, 1), np.uint8),
+        "d": rng.integers(-127, 127, SHAPE, np.int8),
+        "s": f32(0.05),
+        "sk": f32(0.007),
+        "t": f32(0.031),
+        "u": f32(0.02),
+        "z": np.int8(3),
+        "zk": np.uint8(127),
+        "zt": np.int8(-11),
+        "zy": np.int8(-100),
+        "least": f32(-117 * 0.031),
+    }
+    used = {name for each in nodes for name in each.input}
+    return make_model(nodes, "int8", **{k: v for k, v in constants.items() if k in used})
+
+
 def make_function(
     operator: str, kind: str, zero: int, step: float, result: int, *, scale: float = 0.05
 ) -> onnx.ModelProto:
@@ -79,7 +118,16 @@ def name_input(name: str) -> onnx.ModelProto:
     return model
 
 
+JOINED = [
+    ("Conv", "LeakyRelu"),
+    ("Conv", "Relu"),
+    ("Conv", "Add"),
+    ("Add", "Relu"),
+    ("AveragePool", "Relu"),
+]
 KEPT = {
+    **{f"{a}, Max and {b}": join_functions(a, b, apart=True) for a, b in JOINED},
+    "Add and LeakyRelu": join_functions("Add", "LeakyRelu"),
     "MaxPool": make_quantized("MaxPool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "AveragePool": make_quantized("AveragePool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "LeakyRelu": make_quantized("LeakyRelu", "int8", 3, alpha=0.1),
@@ -97,6 +145,7 @@ KEPT = {
     "weights around 129": make_product(129),
 }
 BROKEN = {
+    **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),
     "Transpose of integers": (
         make_bare("Transpose", (1, 6, 6, 4), "int8", perm=[0, 2, 3, 1]),

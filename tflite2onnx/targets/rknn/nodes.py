@@ -7,6 +7,9 @@ What its simulator did with models of one operator (tests/targets/rknn):
   sizes right. A Conv with a window of the whole image is right.
 - A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
   range: up to 120 steps. Another scale before it has this range.
+- A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
+  computes: up to 175 steps. So do other functions and a Relu. A Max with the smallest number of the
+  tensor parts them.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
   of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
   data are read in 128/127 of their scale. Zero points beside the middle avoid it.
@@ -23,7 +26,7 @@ from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
-from tflite2onnx.targets.rknn.rules import RANGES
+from tflite2onnx.targets.rknn.rules import COMPUTED, JOINED, PRODUCTS, RANGES
 from tflite2onnx.targets.rules import MIDDLES, QDQ
 from tflite2onnx.tensor import DType
 
@@ -37,7 +40,7 @@ def rewrite_nodes(
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph; none of their values changes its type."""
     convolved = [*_convolve_images(g, eliminate_dead_nodes(nodes, results))]
-    narrow = [*_narrow_inputs(g, convolved)]
+    narrow = [*_narrow_inputs(g, [*_part_products(g, convolved)])]
     live = eliminate_dead_nodes([*_part_outputs(g, narrow, results)], results)
     return keep_nodes(g, [*_move_data(g, [*_move_weights(g, live)], results)], results)
 
@@ -73,6 +76,32 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield Node("Reshape", (real, g.ints([1, len(stored)])), node.outputs, {})
 
 
+def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with a Max between two functions that RKNN joins."""
+    made = {value: node for node in nodes for value in node.outputs}
+    for node in nodes:
+        apart = {}
+        for read in [made[x] for x in node.present if x in made and node.op_type in JOINED]:
+            source = made.get(read.present[0])
+            while source is not None and source.op_type in (*QDQ, "Reshape", "Transpose"):
+                source = made.get(source.present[0])
+            joined = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
+            is_joined = source is not None and source.op_type in joined
+            numbers = [x.data for x in read.present[1:] if x.data is not None]
+            if read.op_type != "DequantizeLinear" or not is_joined or len(numbers) < 2:
+                continue
+            scale, zero = numbers
+            least = (np.iinfo(zero.dtype).min - float(zero)) * float(scale)
+            limited, stored, apart[read.outputs[0]] = (Value() for _ in range(3))
+            bound = g.scalar(least, DType.FLOAT32)
+            yield Node("Max", (read.outputs[0], bound), (limited,), {})
+            yield Node("QuantizeLinear", (limited, *read.inputs[1:]), (stored,), {})
+            yield Node(
+                "DequantizeLinear", (stored, *read.inputs[1:]), (apart[read.outputs[0]],), {}
+            )
+        yield node.with_inputs(apart)
+
+
 def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with another scale before functions whose input has a larger range.
 
@@ -86,7 +115,7 @@ def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         if source is None or [x.size for x in numbers] != [1, 1]:
             yield node
             continue
-        dtype, scale, zero = g.types[source.present[0]][0], *(float(x[0]) for x in numbers)
+        dtype, scale, zero = known[1].dtype or DType.INT8, *(float(x[0]) for x in numbers)
         least, greatest = find_integer_range(dtype)
         low, high = ((limit - zero) * scale for limit in (least, greatest))
         lowest, highest = RANGES[node.op_type]

@@ -6,6 +6,7 @@ from tflite2onnx.targets.rules import (
     NOT_LOADED,
     WRONG,
     InputRanges,
+    NoChain,
     NoMiddleZeroPoints,
     NoTypes,
     OneQuantization,
@@ -31,6 +32,11 @@ RANGES = {
     "Sigmoid": (-6.8, 6.8),
     "Tanh": (-3.1, 3.1),
 }
+
+# RKNN makes one function of a product and of a function after it, and of others and a Relu.
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
+COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
+JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
 
 RULES = (
     OpsetRange(most=19, consequence=NOT_LOADED, advice="convert with --opset 19", source=_LIST),
@@ -64,6 +70,14 @@ RULES = (
         advice=_UNIFORM,
     ),
     InputRanges(ranges=RANGES, consequence=WRONG, advice="quantize the input to this range"),
+    *(
+        NoChain(
+            chain=[before, ("QuantizeLinear",), ("DequantizeLinear",), after],
+            consequence=f"the operators become one, without rounding and limits between: {WRONG}",
+            advice="convert with --target rknn",
+        )
+        for before, after in ((PRODUCTS, JOINED), (COMPUTED, ("Relu",)))
+    ),
     ShortNames(most=126, consequence=NOT_LOADED, advice="rename it in the ONNX model"),
     OutputsAreEnds(consequence=NOT_LOADED, advice="convert with --target rknn"),
     # The target has other zero points but for inputs and outputs, see nodes.py.
