@@ -21,6 +21,7 @@ from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.quantization.declarations import Product
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -154,7 +155,12 @@ class IntegerConvolution(MadeOperator, Conv2D):
         windows = window.gather(g, framed, size, y.tensor.shape[1:3])
         columns = w.with_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
         images = rows._replace(integers=windows)
-        bias = None if b is None or (b.tensor.has_data and not b.tensor.values.any()) else b.value
+        is_zero = b is None or (b.tensor.has_data and not b.tensor.values.any())
+        bias = None if b is None or is_zero else b.value
+        if is_zero and rows.is_one and self.activation in BOUNDS:
+            # ONNX Runtime fuses no integer MatMul that is directly before Relu or Clip, and would
+            # dequantize the weights in each run: an Add of zeros separates them.
+            bias = g.constant(np.zeros(outputs, np.float32))
         return _multiply_images(g, images, w, columns, bias, y.tensor.shape[2])
 
 
