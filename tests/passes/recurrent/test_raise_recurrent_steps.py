@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import Build, Tensor, check
 from tests.support.control import number
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, make_model, read_graph
 from tests.support.keras import BATCH, FEATURES, UNITS, Cell, Keras
 from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
 from tflite2onnx.reader.model import read_model
@@ -66,33 +66,35 @@ def proved_node_types(data: bytes, **options: Any) -> list[str]:
     return [node.op_type for node in result.model.graph.node if node.op_type not in moves]
 
 
+STEP = """
+    inputs %0: float32[1,5], %1: float32[1,11]
+    %2: float32[1,33] = FULLY_CONNECTED(%0, float32[33,5], float32[33])
+    %3: float32[1,11], %4: float32[1,11], %5: float32[1,11] = SPLIT(-1, %2, num_splits=3)
+    %6: float32[1,22] = FULLY_CONNECTED(%1, float32[22,11], float32[22])
+    %7: float32[1,11] = STRIDED_SLICE(%6, [0, 0], [0, 11], [1, 1], begin_mask=1, end_mask=1)
+    %8: float32[1,11] = STRIDED_SLICE(%6, [0, 11], [0, 22], [1, 1], begin_mask=1, end_mask=1)
+    %9: float32[1,11] = ADD(%3, %7)
+    %10: float32[1,11] = LOGISTIC(%9)
+    %11: float32[1,11] = ADD(%4, %8)
+    %12: float32[1,11] = LOGISTIC(%11)
+    %13: float32[1,11] = MUL(%12, %1)
+    %14: float32[1,11] = FULLY_CONNECTED(%13, float32[11,11], none)
+    %15: float32[1,11] = ADD(%5, %14)
+    %16: float32[1,11] = TANH(%15)
+    %17: float32[1,11] = SUB(1.0, %10)
+    %18: float32[1,11] = MUL(%10, %1)
+    %19: float32[1,11] = MUL(%17, %16)
+    %20: float32[1,11] = ADD(%18, %19)
+    return %20
+"""
+
+
 def test_operators_of_a_step_become_one_gru() -> None:
     """The operators of both cells become one operator; the item of one step is a sequence."""
     m = Build()
     form = Keras("GRU-before", batch=1)
     x, (h,) = m.input([1, FEATURES]), make_states(m, form, 1)
     m.output(*Cell(form, m).step(x, h, []))
-    before = """
-        inputs %0: float32[1,5], %1: float32[1,11]
-        %2: float32[1,33] = FULLY_CONNECTED(%0, float32[33,5], float32[33])
-        %3: float32[1,11], %4: float32[1,11], %5: float32[1,11] = SPLIT(-1, %2)
-        %6: float32[1,22] = FULLY_CONNECTED(%1, float32[22,11], float32[22])
-        %7: float32[1,11] = STRIDED_SLICE(%6, [0, 0], [0, 11], [1, 1])
-        %8: float32[1,11] = STRIDED_SLICE(%6, [0, 11], [0, 22], [1, 1])
-        %9: float32[1,11] = ADD(%3, %7)
-        %10: float32[1,11] = LOGISTIC(%9)
-        %11: float32[1,11] = ADD(%4, %8)
-        %12: float32[1,11] = LOGISTIC(%11)
-        %13: float32[1,11] = MUL(%12, %1)
-        %14: float32[1,11] = FULLY_CONNECTED(%13, float32[11,11], none)
-        %15: float32[1,11] = ADD(%5, %14)
-        %16: float32[1,11] = TANH(%15)
-        %17: float32[1,11] = SUB(1.0, %10)
-        %18: float32[1,11] = MUL(%10, %1)
-        %19: float32[1,11] = MUL(%17, %16)
-        %20: float32[1,11] = ADD(%18, %19)
-        return %20
-    """
     matrices = ", ".join(["float32[11,5]"] * 3 + ["float32[11,11]"] * 3 + ["float32[66]"])
     after = f"""
         inputs %0: float32[1,5], %1: float32[1,11]
@@ -101,7 +103,8 @@ def test_operators_of_a_step_become_one_gru() -> None:
         %5: float32[1,11] = RESHAPE(%4)
         return %5
     """
-    check_pass(raise_recurrent_steps, read_model(m.bytes()).graphs[0], before, after)
+    graph, names = read_model(m.bytes()).graphs[0], ("begin_mask", "end_mask", "num_splits")
+    check_pass(raise_recurrent_steps, graph, STEP, after, *names)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -230,3 +233,26 @@ def test_last_sum_of_a_layer_may_apply_its_function() -> None:
 def test_cells_with_unknown_functions_stay_unchanged(form: Keras) -> None:
     graph = read_model(model(form)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LOGISTIC(%11)", "TANH(%11)"),
+        ("TANH(%15)", "ABS(%15)"),
+        ("SUB(1.0, %10)", "SUB(2.0, %10)"),
+        ("SUB(1.0, %10)", "SUB(1.0, %12)"),
+        ("MUL(%10, %1)", "MUL(%12, %1)"),
+        ("MUL(%12, %1)", "MUL(%12, %3)"),
+        ("MUL(%12, %1)", "ADD(%12, %1)"),
+        ("FULLY_CONNECTED(%13, float32[11,11], none)", "MUL(%13, float32[11])"),
+        ("FULLY_CONNECTED(%1, float32[22,11], float32[22])", "TILE(%1, [1, 2])"),
+    ],
+)  # fmt: skip
+def test_edited_step_stays(old: str, new: str) -> None:
+    """The operators are a GRU, but no longer after any of these edits."""
+    assert [op.code for op in raise_recurrent_steps(read_graph(make_model(STEP))).ops].count(
+        "GRU"
+    ) == 1
+    assert old in STEP
+    check_unchanged(raise_recurrent_steps, read_graph(make_model(STEP.replace(old, new))))
