@@ -214,11 +214,14 @@ def test_clipping_becomes_min_and_max() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["Min", "Max"]
 
 
+PADDED: dict[str, Any] = {**WINDOW, "padding": "EXPLICIT"}
+
+
 @pytest.mark.parametrize(
     ("name", "shapes", "attributes"),
     [
         ("Conv2D", [[1, 3, 5, 7], floats(1, 1, 3, 2)], {**WINDOW, "data_format": "NCHW_VECT_C"}),
-        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "padding": "EXPLICIT"}),
+        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], PADDED),
         ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], {**WINDOW, "strides": [2, 1, 1, 1]}),
         ("Conv2D", [[1, 5, 7, 3]], WINDOW),
         ("MaxPool", [[5, 7, 3]], {**WINDOW, "ksize": [1, 1, 3, 2], "data_format": "NCHW"}),
@@ -227,6 +230,11 @@ def test_clipping_becomes_min_and_max() -> None:
         ("ConcatV2", [[3], [3], [1]], {}),
         ("Conv2DBackpropInput", [[1, 5, 7, 3], floats(1, 1, 2, 3)], WINDOW),
         ("BiasAdd", [[1, 3, 5, 7]], {"data_format": "NCHW"}),
+        ("Conv2D", [[1, 5, 7, 3], floats(1, 1, 3, 2)], PADDED | {"explicit_paddings": [-1] * 8}),
+        ("Conv2DBackpropInput", [ints(1, 5, 7, 3), floats(1, 2, 3), [1, 5, 7, 3]], WINDOW),
+        ("Conv2DBackpropInput", [ints(1, 5, 7, 3), floats(1, 1, 3, 3), [1, 5, 7, 3]],
+         PADDED | {"explicit_paddings": [1] * 8}),
+        ("FusedBatchNormV3", [[1, 5, 7, 3], *[floats(3)] * 4], {"is_training": True}),
         ("Reverse", [[3], [1]], {}),
         ("SpaceToBatch", [[1, 4, 6, 3]], {"block_size": 2}),
         ("IdentityN", [[3], [3]], {}),
@@ -238,7 +246,7 @@ def test_clipping_becomes_min_and_max() -> None:
         ("Qr", [[3, 3]], {}),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_refuses_forms_without_a_counterpart(
     name: str, shapes: list[Any], attributes: dict[str, Any]
 ) -> None:

@@ -133,6 +133,13 @@ def test_identity_of_several_tensors_returns_its_inputs() -> None:
     check_reference(build_flex("IdentityN", inputs, inputs), inputs, inputs)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8", "uint64"])
+def test_bias_of_any_type_is_added(dtype: str) -> None:
+    x, bias = (random_numbers(dtype, *shape, seed=1) for shape in ((2, 3, 4, 5), (3,)))
+    model = build_flex("BiasAdd", [x], [x + bias[:, None, None]], [bias], data_format="NCHW")
+    check_reference(model, [x], [x + bias[:, None, None]])
+
+
 NORMALIZATIONS = ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"]
 
 
@@ -147,7 +154,13 @@ def test_batch_normalization_equals_numpy(name: str, *, constant: bool) -> None:
     learned = [random_numbers("float32", 7, seed=i, low=1) for i in range(4)]
     want = normalize(x, *learned)
     inputs, constants = ([x], learned) if constant else ([x, *learned], [])
-    model = build_flex(name, inputs, [want], constants, is_training=False, epsilon=0.01)
-    result = check_reference(model, inputs, [want])
+    wanted = [want, *learned[2:]]  # the statistics are outputs, too
+    model = build_flex(name, inputs, wanted, constants, is_training=False, epsilon=0.01)
+    result = check_reference(model, inputs, wanted)
     if constant:
-        assert {node.op_type for node in result.model.graph.node} <= {"Mul", "Add", "Transpose"}
+        assert {node.op_type for node in result.model.graph.node} <= {
+            "Mul",
+            "Add",
+            "Transpose",
+            "Identity",
+        }
