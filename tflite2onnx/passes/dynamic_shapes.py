@@ -258,8 +258,7 @@ class _Walks(NamedTuple):
         walk, clash = self._replace_sizes(names)
         if clash is None:
             return walk
-        symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
-        places = (place for place, name in names.items() if not symbols or name in symbols)
+        places = (place for place, name in names.items() if not clash.names or name in clash.names)
         axes = [name_axis(*place) for place in places]
         raise FixedSizeError(clash.reason, clash.place, axes) from clash
 

@@ -6,7 +6,7 @@ walk finds how each size depends on the dynamic sizes. Integer tensors that are 
 (SHAPE, STRIDED_SLICE, PACK) have dimensions as elements.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -31,6 +31,7 @@ from tflite2onnx.utils.dimension import (
     evaluate,
     has_dimensions,
     is_no_less,
+    list_symbols,
     make_array,
     make_dimension,
 )
@@ -50,12 +51,15 @@ class ClashError(OperatorError):
     """An operator cannot run with these sizes of its inputs.
 
     `dims` are the dimensions that must be equal, if unequal sizes are the reason. `broadcasts` is
-    set if one of the dimensions may also be 1. (A reference to the original error would make a
+    set if one of the dimensions may also be 1. `names` are the symbols that are the reason, none if
+    they are unknown. (A reference to the original error would make a
     cycle through the frames that catch it.)
     """
 
     def __init__(self, reason: str, place: str = "", cause: OperatorError | None = None) -> None:
         self.dims: Sequence[Dim] = getattr(cause, "dims", ())
+        unequal = {symbol.name for dim in self.dims for symbol in list_symbols(dim)}
+        self.names: Collection[str] = getattr(cause, "names", unequal)
         self.broadcasts = isinstance(cause, BroadcastError) or getattr(cause, "broadcasts", False)
         super().__init__(reason, place)
 

@@ -32,7 +32,8 @@ class UndecidedError(OperatorError):
     """
 
     def __init__(self, dim: Dim) -> None:
-        names = " and ".join(sorted(symbol.name for symbol in list_symbols(dim)))
+        self.names = sorted(symbol.name for symbol in list_symbols(dim))
+        names = " and ".join(self.names)
         super().__init__(f"it needs different nodes for different sizes of {names}")
 
 

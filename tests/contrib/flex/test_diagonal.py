@@ -13,6 +13,8 @@ import pytest
 
 from tests.references import check_reference
 from tests.references.flex import build_flex, random_numbers
+from tests.support import Build
+from tests.support.flex import flex_options
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -137,6 +139,15 @@ def test_matrix_bands_equal_numpy(lower: int, upper: int) -> None:
     band = [np.array(each, np.int32) for each in (lower, upper)]
     want = np.where(kept, x, np.float32(0))
     check_reference(build_flex("MatrixBandPart", [x], [want], band), [x], [want])
+
+
+@pytest.mark.parametrize("name", ["MatrixDiagPart", "MatrixBandPart"])
+def test_number_of_matrices_is_dynamic_if_their_sides_are_fixed(name: str) -> None:
+    m = Build()
+    bounds = [m.constant(np.int64(n)) for n in (0, -1)] if name == "MatrixBandPart" else []
+    x = m.input([None, None, 4], name="x")
+    m.output(*m.custom(f"Flex{name}", [x, *bounds], [m.tensor(None)], flex_options(name)))
+    assert convert(m.bytes()).inputs[0].tflite_sizes == ("batch", 1, 4)
 
 
 @pytest.mark.parametrize(
