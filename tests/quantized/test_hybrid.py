@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from tests.quantized.layers import LIMITS, Shape
 from tests.quantized.test_products import SHAPES
-from tests.support import Build, Tensor, check
+from tests.support import Build, check
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import verify
@@ -64,7 +64,7 @@ def hybrid(
     dtype: str,
     *,
     per_channel: bool,
-    bias: bool | float = True,
+    bias: bool = True,
     integers: Array | None = None,
     **options: Any,
 ) -> bytes:
@@ -76,9 +76,7 @@ def hybrid(
     zero = 100 if dtype == "uint8" else 0
     integers = weights(dtype, *shape.w) if integers is None else integers
     w = m.constant(integers, dtype=dtype, scale=scale, zero_point=zero, axis=shape.channel)
-    b: Tensor | None = m.constant(generator.standard_normal(channels).astype(np.float32))
-    if bias is not True:
-        b = None if bias is False else m.constant(np.full(channels, bias, np.float32))
+    b = m.constant(generator.standard_normal(channels).astype(np.float32)) if bias else None
     x = m.input(shape.x)
     operands = [x, w, b]
     if shape.code == "TRANSPOSE_CONV":
@@ -143,10 +141,14 @@ STEPS = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
 def test_windows_with_a_bias_of_0_are_multiplied_as_integers(activation: str) -> None:
-    """Before Relu and Clip, ONNX Runtime would dequantize the weights in each run."""
-    layer = Shape("CONV_2D", [1, 13, 13, 48], [192, 3, 3, 48], [1, 13, 13, 192], 0, STEPS)
-    data = hybrid(layer, "int8", per_channel=True, bias=0.0, fused_activation_function=activation)
-    result = check(data, tolerance=0.01, default_kernels=True)
+    """Between MatMul and another node, Relu and Clip would end in dequantized weights."""
+    m, w = Build(), weights("int8", 192, 3, 3, 48)
+    kernel = m.constant(w, scale=np.full(192, 0.1, np.float32), axis=0)
+    inputs = [m.input([1, 13, 13, 48]), kernel, m.constant(np.zeros(192, np.float32))]
+    options = {**STEPS, "fused_activation_function": activation}
+    (y,) = m.op("CONV_2D", inputs, [[1, 13, 13, 192]], **options)
+    m.output(*m.op("NEG", [y], [y.shape]))
+    result = check(m.bytes(), tolerance=0.01, default_kernels=True)
     left = count_optimized_nodes(result.model)
     assert left["MatMulIntegerToFloat"] == 1
     assert left["DequantizeLinear"] == 0
