@@ -169,6 +169,19 @@ def test_litert_multiplies_real_numbers_in_verification(rows: int, axis: int | N
     assert (wrong.verdict, wrong.misread) == (Verdict.WRONG, report.misread)
 
 
+def test_litert_reads_one_scale_of_a_constant_before_integers_in_verification() -> None:
+    """LiteRT multiplies by 0 instead of the scales of each index, as quantizers write them."""
+    m, generator = Build(), np.random.default_rng(0)
+    integers = generator.integers(-127, 128, (2, 3, 4), np.int8)
+    scale = generator.uniform(0.01, 0.02, 4).astype(np.float32)
+    a, b = m.constant(integers, scale=scale, axis=2), m.input([2, 4, 5], dtype="int8", scale=0.02)
+    made = m.tensor([2, 3, 5], dtype="int8", scale=0.05)
+    m.output(*m.op("BATCH_MATMUL", [a, b], [made], adj_x=False, adj_y=False))
+    report = verify(m.bytes(), per_operator=True)
+    assert report.ok
+    assert report.misread == ("BATCH_MATMUL (operator 0)",)
+
+
 def test_refuses_products_of_integers_that_are_computed_and_float() -> None:
     m = Build()
     x = m.input([2, 3, 4], dtype="int8", scale=0.1)

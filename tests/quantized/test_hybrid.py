@@ -145,7 +145,7 @@ def test_windows_with_a_bias_of_0_are_multiplied_as_integers(activation: str) ->
     m, w = Build(), weights("int8", 192, 3, 3, 48)
     kernel = m.constant(w, scale=np.full(192, 0.1, np.float32), axis=0)
     inputs = [m.input([1, 13, 13, 48]), kernel, m.constant(np.zeros(192, np.float32))]
-    options = {**STEPS, "fused_activation_function": activation}
+    options: dict[str, Any] = {**STEPS, "fused_activation_function": activation}
     (y,) = m.op("CONV_2D", inputs, [[1, 13, 13, 192]], **options)
     m.output(*m.op("NEG", [y], [y.shape]))
     result = check(m.bytes(), tolerance=0.01, default_kernels=True)

@@ -36,7 +36,7 @@ from tflite2onnx.op.traits import (
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, decode_constant, is_quantized
-from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
+from tflite2onnx.tensor import DType, Quantization, Shape, Tensor, name_axis
 from tflite2onnx.utils.dimension import (
     Dim,
     broadcast_dims,
@@ -354,7 +354,8 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
 
     Quantizers for weights alone quantize both inputs if both are constant. The product is the
     product of the real numbers, as in the network before it was quantized. LiteRT's kernel writes
-    sums of the stored integers into the float output, most of which are NaN or almost 0.
+    sums of the stored integers into the float output, most of which are NaN or almost 0. It reads
+    a constant left operand with a scale for each index of an axis as 0.
     """
 
     codes = ("BATCH_MATMUL",)
@@ -374,8 +375,10 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
 
     @property
     def readable_inputs(self) -> Mapping[int, Tensor]:
+        left = self.input(0)
         if not self._has_weights_alone:
-            return {}
+            scales = left.quantization if left.has_data and left.per_axis else None
+            return {0: _requantize_by_tensor(left, scales)} if scales else {}
         return {
             i: replace(
                 t,
@@ -467,6 +470,17 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
             rows = (0, 1) if self.options.adj_y else (1, 0)
             return g.Gemm(a, b.with_order(rows), transB=1)
         return g.MatMul(a, b.reshape((*(1,) * (self.output.rank - 2), *b.shape[-2:])))
+
+
+def _requantize_by_tensor(constant: Tensor, scales: Quantization) -> Tensor:
+    """Return a quantized constant of int8 with one scale, and about the same numbers."""
+    numbers = decode_constant(constant.values, scales)
+    scale = np.array([np.abs(numbers).max() / 127 or 1], np.float32)
+    return replace(
+        constant,
+        data=np.rint(numbers / scale).astype(np.int8),
+        quantization=Quantization(scale, np.zeros(1, np.int64)),
+    )
 
 
 def _find_uint8_offset(g: Builder, x: View) -> Value | None:
