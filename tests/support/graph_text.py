@@ -133,7 +133,10 @@ class _Parser:
         dtype = np.dtype(tensor.dtype.numpy)
         if dtype.kind == "f":
             return self._random.standard_normal(tensor.shape).astype(dtype)
-        return self._random.integers(0, 8, tensor.shape).astype(dtype)
+        # Weights of 8 bits fill their type, as quantizers make them: their products may saturate.
+        is_weight = tensor.quantization is not None and dtype == np.int8
+        least, end = (-127, 128) if is_weight else (0, 8)
+        return self._random.integers(least, end, tensor.shape).astype(dtype)
 
 
 def _parse_expression(text: str) -> Any:

@@ -17,9 +17,12 @@ depend on the kernel:
     transposed  ConvTranspose
     reorder     ReorderOutput
     pixels      DepthToSpace
-    int8        QLinearConv of int8 filters that copies no windows (MlasConvSym); loads are pieces
-    int8 rows   QLinearConv of a matrix whose rows are windows; loads are pieces of windows
-    copy        Pad, Slice
+    int8        QLinearConv of int8 filters that copies no windows (MlasConvSym); loads are the rows
+                of windows
+    int8 rows   QLinearConv of a matrix whose rows are windows; loads are the rows of windows, each
+                of which is copied at once, 0 for the image itself
+    copy        Pad, Slice, Reshape
+    transpose   Transpose of an image of 8 bits and few channels
     integers    MatMulInteger of a matrix whose rows are windows; bytes are those of the windows
                 among forms of windows
     gather      the nodes that copy windows; loads are the numbers of both, bytes those of windows
@@ -162,9 +165,11 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # Products of integers with AVX2: `python scripts/benchmark_products.py --fit` on an AMD EPYC
 # (family 25, Zen 3, without AVX-512), whose convolutions take 1.6 times the time of the table; the
 # fitted factors are divided by this. The median error is 5 %. `int8` was fitted in the same way to
-# 22 nodes QLinearConv of 4 to 128 filters, 1x1 to 7x7 (median error 6 %). Images of more than 1 MB
-# of windows take up to 1.3 times the expected time, because the windows do not fit into the caches.
-# With AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %);
+# 96 nodes QLinearConv of uint8 filters: 24 convolutions of 1 to 24 channels, 1x1 to 7x7, by 1, 2, 4
+# and 8 pixels (median error 2 %). Nodes with 9 to 15 numbers in the last block of 16 take up to 1.4
+# times the expected time.
+# With AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %),
+# and those of `int8` to the times in join_pixels.py (root of the mean squared error 14 and 5 %);
 # `extremes` has the microseconds of AVX2.
 FACTORS: Mapping[int, Mapping[str, Factors]] = {
     16: {
@@ -176,9 +181,10 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "pixels": Factors(2.874, 0, 0, 143.6, 0, 0),
         "planar": Factors(2.834, 11.77, 0, 0),
         "transposed": Factors(2.834, 12.66, 0, 0),
-        "int8": Factors(0, 1.736, 800, 20, rows=2000),
-        "int8 rows": Factors(0, 2.5, 600, 150, rows=3500),
-        "copy": Factors(0, 0, 0, 50),
+        "int8": Factors(0, 1.812, 2325, 24.85, rows=1682),
+        "int8 rows": Factors(0, 1.986, 4061, 79.72, rows=3251),
+        "copy": Factors(1.2, 0, 0, 50),
+        "transpose": Factors(1.2, 0, 0, 220),
         "integers": Factors(1.5, 2.29, 0, 65, activated=500),
         "quantize": Factors(1.74, 0, 404.3, 0),
         "extremes": Factors(8.8, 0, 0, 0),
@@ -199,9 +205,10 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "planar": Factors(2.746, 17.63, 0, 0),
         "transposed": Factors(2.746, 16.81, 0, 0),
         # Without VNNI the filters are uint8, for which there is no kernel without rows.
-        "int8": Factors(0, 9.24, 1230, 214, rows=640),
-        "int8 rows": Factors(0, 9.24, 1230, 214, rows=640),
-        "copy": Factors(0, 0, 0, 50),
+        "int8": Factors(4.007, 9.353, 4196, 189.3, rows=1455),
+        "int8 rows": Factors(4.007, 9.353, 4196, 189.3, rows=1455),
+        "copy": Factors(2, 0, 0, 50),
+        "transpose": Factors(2, 0, 0, 220),
         "integers": Factors(1.5, 10.12, 0, 65, filters=44.18, activated=500),
         "quantize": Factors(5.88, 0, 641.9, 0),
         "extremes": Factors(8.8, 0, 0, 0),
