@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,16 @@ def transposes(result: Converted) -> int:
 
 
 # io_layout
+
+
+@pytest.mark.parametrize(
+    ("order", "shown"),
+    [(NCHW, "channels first"), ((0, 2, 1, 3), "transposed (0, 2, 1, 3)"), (NHWC, "")],
+)
+def test_the_order_of_axes_without_letters_is_shown(order: tuple[int, ...], shown: str) -> None:
+    (end, *_) = convert(network()).inputs
+    assert replace(end, order=order).shown_layout[0] == "NHWC"
+    assert replace(end, order=order, letters="").shown_layout == ("", shown)
 
 
 @pytest.mark.parametrize(

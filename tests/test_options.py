@@ -6,14 +6,17 @@ import inspect
 import subprocess
 import sys
 from dataclasses import MISSING, asdict, fields
+from typing import Any
 
 import pytest
 
 from tests.golden.records import Case, assets
 from tests.support.project import ROOT
+from tests.support.small import chain
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.cli.parsers import make_parser
+from tflite2onnx.errors import OptionError
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.targets.checker import check_model
 from tflite2onnx.targets.table import TARGETS, Target, find_options
@@ -49,6 +52,21 @@ def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
     options = asdict(ConversionOptions(target=target, opset=18).with_target())
     defaults = asdict(ConversionOptions(target=target))
     assert options == {**defaults, **find_options(target), "opset": 18}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inputs": "x"}, "`inputs` must be a list of names of tensors, got 'x'"),
+        ({"outputs": []}, r"`outputs` must be a list of names of tensors, got \[\]"),
+        ({"outputs": ["y", "y"]}, "`outputs` must name each tensor once, got y twice"),
+        ({"rename": ["x"]}, "`rename` must be a mapping such as"),
+        ({"rename": {"x": ""}}, "`rename` must be a mapping such as"),
+    ],
+)
+def test_names_of_other_kinds_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        convert(chain("ABS"), **options)
 
 
 def test_a_given_option_prevails_over_the_target() -> None:
