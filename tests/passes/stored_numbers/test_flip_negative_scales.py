@@ -67,6 +67,16 @@ def test_dequantized_constant_may_have_a_negative_scale() -> None:
     check(m.bytes())
 
 
+def test_refuses_a_computed_bias_of_negative_scales() -> None:
+    m = Build()
+    x = m.input([3, 4], dtype="int8", scale=0.05)
+    b = m.input([4], dtype="int32", scale=-0.001)
+    w = m.constant(np.ones((4, 4), np.int8), scale=np.array([-0.02], np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [x, w, b], [m.tensor([3, 4], dtype="int8", scale=0.1)]))
+    with pytest.raises(ConversionError, match="bias of negative scales, must be constant"):
+        convert(m.bytes())
+
+
 def test_refuses_negative_scales_of_computed_tensors() -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input([3], dtype="int8", scale=[-0.5])], [[3]]))
