@@ -103,16 +103,25 @@ RNNS_OF_TWO = [
 CASES = [
     *((cells.lstm, form) for form in LSTMS),
     *((cells.lstm, change_form(form, single=True)) for form in SINGLE),
-    *((cells.bidirectional_lstm, form) for form in BIDIRECTIONAL),
     *((cells.rnn, form) for form in RNNS),
     *((cells.rnn, Form(single=True, activation=name)) for name in ("NONE", "TANH", *BOUNDED)),
-    *((cells.bidirectional_rnn, form) for form in RNNS_OF_TWO),
     *((cells.svdf, Form(activation=name)) for name in ("NONE", "TANH", *BOUNDED)),
+]
+
+
+CASES_OF_TWO = [
+    *((cells.bidirectional_lstm, form) for form in BIDIRECTIONAL),
+    *((cells.bidirectional_rnn, form) for form in RNNS_OF_TWO),
 ]
 
 
 @pytest.mark.parametrize(("make", "form"), CASES)
 def test_all_forms_of_layers_equal_litert(make: Make, form: Form) -> None:
+    check(make(form), runs=3, seeds=[0], ranges={"float32": (-2, 2)})
+
+
+@pytest.mark.parametrize(("make", "form"), CASES_OF_TWO)
+def test_all_forms_of_two_directions_equal_litert(make: Make, form: Form) -> None:
     check(make(form), runs=3, seeds=[0], ranges={"float32": (-2, 2)})
 
 
