@@ -92,7 +92,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         quantization: what quantized tensors become. qdq: integers as in the file; qdq-uniform: with
             one scale for each tensor, for NPUs; symmetric: int8 with the zero point 0; qoperator:
             products are QLinearConv and QLinearMatMul, from opset 10 on, and other arithmetic of
-            integers is refused; qoperator-mixed: the latter is as with qdq; rounded: floats with
+            integers is refused; qoperator-mixed: it is as with qdq; rounded: floats with
             the numbers of the integers; float: floats.
         activations: the type of inner int8 activations. int8: as in the file; uint8: with the same
             real numbers; auto: whichever is faster on x86-64.

@@ -203,9 +203,8 @@ def _read_order(tensor: Tensor, pair: Sequence[str]) -> Order:
         case [str(old), str(new)] if sorted(old) != sorted(new) or len(set(old)) < len(old):
             reason = f"{old} and {new} must have the same letters, each once"
         case [str(old), str(new)] if len(old) != tensor.rank:
-            reason = (
-                f"{old} and {new} must have a letter for each of the tensor's {tensor.rank} axes"
-            )
+            both = old if old == new else f"{old} and {new}"
+            reason = f"{both} must have a letter for each of the tensor's {tensor.rank} axes"
         case [str(old), str(new)]:
             return tuple(old.index(letter) for letter in new)
         case _:

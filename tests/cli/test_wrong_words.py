@@ -314,6 +314,12 @@ WRONG = [
         "-i plain.tflite -o a.onnx",
         "no option -i: the model is given without one, as in tflite2onnx",
     ),
+    ("model.tflite --layout x=HWC", "layout of x: HWC must have a letter for each of the"),
+    (
+        "model.tflite --verify --tolerance 5",
+        "--tolerance must be at most 1, the whole range, got",
+    ),
+    ("verify model.tflite -o out.onnx", "there is no option -o; it is an option of the command"),
     ("version", "there is no command version; did you mean --version?"),
     ("plain.tflite --target TensorRT", "got TensorRT; did you mean tensorrt?"),
     ("completion powershell", "SHELL must be bash, zsh, tcsh or fish, got powershell"),

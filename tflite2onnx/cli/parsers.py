@@ -98,7 +98,7 @@ class Parser(argparse.ArgumentParser):
 
     def _find_command(self, option: str) -> str:
         """Return the end of a message about an option of another command, "" if no one has it."""
-        if not option.startswith("--"):
+        if not option.startswith("-"):
             return ""
         for name in COMMANDS:
             actions = make_parser(name)._actions  # noqa: SLF001 - there is no other way

@@ -186,6 +186,8 @@ def _split_signatures(opened: OpenedModel, model: ModelFile) -> list[OpenedModel
 def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise OptionError(f"`tolerance` must be a finite number above 0, got {tolerance:g}")
+    if tolerance is not None and tolerance > 1:
+        raise OptionError(f"`tolerance` must be at most 1, the whole range, got {tolerance:g}")
     if samples < 1:
         raise OptionError(f"`samples` must be at least 1, got {samples}")
     if seed < 0:
