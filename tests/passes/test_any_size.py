@@ -291,6 +291,32 @@ def test_data_dependent_sizes_are_dynamic_whatever_is_declared(code: str, column
         check_sizes(network, [values])
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+@pytest.mark.parametrize(
+    "shapes",
+    [([None, None], [None, None]), ([None, 5], [None, 5]), ([3, None], [4, None])],
+    ids=str,
+)
+def test_products_of_computed_matrices_equal_litert(
+    shapes: tuple[list[int | None], list[int | None]], activation: str, *, bias: bool
+) -> None:
+    """TensorFlow's converter makes FULLY_CONNECTED of `tf.matmul(x, y, transpose_b=True)`."""
+
+    def multiply(m: Build) -> None:
+        x, w = (m.input(shape, name=name) for shape, name in zip(shapes, "xw", strict=True))
+        (w,) = m.op("ABS", [w], [m.tensor(shapes[1])])
+        (b,) = m.op("SUM", [w, m.constant([1])], [m.tensor(shapes[1][:1])]) if bias else (None,)
+        made = m.tensor([shapes[0][0], shapes[1][0]])
+        m.output(*m.op("FULLY_CONNECTED", [x, w, b], [made], fused_activation_function=activation))
+
+    check_sizes(multiply, ([3, 5], [4, 5]))
+    if None not in (shapes[0][0], shapes[1][0]):
+        check_sizes(multiply, ([3, 7], [4, 7]), ([3, 1], [4, 1]))
+    else:
+        check_sizes(multiply, ([1, 5], [1, 5]), ([7, 5], [2, 5]))
+
+
 def test_diagonals_of_dynamic_matrices_equal_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, 3])

@@ -157,11 +157,20 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
         return range(rank) if is_plain else (1,)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        if self._multiplies_computed:
+            return True
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
         # Rows with symmetric quantization have constant zero points, so the number of rows must be
         # static.
         is_fixed = quantizes_data(self) and not self._has_zero_points
         return batch[:1] in {("N",), (f"N{axis}",)} and not is_fixed
+
+    @property
+    def _multiplies_computed(self) -> bool:
+        """Whether both operands are computed matrices of floats, so that Gemm takes any sizes."""
+        x, w = self.input(0), self.input(1)
+        is_float = x.dtype is w.dtype is DType.FLOAT32
+        return is_float and w.data is None and x.rank == w.rank == self.output.rank == _MATRIX
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return range(1 - self.input(1).rank, 0) if operand == 0 else None
@@ -209,12 +218,13 @@ class FullyConnected(DynamicShape, FlattensRows, ReshapesInputs):
     ) -> Value | NeedsReshape:
         """Return the product of x and w as matrices, in the orders in which they are stored."""
         swapped = (1, 0)
+        flat = (0, 1) if self._multiplies_computed else ()
         if x.tensor.dtype is DType.INT16 and w.tensor.data is not None and w.order == swapped:
             w = w.with_order((0, 1))  # `_multiply_16_bits` gives the reason
         rows, features, out = count_rows(y), self._features, w.tensor.shape[0]
         product = g.Gemm(
-            x.value if x.order == swapped else x.reshape((rows, features)),
-            w.value if w.order == swapped else w.reshape((out, features)),
+            x.value if x.order in (swapped, flat) else x.reshape((rows, features)),
+            w.value if w.order in (swapped, flat) else w.reshape((out, features)),
             b,
             transA=1 if x.order == swapped else None,
             transB=None if w.order == swapped else 1,
