@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from tests.quantized.layers import LIMITS
 from tests.quantized.test_hybrid import exact_rows, weights
-from tests.support import Build, check, run_onnx, run_tflite
+from tests.support import Build, Tensor, check, run_onnx, run_tflite
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import ConversionError, verify
@@ -169,14 +169,26 @@ def test_litert_multiplies_real_numbers_in_verification(rows: int, axis: int | N
     assert (wrong.verdict, wrong.misread) == (Verdict.WRONG, report.misread)
 
 
-def test_litert_reads_one_scale_of_a_constant_before_integers_in_verification() -> None:
-    """LiteRT multiplies by 0 instead of the scales of each index, as quantizers write them."""
+@pytest.mark.parametrize(
+    ("of_b", "of_y"), [("int8", "int8"), ("float32", "float32"), ("constant", "int16")]
+)
+def test_litert_reads_a_constant_before_others_in_verification(of_b: str, of_y: str) -> None:
+    """LiteRT multiplies by 0 instead of the scales of each index, and refuses floats after it."""
     m, generator = Build(), np.random.default_rng(0)
-    integers = generator.integers(-127, 128, (2, 3, 4), np.int8)
-    scale = generator.uniform(0.01, 0.02, 4).astype(np.float32)
-    a, b = m.constant(integers, scale=scale, axis=2), m.input([2, 4, 5], dtype="int8", scale=0.02)
-    made = m.tensor([2, 3, 5], dtype="int8", scale=0.05)
-    m.output(*m.op("BATCH_MATMUL", [a, b], [made], adj_x=False, adj_y=False))
+
+    def constant(*shape: int) -> Tensor:
+        scale = generator.uniform(0.01, 0.02, shape[2]).astype(np.float32)
+        return m.constant(generator.integers(-127, 128, shape, np.int8), scale=scale, axis=2)
+
+    a, steps = constant(2, 3, 4), dict[str, Any]() if of_y == "float32" else {"scale": 0.05}
+    b = constant(2, 4, 5) if of_b == "constant" else m.input([2, 4, 5], dtype=of_b, **steps)
+    (y,) = m.op(
+        "BATCH_MATMUL", [a, b], [m.tensor([2, 3, 5], dtype=of_y, **steps)], adj_x=False, adj_y=False
+    )
+    if of_b == "constant":  # a network has an input
+        other = m.input([2, 3, 5], dtype="int16", scale=0.05)
+        (y,) = m.op("ADD", [y, other], [m.tensor([2, 3, 5], dtype="int16", scale=0.1)])
+    m.output(y)
     report = verify(m.bytes(), per_operator=True)
     assert report.ok
     assert report.misread == ("BATCH_MATMUL (operator 0)",)

@@ -35,7 +35,13 @@ from tflite2onnx.op.traits import (
 )
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
-from tflite2onnx.quantization.storage import BOUNDS, decode_constant, is_quantized
+from tflite2onnx.quantization.storage import (
+    AS_NUMBERS,
+    BOUNDS,
+    decode_constant,
+    find_integer_range,
+    is_quantized,
+)
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor, name_axis
 from tflite2onnx.utils.dimension import (
     Dim,
@@ -362,10 +368,11 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
     A swap becomes an axis order that the operand must have, so that the swap may cancel a
     TRANSPOSE.
 
-    Quantizers for weights alone quantize both inputs if both are constant. The product is the
-    product of the real numbers, as in the network before it was quantized. LiteRT's kernel writes
-    sums of the stored integers into the float output, most of which are NaN or almost 0. It reads
-    a constant left operand with a scale for each index of an axis as 0.
+    Quantizers quantize both inputs if both are constant, and a constant left input before floats.
+    The product is the product of the real numbers, as in the network before it was quantized.
+    LiteRT's kernel writes sums of the stored integers into a float output, most of which are NaN or
+    almost 0, and refuses a constant before floats. It reads a constant left input with a scale for
+    each index of an axis as 0.
     """
 
     codes = ("BATCH_MATMUL",)
@@ -378,27 +385,26 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
 
     @property
     def _has_weights_alone(self) -> bool:
-        """Whether both inputs are quantized constants, and the output is float."""
-        inputs = (self.input(0), self.input(1))
-        is_real = self.output.dtype is DType.FLOAT32
-        return is_real and all(t.has_data and is_quantized(t) for t in inputs)
+        """Whether the left input is a quantized constant in a product of real numbers."""
+        left, right, y = self.input(0), self.input(1), self.output
+        is_constant = right.has_data and is_quantized(right)
+        if not left.has_data or not is_quantized(left):
+            return False
+        if y.dtype is DType.FLOAT32:
+            return is_constant or right.dtype is DType.FLOAT32
+        return is_constant and (left.dtype, y.dtype) == (DType.INT8, DType.INT16)
 
     @property
     def readable_inputs(self) -> Mapping[int, Tensor]:
-        left = self.input(0)
-        if not self._has_weights_alone:
-            scales = left.quantization if left.has_data and left.per_axis else None
-            return {0: _requantize_by_tensor(left, scales)} if scales else {}
-        return {
-            i: replace(
-                t,
-                data=decode_constant(t.values, t.quantization),
-                dtype=DType.FLOAT32,
-                quantization=None,
-            )
-            for i, t in enumerate((self.input(0), self.input(1)))
-            if t.quantization
-        }
+        left, right = self.input(0), self.input(1)
+        if self._has_weights_alone and self.output.dtype is DType.FLOAT32:
+            pairs = ((i, t, t.quantization) for i, t in enumerate((left, right)))
+            return {i: _dequantize(t, scales) for i, t, scales in pairs if scales}
+        if not left.has_data or not left.per_axis:
+            return {}
+        if self._has_weights_alone:  # the kernel for results of int16
+            return {i: _requantize_by_tensor(t, DType.INT16) for i, t in enumerate((left, right))}
+        return {0: _requantize_by_tensor(left, left.dtype)}
 
     @property
     def _product(self) -> Product:
@@ -482,13 +488,20 @@ class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):
         return g.MatMul(a, b.reshape((*(1,) * (self.output.rank - 2), *b.shape[-2:])))
 
 
-def _requantize_by_tensor(constant: Tensor, scales: Quantization) -> Tensor:
-    """Return a quantized constant of int8 with one scale, and about the same numbers."""
+def _dequantize(constant: Tensor, scales: Quantization) -> Tensor:
     numbers = decode_constant(constant.values, scales)
-    scale = np.array([np.abs(numbers).max() / 127 or 1], np.float32)
+    return replace(constant, data=numbers, dtype=DType.FLOAT32, quantization=None)
+
+
+def _requantize_by_tensor(constant: Tensor, dtype: DType) -> Tensor:
+    """Return a quantized constant with one scale, and about the same numbers."""
+    numbers = decode_constant(constant.values, constant.quantization or AS_NUMBERS)
+    largest = find_integer_range(dtype)[1]
+    scale = np.array([np.abs(numbers).max() / largest or 1], np.float32)
     return replace(
         constant,
-        data=np.rint(numbers / scale).astype(np.int8),
+        data=np.rint(numbers / scale).astype(dtype.numpy),
+        dtype=dtype,
         quantization=Quantization(scale, np.zeros(1, np.int64)),
     )
 
