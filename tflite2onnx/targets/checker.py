@@ -101,8 +101,8 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
     shaped = {name: kind.shape for name, kind in kinds.items() if kind.HasField("shape")}
     nodes = [_view_node(node) for graph in graphs for node in graph.node]
     scales = {name for n in nodes if n.operator in QDQ for name in n.inputs[1:3]}
-    moves = ("Slice", "Split", "Pad")
-    scales |= {name for n in nodes if n.operator in moves for name in n.inputs[1:]}
+    places = ("Slice", "Split", "Pad", "ReduceMean")
+    scales |= {name for n in nodes if n.operator in places for name in n.inputs[1:]}
     return ModelView(
         opset=next((o.version for o in model.opset_import if o.domain in STANDARD), 1),
         nodes=nodes,

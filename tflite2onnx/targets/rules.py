@@ -49,7 +49,7 @@ class ModelView(NamedTuple):
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
     None for a size that is dynamic. `constants` are the names of values that are stored in the
     model. `arrays` has the elements of zero points and scales, and those of the places of Slice,
-    Split and Pad, which rules read.
+    Split, Pad and ReduceMean, which rules read.
     """
 
     opset: int
@@ -391,6 +391,28 @@ class InputRanges(RuntimeRule):
             if low < lowest - scale or high > highest + scale:
                 demand = f"integers of the input must stand for {lowest:g} to {highest:g}"
                 message = f"{demand}, got {low:.3g} to {high:.3g}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallWindows(RuntimeRule):
+    """Averages of dequantized images must have at most so many rows and columns."""
+
+    operators: Collection[str]
+    most: int
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every average with a larger window."""
+        real = {n.outputs[0] for n in model.nodes if n.operator == "DequantizeLinear"}
+        for node in model.nodes:
+            if node.operator not in self.operators or node.inputs[0] not in real:
+                continue
+            shape = model.shapes.get(node.inputs[0], ())
+            named = node.attributes.get("axes", model.arrays.get(node.inputs[-1], range(2, 4)))
+            sides = [shape[i] or 0 for i in named if -len(shape) <= i < len(shape)]
+            largest = max(node.attributes.get("kernel_shape", sides), default=0)
+            if largest > self.most:
+                message = f"rows and columns must be at most {self.most}, got {largest}"
                 yield Breach(node.name, node.operator, message)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -92,6 +94,32 @@ def test_networks_break_no_rule(code: str) -> None:
 @pytest.mark.parametrize("code", ["FULLY_CONNECTED", "LOGISTIC"])
 def test_the_simulator_computes_the_networks(code: str) -> None:
     assert measure_distance(convert(build_network(code), target="rknn").model, RKNN) <= 1
+
+
+def build_average(rows: int) -> bytes:
+    """Build an average of images of some rows."""
+    m = Build()
+    x = m.input([1, rows, 1, 16], name="x", dtype="int8", scale=0.03, zero_point=-128)
+    y = m.tensor([1, 1, 1, 16], name="y", dtype="int8", scale=0.03, zero_point=-128)
+    window: dict[str, Any] = {"filter_height": rows, "filter_width": 1, "padding": "VALID"}
+    m.output(m.op("AVERAGE_POOL_2D", [x], [y], stride_h=1, stride_w=1, **window)[0])
+    return m.bytes()
+
+
+@pytest.mark.parametrize("rows", [7, 30])
+def test_averages_of_many_rows_are_convolutions(rows: int) -> None:
+    data = np.random.default_rng(0).integers(-128, -60, (1, rows, 1, 16)).astype(np.int8)
+    model = check(build_average(rows), inputs=[data], steps=1, target="rknn").model
+    operators = [node.op_type for node in model.graph.node]
+    assert ("Conv" in operators) == (rows > 7)
+    assert not any("rows" in each.rule for each in check_model(model, "rknn"))
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
+@pytest.mark.parametrize("rows", [7, 30])
+def test_the_simulator_averages_rows(rows: int) -> None:
+    assert measure_distance(convert(build_average(rows), target="rknn").model, RKNN) <= 1
 
 
 def test_averages_do_not_pool() -> None:

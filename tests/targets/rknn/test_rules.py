@@ -83,6 +83,23 @@ def join_functions(first: str, second: str, *, apart: bool = False) -> onnx.Mode
     return make_model(nodes, "int8", **{k: v for k, v in constants.items() if k in used})
 
 
+def average(operator: str, rows: int, *, step: float = 0.006) -> onnx.ModelProto:
+    """Return an average of images of some rows, whose results have finer steps."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Reshape", ["a", "sizes"], ["r"]),
+        node("QuantizeLinear", ["r", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["b"]),
+        node(operator, ["b", *["axes"] * (operator == "ReduceMean")], ["c"], "n"),
+        node("QuantizeLinear", ["c", "t", "z"], ["y"]),
+    ]
+    constants: dict[str, Any] = {"s": f32(0.03), "t": f32(step), "z": np.int8(-1)}
+    constants |= {"sizes": np.array([1, 4 * 36 // rows, rows, 1]), "axes": np.array([2, 3])}
+    used = {name for each in nodes for name in each.input}
+    kept = {name: array for name, array in constants.items() if name in used}
+    return make_model(nodes, "int8", (1, 4 * 36 // rows, 1, 1), **kept)
+
+
 def make_function(
     operator: str, kind: str, zero: int, step: float, result: int, *, scale: float = 0.05
 ) -> onnx.ModelProto:
@@ -127,6 +144,7 @@ JOINED = [
 ]
 KEPT = {
     **{f"{a}, Max and {b}": join_functions(a, b, apart=True) for a, b in JOINED},
+    "an average of 6 rows": average("ReduceMean", 6, step=0.03),
     "Add and LeakyRelu": join_functions("Add", "LeakyRelu"),
     "MaxPool": make_quantized("MaxPool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
     "AveragePool": make_quantized("AveragePool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
@@ -146,6 +164,8 @@ KEPT = {
 }
 BROKEN = {
     **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
+    "an average of 9 rows": (average("ReduceMean", 9), "must be at most 7, got 9"),
+    "a pool of 9 rows": (average("GlobalAveragePool", 9), "must be at most 7, got 9"),
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),
     "Transpose of integers": (
         make_bare("Transpose", (1, 6, 6, 4), "int8", perm=[0, 2, 3, 1]),

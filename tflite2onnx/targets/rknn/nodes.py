@@ -5,6 +5,8 @@ What its simulator did with models of one operator (tests/targets/rknn):
 - An output that other nodes read ends in an error. Two Reshapes part it from them.
 - A dense layer of a flattened image of 30, 36 or 49 pixels is up to 3 steps off, and of other
   sizes right. A Conv with a window of the whole image is right.
+- An average of more than 7 rows or columns is one of averages, which are rounded: up to 3 steps. A
+  depthwise Conv of ones is right.
 - A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
   range: up to 120 steps. Another scale before it has this range.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
@@ -26,9 +28,9 @@ from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
-from tflite2onnx.targets.rknn.rules import COMPUTED, JOINED, PRODUCTS, RANGES
+from tflite2onnx.targets.rknn.rules import COMPUTED, JOINED, LARGEST_WINDOW, PRODUCTS, RANGES
 from tflite2onnx.targets.rules import MIDDLES, QDQ
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import DType, Shape
 
 _IMAGE_RANK = 4
 _NARROWED = ("HardSwish", "Sigmoid", "Tanh")
@@ -39,10 +41,50 @@ def rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph; none of their values changes its type."""
-    convolved = [*_convolve_images(g, eliminate_dead_nodes(nodes, results))]
+    averaged = [*_convolve_averages(g, eliminate_dead_nodes(nodes, results))]
+    convolved = [*_convolve_images(g, averaged)]
     narrow = [*_narrow_inputs(g, [*_part_products(g, convolved)])]
     live = eliminate_dead_nodes([*_part_outputs(g, narrow, results)], results)
     return keep_nodes(g, [*_move_data(g, [*_move_weights(g, live)], results)], results)
+
+
+def _convolve_averages(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with a depthwise Conv in place of an average of a large window."""
+    operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
+    real = {n.outputs[0] for n in nodes if n.op_type == "DequantizeLinear"}
+    for node in nodes:
+        scale = operands.get(node.outputs[0])
+        shape = (
+            find_static_shape(node.present[0], g.types) if scale and real & {*node.inputs} else ()
+        )
+        window = _find_window(node, shape or ())
+        if not shape or not scale or max(window, default=0) <= LARGEST_WINDOW:
+            yield node
+            continue
+        ones = np.full((shape[1], 1, *window), 128, np.uint8)
+        weights, around = g.make_separate_constant(ones, DType.UINT8), g.scalar(127, DType.UINT8)
+        part, read = g.scalar(1 / prod(window), DType.FLOAT32), Value()
+        strides = node.attributes.get("strides", (1, 1))
+        attributes = {"kernel_shape": window, "group": shape[1], "strides": strides}
+        yield Node("DequantizeLinear", (weights, part, around), (read,), {})
+        if node.op_type == "AveragePool":
+            yield Node("Conv", (node.inputs[0], read), node.outputs, attributes)
+            continue
+        result, steps, whole = (Value() for _ in range(3))
+        yield Node("Conv", (node.inputs[0], read), (result,), attributes)
+        yield Node("QuantizeLinear", (result, *scale), (steps,), {})
+        yield Node("DequantizeLinear", (steps, *scale), (whole,), {})
+        sizes = shape[:2] if node.attributes.get("keepdims") == 0 else (*shape[:2], 1, 1)
+        yield Node("Reshape", (whole, g.ints(sizes)), node.outputs, {})
+
+
+def _find_window(node: Node, shape: Shape) -> Shape:
+    """Return the rows and columns that a node averages, none if it does something else."""
+    axes = node.present[-1].data if node.op_type == "ReduceMean" else None
+    if axes is not None and sorted(axes.tolist()) == [2, 3] and len(shape) == _IMAGE_RANK:
+        return shape[2:]
+    is_pool = node.op_type == "AveragePool" and not any(node.attributes.get("pads", ()))
+    return tuple(node.attributes["kernel_shape"]) if is_pool and len(shape) == _IMAGE_RANK else ()
 
 
 def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:

@@ -15,6 +15,7 @@ from tflite2onnx.targets.rules import (
     OutputsAreEnds,
     QuantizedTypes,
     ShortNames,
+    SmallWindows,
     list_names,
 )
 
@@ -37,6 +38,7 @@ RANGES = {
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
 JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
+LARGEST_WINDOW = 7  # of an average: a larger one is made of averages, each of which is rounded
 
 RULES = (
     OpsetRange(most=19, consequence=NOT_LOADED, advice="convert with --opset 19", source=_LIST),
@@ -84,6 +86,12 @@ RULES = (
     NoMiddleZeroPoints(
         consequence="the runtime reads the tensor in 128/127 of its scale, which is a step or two",
         advice="convert with --target rknn --io-type float",
+    ),
+    SmallWindows(
+        operators=("AveragePool", "GlobalAveragePool", "ReduceMean"),
+        most=LARGEST_WINDOW,
+        consequence=f"an average of averages, which are rounded: {WRONG}",
+        advice="convert with --target rknn, or average with a Conv",
     ),
     OneQuantization(consequence=WRONG, advice=_UNIFORM),
 )
