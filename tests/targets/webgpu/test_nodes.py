@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tests.golden.records import Case, assets
-from tests.runtimes.environments import RUNTIMES
+from tests.runtimes.environments import BROWSER, RUNTIMES
+from tests.runtimes.remote import Refused, RemoteSession
 from tests.runtimes.serve import encode_arrays
 from tests.support import random_inputs, run_onnx
 from tests.support.small import chain
 from tflite2onnx import convert
+from tflite2onnx.targets.checker import check_model
 
 WEBGPU = RUNTIMES["onnxruntime-webgpu"]
 INTEGERS = [case for case in assets() if "int" in case.name]
@@ -92,3 +96,46 @@ def test_the_gpu_computes_all_but_the_ends(case: Case, tmp_path: Path) -> None:
         each["args"]["provider"] for each in nodes if each["name"].endswith("_kernel_time")
     )
     assert [*places] == ["WebGpuExecutionProvider"]
+
+
+def make_casts(kind: int) -> onnx.ModelProto:
+    """Return a Relu of float32 numbers, and casts of them to a type and back."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Cast", ["a"], ["b"], to=kind),
+        helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+REFUSED: dict[int, bool] = {
+    TensorProto.INT32: False,
+    TensorProto.INT16: True,
+    TensorProto.DOUBLE: True,
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_the_check_names_types_that_browsers_lack(kind: int) -> None:
+    rules = check_model(make_casts(kind), "webgpu")
+    assert bool(rules) == REFUSED[kind]
+    assert all(rule.consequence == "browsers do not load the model" for rule in rules)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not BROWSER.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
+@pytest.mark.parametrize("kind", REFUSED)
+def test_the_browser_decides_as_the_check(kind: int) -> None:
+    model, x = make_casts(kind), np.arange(4, dtype=F)[None]
+    try:
+        with closing(RemoteSession(BROWSER.command, model.SerializeToString(), 60)) as page:
+            (y,) = page.run(["y"], {"x": x})
+    except Refused:
+        assert REFUSED[kind]
+    else:
+        assert not REFUSED[kind]
+        np.testing.assert_array_equal(y, x)

@@ -10,4 +10,5 @@ RULES = (
         consequence="browsers do not load the model",
         advice="convert with --io-type float",
     ),
+    NoTypes(types=("float64",), consequence="browsers do not load the model"),
 )
