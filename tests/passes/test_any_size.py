@@ -317,6 +317,18 @@ def test_products_of_computed_matrices_equal_litert(
         check_sizes(multiply, ([1, 5], [1, 5]), ([7, 5], [2, 5]))
 
 
+def test_numbers_of_rows_of_two_inputs_may_differ() -> None:
+    """Only the features of both inputs must be equal, so that their rows are no common batch."""
+
+    def multiply(m: Build) -> None:
+        x, w = (m.input([None, None], name=name) for name in "xw")
+        (y,) = m.op("BATCH_MATMUL", [x, w], [m.tensor([None, None])], adj_x=False, adj_y=True)
+        turned = pack(m, size_of(m, w, 0), size_of(m, x, 0))
+        m.output(*m.op("RESHAPE", [y, turned], [m.tensor([None, None])]))
+
+    check_sizes(multiply, ([3, 5], [4, 5]), ([2, 1], [2, 1]), ([7, 2], [1, 2]))
+
+
 def test_diagonals_of_dynamic_matrices_equal_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, 3])

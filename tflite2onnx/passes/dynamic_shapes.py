@@ -237,6 +237,10 @@ class _Walks(NamedTuple):
             if clash is None:
                 return labels, walk
             batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
+            walk, clash = self._replace_sizes(labels)
+            firsts = [walk.shapes[t].shape[0] for t, _ in batches]
+            if clash is None and len({*firsts}) == len(firsts):
+                return labels, walk  # no two first axes must be equal
         names = labels | dict.fromkeys(batches, BATCH)
         try:
             walk = self._walk_with_equal_sizes(names)
