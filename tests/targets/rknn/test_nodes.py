@@ -122,6 +122,23 @@ def test_the_simulator_averages_rows(rows: int) -> None:
     assert measure_distance(convert(build_average(rows), target="rknn").model, RKNN) <= 1
 
 
+def test_a_split_is_no_part_of_a_dense_layer() -> None:
+    """A recurrent layer, whose gates were up to 150 steps off."""
+    m = Build()
+    x = m.input([1, FEATURES], name="x", dtype="int8", scale=0.05, zero_point=3)
+    weights = np.random.default_rng(0).integers(-127, 128, (12, FEATURES), np.int8)
+    w = m.constant(weights, scale=0.01, zero_point=0)
+    gates = m.tensor([1, 12], dtype="int8", scale=0.05, zero_point=-5)
+    (y,) = m.op("FULLY_CONNECTED", [x, w, None], [gates])
+    parts = [m.tensor([1, 4], dtype="int8", scale=0.05, zero_point=-5) for _ in range(3)]
+    m.output(*m.op("SPLIT", [m.constant(np.array(1, np.int32)), y], parts, num_splits=3))
+    model = check(m.bytes(), target="rknn").model
+    made = {name: node.op_type for node in model.graph.node for name in node.output}
+    (limited,) = (node for node in model.graph.node if node.op_type == "Max")
+    assert made[limited.input[0]] == "DequantizeLinear"
+    assert not check_model(model, "rknn")
+
+
 def test_averages_do_not_pool() -> None:
     """RKNN refuses two published networks with GlobalAveragePool and Reshape before a layer."""
     (case,) = (case for case in assets() if case.name == "mobilenet_int8.tflite")

@@ -11,7 +11,7 @@ What its simulator did with models of one operator (tests/targets/rknn):
   range: up to 120 steps. Another scale before it has this range.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
   computes: up to 175 steps. So do other functions and a Relu. A Max with the smallest number of the
-  tensor parts them.
+  tensor parts them. It stands before a Split of what a Gemm computes, too.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
   of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
   data are read in 128/127 of their scale. Zero points beside the middle avoid it.
@@ -123,14 +123,15 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     made = {value: node for node in nodes for value in node.outputs}
     for node in nodes:
         apart = {}
-        for read in [made[x] for x in node.present if x in made and node.op_type in JOINED]:
+        is_joined = node.op_type in (*JOINED, "Slice", "Split")
+        for read in [made[x] for x in node.present if x in made and is_joined]:
             source = made.get(read.present[0])
             while source is not None and source.op_type in (*QDQ, "Reshape", "Transpose"):
                 source = made.get(source.present[0])
-            joined = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
-            is_joined = source is not None and source.op_type in joined
+            before = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
+            is_after = source is not None and source.op_type in before
             numbers = [x.data for x in read.present[1:] if x.data is not None]
-            if read.op_type != "DequantizeLinear" or not is_joined or len(numbers) < 2:
+            if read.op_type != "DequantizeLinear" or not is_after or len(numbers) < 2:
                 continue
             scale, zero = numbers
             least = (np.iinfo(zero.dtype).min - float(zero)) * float(scale)
