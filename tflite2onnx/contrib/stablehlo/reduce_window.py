@@ -84,11 +84,9 @@ class _Windows(AnySizes):
         return [[axis.count_windows(size) for axis, size in zip(self._axes, shape, strict=True)]]
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (
-            None
-            if operand
-            else [i for i, axis in enumerate(self._axes) if axis != WindowAxis(1, 1, 1)]
-        )
+        if operand:
+            return None
+        return [i for i, axis in enumerate(self._axes) if axis != WindowAxis(1, 1, 1)]
 
     def check(self) -> None:
         x, (sizes,) = self.input(0), self.infer_outputs()

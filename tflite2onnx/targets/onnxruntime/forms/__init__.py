@@ -89,7 +89,7 @@ FORMS: tuple[GraphPass, ...] = (
     # Functions after pooling have fewer elements. This pass is before the pass that replaces ELU.
     _apply("float32: MAX_POOL_2D", "functions.pool_before_functions"),
     # Zeros need no average.
-    _apply("float32: PAD", "functions.pool_before_functions:average_zeros"),
+    _apply("float32: PAD", "functions.average_zeros"),
     # ONNX Runtime has slow kernels for these operators.
     _apply("float32: ELU EXP LOCAL_RESPONSE_NORMALIZATION", "functions.spell_out"),
     # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
