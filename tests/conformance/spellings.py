@@ -109,6 +109,30 @@ SPELLINGS = (
         "contrib/stablehlo/test_lower_products.py",
     ),
     Spelling(
+        "litert-torch",
+        "Mamba, from `torch` and from `einsum`",
+        ("BATCH_MATMUL", "MUL", "ADD", "SLICE", "CONCATENATION"),
+        "targets/onnxruntime/forms/products/test_join_states.py",
+    ),
+    Spelling(
+        "litert-torch",
+        "attention of one head with a batch (SegFormer)",
+        ("FULLY_CONNECTED", "RESHAPE", "SOFTMAX"),
+        "passes/batch/test_add_batch.py",
+    ),
+    Spelling(
+        "litert-torch",
+        "`avg_pool2d` with `ceil_mode`, `local_response_norm`, with a batch",
+        ("STABLEHLO_REDUCE_WINDOW",),
+        "contrib/stablehlo/test_reduce_window.py",
+    ),
+    Spelling(
+        "litert-torch",
+        "`scatter_add`, `fold`",
+        ("STABLEHLO_SCATTER",),
+        "contrib/stablehlo/test_gather_scatter.py",
+    ),
+    Spelling(
         "quantizers",
         "TensorFlow: `Bidirectional(LSTM)` of int8",
         ("UNIDIRECTIONAL_SEQUENCE_LSTM", "REVERSE_V2"),
@@ -122,7 +146,7 @@ SPELLINGS = (
     ),
     Spelling(
         "quantizers",
-        "AI Edge Quantizer: products of two constants",
+        "AI Edge Quantizer: products of two constants, and of a constant query (DETR, SigLIP)",
         ("BATCH_MATMUL",),
         "quantized/test_batch_matmul.py",
     ),
@@ -131,6 +155,12 @@ SPELLINGS = (
         "AI Edge Quantizer: `dynamic_wi8_afp32`",
         ("CONV_2D", "FULLY_CONNECTED", "EMBEDDING_LOOKUP"),
         "quantized/test_hybrid.py",
+    ),
+    Spelling(
+        "quantizers",
+        "AI Edge Quantizer: `nn.GRU`, `nn.LSTM` of int4, and of weights alone",
+        ("DEQUANTIZE", "FULLY_CONNECTED"),
+        "passes/recurrent/test_torch_layers.py",
     ),
 )
 
