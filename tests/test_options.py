@@ -12,7 +12,6 @@ import pytest
 
 from tests.golden.records import Case, assets
 from tests.support.project import ROOT
-from tests.support.small import chain
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.cli.parsers import make_parser
@@ -66,7 +65,7 @@ def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
 )
 def test_names_of_other_kinds_are_refused(options: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        convert(chain("ABS"), **options)
+        convert(assets()[0].path, **options)
 
 
 def test_a_given_option_prevails_over_the_target() -> None:
