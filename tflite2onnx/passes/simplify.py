@@ -213,7 +213,9 @@ def trust_indices(graph: Graph) -> Graph:
     """
 
     def trust(op: Op) -> list[Op]:
-        if op.is_builtin("CAST") and op.outputs[0].dtype in (DType.INT32, DType.INT64):
+        # With --allow-custom an operator that is refused stays, and may have no output.
+        made = op.outputs[:1] if op.is_builtin("CAST") else ()
+        if any(t.dtype in (DType.INT32, DType.INT64) for t in made):
             reader = graph.readers.find_only_reader(op.outputs[0])
             lists = {"GATHER": reader.inputs[1:2], "EMBEDDING_LOOKUP": reader.inputs[:1]}
             if not reader.custom and op.outputs[0] in lists.get(reader.code, ()):
