@@ -3,8 +3,8 @@
 ONNX Runtime stores the images of float convolutions in blocks of channels, 16 with AVX-512 and 8
 with AVX2. An operator that it has no kernel of blocks for takes an image out of the blocks and back
 into them. Operators change if the plan stores their float32 images with channels first; elsewhere
-the new forms take longer. An infinite number gives
-NaN in other channels that the same filters read.
+the new forms take longer. An infinite number gives NaN in other channels that the same filters
+read.
 
 `convolve_padded_channels`: PAD of channels becomes a convolution with 1x1 filters. The filter of an
 output channel has a single 1, at the input channel that it copies; the others are 0. The sum after
@@ -61,7 +61,8 @@ def convolve_padded_channels(found: Match) -> list[Op] | str:
         return "the filters would be too large"
     if not is_blocked(found.graph, x):
         return NOT_IN_BLOCKS
-    filters = np.eye(y.shape[-1], x.shape[-1], -before, np.float32)
+    # 0 and 1 are exact in float16. ONNX Runtime casts the filters when it loads the model.
+    filters = np.eye(y.shape[-1], x.shape[-1], -before, np.float16)
     rw = Rewriter(found.last)
     rw.convolve("CONV_2D", x, filters[:, None, None, :], output=y)
     return rw.ops
