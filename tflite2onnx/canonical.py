@@ -10,8 +10,9 @@ from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import read_layouts
 from tflite2onnx.layout import Order
-from tflite2onnx.op import OPERATORS, find_operator
+from tflite2onnx.op import OPERATORS, find_operator, is_valid
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.unsupported import Unsupported, keep_as_node
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import (
     MODEL_PASSES,
@@ -66,13 +67,25 @@ class OperatorCache(dict[Op, Operator]):
         self._allow_custom, self._classes = options.allow_custom, find_operators(options)
 
     def __missing__(self, op: Op) -> Operator:
-        operator = find_operator(op, keep=self._allow_custom, explain=explain_unchanged)
+        operator = find_operator(op, explain_unchanged)
         cls = None if op.custom else self._classes.get(op.code)
         # A class that a user has registered comes first. Only forms make operators without another
         # class.
         if cls is not None and (issubclass(cls, type(operator)) or op.code not in OPERATORS):
             operator = cls(op)
         return self.setdefault(op, operator)
+
+    def read_op(self, op: Op) -> Operator:
+        """Return an operator that is not verified: KEPT if it is refused and `allow_custom` is set.
+
+        Inputs get fixed sizes if the model needs them, so that an operator of dynamic sizes may
+        become valid. A node of another domain cannot have sub-graphs.
+        """
+        operator, is_kept = self[op], False
+        if self._allow_custom:
+            is_open = op.graphs or any(t.is_unranked or t.dynamic_axes for t in op.tensors)
+            is_kept = isinstance(operator, Unsupported) or not (is_open or is_valid(operator))
+        return self[keep_as_node(op)] if is_kept else operator
 
     def keep_only(self, ops: Iterable[Op]) -> None:
         """Forget all other operators: those of earlier stages take much memory."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tflite2onnx.made_options import MadeOptions, ReshapeOptions
+from tflite2onnx.made_options import KeptOptions, MadeOptions, ReshapeOptions
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 T = TypeVar("T")
@@ -89,9 +89,10 @@ class Op:
 
     @property
     def place(self) -> str:
-        """The operator's code, index and first output, for messages."""
+        """The code that the file has, the index and the first output, for messages."""
         output = self.outputs[0].name if self.outputs else "no output"
-        return f"{self.code or 'custom'} (operator {self.index}, {output})"
+        code = self.made.name if isinstance(self.made, KeptOptions) else self.code
+        return f"{code or 'custom'} (operator {self.index}, {output})"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -6,7 +6,7 @@ file. A record that only a target uses stands beside the target's operators.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -175,6 +175,15 @@ class ReshapeOptions(MadeOptions):
     codes = ("RESHAPE", "SQUEEZE")
     keeps_shape: bool = False
     squeezes_at_run_time: bool = False
+
+
+class KeptOptions(MadeOptions):
+    """The ONNX node that stands for an operator of the file which cannot be converted."""
+
+    codes = ("KEPT",)
+    name: str = ""
+    domain: str = ""
+    attributes: Mapping[str, Any] = MappingProxyType({})
 
 
 class RefusalOptions(MadeOptions):

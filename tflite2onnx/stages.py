@@ -244,7 +244,7 @@ def _open_model(
     graph = inline_subgraphs(model, index)
     graph, words = _resize_inputs(graph, options)
     operator_of = OperatorCache(options)
-    graph = apply_passes(list_entry_point_passes(model, index, operator_of), graph)
+    graph = apply_passes(list_entry_point_passes(model, index, operator_of.read_op), graph)
     if options.quantization == "symmetric":
         graph = find_pass("stored_numbers.make_symmetric")(graph)
     if options.batch is not None:
@@ -253,7 +253,7 @@ def _open_model(
         if not str(options.batch).isdecimal():
             # Which rows are an item of a sequence is known for one sample, not for any number.
             graph = raise_unrolled_layers(graph)
-        graph, words = resize_batch(graph, options.batch, operator_of, words)
+        graph, words = resize_batch(graph, options.batch, operator_of.read_op, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     properties: dict[str, object] = {"metadata": notes}
@@ -362,7 +362,7 @@ def _emit_opened(opened: _Opened, planner: Planner) -> Emitted:
         raise OptionError("`static` must not be given with the names of dynamic sizes")
     if words or (not options.static and any(t.dynamic_axes for t in graph.inputs)):
         return _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
-    sized = [keep_file_sizes(graph, operator_of)]
+    sized = [keep_file_sizes(graph, operator_of.read_op)]
     del graph
     return _emit_canonical(sized.pop(), options, operator_of, planner)
 
@@ -383,7 +383,7 @@ def _convert_with_dynamic_axes(
     axes: frozenset[str]
     while True:
         try:
-            opened = name_dynamic_axes(graph, operator_of, reasons, words)
+            opened = name_dynamic_axes(graph, operator_of.read_op, reasons, words)
             emitted = _emit_canonical(opened, options, operator_of, planner)
         except (FixedSizeError, UnsupportedOperators) as error:
             axes = getattr(error, "axes", frozenset()) - reasons.keys()
@@ -402,7 +402,7 @@ def _convert_with_dynamic_axes(
         reasons |= dict.fromkeys(sorted(axes), reason)
     # If the error does not depend on sizes, it is raised again here.
     try:
-        opened = keep_file_sizes(graph, operator_of)
+        opened = keep_file_sizes(graph, operator_of.read_op)
         emitted = _emit_canonical(opened, options, operator_of, planner)
     except ConversionError as error:
         # A size of the file may be the cause, so that the reasons say what to do.
@@ -437,7 +437,7 @@ def _emit_canonical(
     graph, axes = opened
     del opened  # each stage releases the operators of the stage before
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    graph, user_orders, letters = make_canonical(graph, options, operator_of)
+    graph, user_orders, letters = make_canonical(graph, options, operator_of.read_op)
     _logger.debug("canonical: %d operators", len(graph.ops))
     fixed_orders = user_orders or find_state_orders(graph, options)
     planning = Planning(operator_of, planner, fixed_orders, options.io_layout)

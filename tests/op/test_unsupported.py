@@ -239,3 +239,14 @@ def test_builtin_operators_that_cannot_be_converted_are_kept_too() -> None:
     assert (kept.op_type, kept.domain) == ("LOCAL_RESPONSE_NORMALIZATION", "tflite.builtin")
     attributes = {a.name: helper.get_attribute_value(a) for a in kept.attribute}
     assert attributes == {"radius": 2, "bias": 0.0, "alpha": 0.5, "beta": 0.0}
+
+
+def test_passes_read_no_options_of_operators_that_are_kept() -> None:
+    """A custom operator with the options of a reduction keeps them, and the RESHAPE after it."""
+    m = Build()
+    operands = [m.input([2, 3, 4], name="x"), m.constant([1])]
+    (y,) = m.custom("Mystery", operands, [[2, 4]], {"keep_dims": False})
+    m.output(*m.op("RESHAPE", [y], [[2, 1, 4]], new_shape=[2, 1, 4]))
+    kept, reshape = convert(m.bytes(), allow_custom=True).model.graph.node
+    assert (kept.op_type, reshape.op_type) == ("Mystery", "Reshape")
+    assert [(a.name, a.i) for a in kept.attribute] == [("keep_dims", 0)]

@@ -500,7 +500,6 @@ def test_only_dense_layers_absorb_a_flatten(reader: Op) -> None:
     [
         (FLAT, op("RESHAPE", [None], FLAT)),
         (FLAT, op("RESHAPE", [], FLAT)),
-        (FLAT, op("RESHAPE", [DEEP])),
         (FLAT, op("RESHAPE", [DEEP], FLAT, custom=True)),
         (FLAT, op("RESHAPE", [tensor(shape=(3, 3, 4))], FLAT)),
         (FLAT, op("RESHAPE", [in_int8(DEEP, 1)], FLAT)),

@@ -95,33 +95,12 @@ def find_facts(op: Op) -> tuple[Fact, ...]:
         return ()
 
 
-def find_operator(
-    op: Op, *, keep: bool = False, explain: Callable[[Op], str] = lambda _: ""
-) -> Operator:
-    """Return the instance of the class that converts an operator.
+def find_operator(op: Op, explain: Callable[[Op], str] = lambda _: "") -> Operator:
+    """Return the instance of an operator's class, or one whose check raises the reason.
 
-    With `keep`, an operator that cannot be converted becomes a node of its own domain. `explain`
-    returns why an operator has no class, if the caller knows more than the general reason.
+    `explain` returns why an operator has no class, if the caller knows more than the general
+    reason.
     """
-    operator = _make_operator(op, explain)
-    return unsupported.Kept(op) if keep and _is_refused(operator) else operator
-
-
-def _is_refused(operator: Operator) -> bool:
-    """Return whether an operator has no class, or is refused whatever the sizes of its operands.
-
-    A node of another domain cannot have sub-graphs. Inputs get fixed sizes if the model needs them,
-    so that an operator of dynamic sizes may become valid.
-    """
-    if isinstance(operator, unsupported.Unsupported):
-        return True
-    op = operator.op
-    is_open = op.graphs or any(t.is_unranked or t.dynamic_axes for t in op.tensors)
-    return not (is_open or is_valid(operator))
-
-
-def _make_operator(op: Op, explain: Callable[[Op], str]) -> Operator:
-    """Return the instance of an operator's class, or one whose check raises the reason."""
     try:
         cls = _find_class(op)
     except OperatorError as error:  # the conversion reports the error later

@@ -53,6 +53,7 @@ reduction.normalization: GROUP_NORMALIZATION* LOCAL_RESPONSE_NORMALIZATION NORMA
     RMS_NORMALIZATION* custom_call.GroupNorm custom_call.LayerNorm custom_call.RmsNorm
 reduction.reduce: MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM
 reduction.softmax: L2_NORMALIZATION LOG_SOFTMAX SOFTMAX
+unsupported: KEPT*
 vision.conv: CONV_2D CONV_3D CONV_3D_TRANSPOSE Convolution2DTransposeBias DEPTHWISE_CONV_2D
     TRANSPOSE_CONV
 vision.detection: TFLite_Detection_PostProcess

@@ -1,13 +1,14 @@
-"""Operators without a class: the reasons, and custom operators that stay in the graph."""
+"""Operators that cannot be converted: the reasons, and nodes that stand for them."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from tflite2onnx.graph import Op
-from tflite2onnx.made_options import RefusalOptions
+from tflite2onnx.graph import Op, Options
+from tflite2onnx.made_options import KeptOptions, RefusalOptions
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
-from tflite2onnx.op.facts import Fact
+from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.quantization.declarations import Integers
 
 DOMAIN, BUILTIN_DOMAIN = "tflite.custom", "tflite.builtin"
@@ -162,34 +163,35 @@ def _find_reason(reasons: Mapping[str, str], name: str, otherwise: str) -> str:
     return next((why for form, why in reasons.items() if re.fullmatch(form, name)), otherwise)
 
 
-class Kept(Operator):
-    """An operator that stays in the graph, in the domain `tflite.custom` or `tflite.builtin`.
+class Kept(MadeOperator):
+    """KEPT: a node of another domain, which reads and writes tensors as TFLite stores them."""
 
-    It reads and writes tensors as TFLite stores them. Its options become attributes if ONNX
-    attributes can hold the values. For a custom operator these are all values of a flexbuffer;
-    otherwise the attribute `custom_options` has the bytes of the options.
-    """
-
+    codes = ("KEPT",)
     returns_tuple = True
-    facts = (Fact.APPLIES_ACTIVATION,)
     quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
-        if not self.op.code:
+        if not self.op.read_made(KeptOptions).name:
             raise OperatorError("it must have a name for the ONNX node, got none")
 
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
-        domain = DOMAIN if self.op.custom else BUILTIN_DOMAIN
-        return g.add(self.op.code, len(ys), xs, self._attributes, domain)
+        node = self.op.read_made(KeptOptions)
+        return g.add(node.name, len(ys), xs, node.attributes, node.domain)
 
-    @property
-    def _attributes(self) -> dict[str, Any]:
-        attributes = {name: _convert_attribute(value) for name, value in self.options.items()}
-        if not self.op.custom:
-            return {name: value for name, value in attributes.items() if value is not None}
-        if attributes and all(name and value is not None for name, value in attributes.items()):
-            return attributes
-        return {"custom_options": self.op.custom_options} if self.op.custom_options else {}
+
+def keep_as_node(op: Op) -> Op:
+    """Return KEPT for an operator: a node of the domain `tflite.custom` or `tflite.builtin`.
+
+    Its attributes are the options that ONNX attributes can hold. For a custom operator these are
+    all values of a flexbuffer; otherwise the attribute `custom_options` has the bytes.
+    """
+    values = {name: _convert_attribute(value) for name, value in op.options.items()}
+    attributes = {name: value for name, value in values.items() if name and value is not None}
+    if op.custom and (attributes != values or not values):
+        attributes = {"custom_options": op.custom_options} if op.custom_options else {}
+    domain = DOMAIN if op.custom else BUILTIN_DOMAIN
+    made = KeptOptions(name=op.code, domain=domain, attributes=attributes)
+    return replace(op, code="KEPT", custom=False, options=Options(), made=made)
 
 
 def _convert_attribute(value: Any) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value

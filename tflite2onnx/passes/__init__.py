@@ -196,12 +196,16 @@ def list_canonical_passes(operator_of: OperatorOf = find_operator) -> tuple[Grap
 
 
 def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
-    """Return the graph; UnsupportedOperators lists all operators that cannot be converted."""
+    """Return the graph with verified operators; UnsupportedOperators lists all refused ones."""
+
+    def verify(op: Op) -> list[Op]:
+        operator = operator_of(op)
+        with errors.at(op.place):
+            operator.verify()
+        return [operator.op]
+
     with collect_errors() as errors:
-        for op in graph.walk_ops():
-            with errors.at(op.place):
-                operator_of(op).verify()
-    return graph
+        return graph.rewrite(verify)
 
 
 # All steps have one of these functions.

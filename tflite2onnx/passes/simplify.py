@@ -126,12 +126,12 @@ def keep_axes(graph: Graph) -> Graph:
     """
     ops_of_graph = list(graph.walk_ops())
     reshapes = [op for op in ops_of_graph if op.is_builtin("RESHAPE")]
-    sources = {t: op.operand(0) for op in reshapes for t in op.outputs[:1]}
+    sources = {op.outputs[0]: op.operand(0) for op in reshapes}
     ops: dict[Op, Op] = {}
     for op in ops_of_graph:
-        if op.is_builtin("FULLY_CONNECTED") and op.outputs:
+        if op.is_builtin("FULLY_CONNECTED"):
             ops |= _keep_axes_of(op, sources, graph.readers.find_only_reader(op.outputs[0]))
-        elif op.options.get("keep_dims") is False and op.outputs:
+        elif op.options.get("keep_dims") is False and not op.custom:
             ops |= _keep_reduced_axes(op, graph.readers.find_only_reader(op.outputs[0]))
     absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in ops}
     return graph.rewrite(lambda op: () if op in absorbed else (ops.get(op, op),))
@@ -166,7 +166,7 @@ def _keep_reduced_axes(op: Op, follower: Op) -> dict[Op, Op]:
 def absorb_flatten(graph: Graph) -> Graph:
     """Let FULLY_CONNECTED read the tensor before a RESHAPE, or before its own flattening."""
     reshapes = [op for op in graph.walk_ops() if op.is_builtin("RESHAPE")]
-    pairs = [(op.operand(0), op.outputs[0]) for op in reshapes if op.outputs]
+    pairs = [(op.operand(0), op.outputs[0]) for op in reshapes]
     sources = {y: x for x, y in pairs if _same_numbers(x, y)}
     reshaped: _Shaped = {}
 
@@ -213,9 +213,7 @@ def trust_indices(graph: Graph) -> Graph:
     """
 
     def trust(op: Op) -> list[Op]:
-        # With --allow-custom an operator that is refused stays, and may have no output.
-        made = op.outputs[:1] if op.is_builtin("CAST") else ()
-        if any(t.dtype in (DType.INT32, DType.INT64) for t in made):
+        if op.is_builtin("CAST") and op.outputs[0].dtype in (DType.INT32, DType.INT64):
             reader = graph.readers.find_only_reader(op.outputs[0])
             lists = {"GATHER": reader.inputs[1:2], "EMBEDDING_LOOKUP": reader.inputs[:1]}
             if not reader.custom and op.outputs[0] in lists.get(reader.code, ()):

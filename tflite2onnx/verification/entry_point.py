@@ -64,10 +64,11 @@ def replace_misread_constants(model: ModelFile) -> tuple[ModelFile, tuple[str, .
 
     LiteRT then computes what the operators mean. The indices of all tensors and operators stay.
     """
-    graphs = read_model(model).graphs
-    bools = _find_odd_bools(model, graphs)
+    graphs, root = read_model(model).graphs, read_root(open_source(model).data)
     found = [
-        (i, op, inputs) for i, g in enumerate(graphs) for op, inputs in _find_misread(g, bools)
+        (i, op, inputs)
+        for i, graph in enumerate(graphs)
+        for op, inputs in _find_misread(graph, root["subgraphs"][i]["tensors"], root["buffers"])
     ]
     if not found:
         return model, ()
@@ -94,25 +95,16 @@ def replace_misread_constants(model: ModelFile) -> tuple[ModelFile, tuple[str, .
     return _pack(whole), tuple(f"{op.code} (operator {op.index})" for _, op, _ in found)
 
 
-def _find_odd_bools(model: ModelFile, graphs: Sequence[Graph]) -> Collection[Tensor]:
-    """Return the constant booleans with bytes other than 0 and 1, which C++ does not define."""
-    root = read_root(open_source(model).data)
-    pairs = (
-        (t, root["buffers"][root["subgraphs"][i]["tensors"][j]["buffer"]]["data"])
-        for i, graph in enumerate(graphs)
-        for j, t in enumerate(graph.tensors)
-        if t.dtype is DType.BOOL and t.is_constant
-    )
-    return {t for t, stored in pairs if stored.max(initial=0) > 1}
-
-
 def _find_misread(
-    graph: Graph, bools: Collection[Tensor]
+    graph: Graph, tables: Vector, buffers: Vector
 ) -> Iterator[tuple[Op, Mapping[int, Tensor]]]:
     """Yield the operators of a graph that misread constants, with constants that they can read."""
+    bools = ((i, t) for i, t in enumerate(graph.tensors) if t.dtype is DType.BOOL and t.is_constant)
+    # C++ does not define booleans with bytes other than 0 and 1.
+    odd = {t for i, t in bools if buffers[tables[i]["buffer"]]["data"].max(initial=0) > 1}
     for op in graph.ops:
         operator = find_operator(op)
-        inputs = {i: t for i, t in enumerate(op.inputs) if t in bools and t is not None}
+        inputs = {i: t for i, t in enumerate(op.inputs) if t in odd and t is not None}
         if isinstance(operator, MisreadInputs) and is_valid(operator):
             inputs |= operator.readable_inputs
         if inputs:

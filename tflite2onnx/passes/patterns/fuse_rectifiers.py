@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import OPERATORS, find_supported_operator
+from tflite2onnx.op import OPERATORS
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import as_builtin, make_constant
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -105,9 +105,7 @@ def _find_functions(op: Op, functions: _Functions) -> dict[Tensor, _Homogeneous]
     found = {}
     for x in (*functions.get(data[0], {}), *filter(is_float, data[:1])):
         operands = [f for t in op.present if (f := _find_function(t, x, functions))]
-        # With --allow-custom an operator that is refused stays, and may lack an input.
-        is_known = len(operands) == len(op.present) and find_supported_operator(op)
-        function = _evaluate_operator(op, operands) if is_known else None
+        function = _evaluate_operator(op, operands) if len(operands) == len(op.present) else None
         if function:
             found[x] = function
     return found

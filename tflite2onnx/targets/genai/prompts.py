@@ -42,9 +42,9 @@ def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
     old = model.graphs[index]
     operator_of = OperatorCache(options)
     try:
-        graph = open_graph(model, index, operator_of)
-        sized = keep_file_sizes(graph, operator_of).graph
-        canonical, orders, _ = make_canonical(sized, options, operator_of)
+        graph = open_graph(model, index, operator_of.read_op)
+        sized = keep_file_sizes(graph, operator_of.read_op).graph
+        canonical, orders, _ = make_canonical(sized, options, operator_of.read_op)
         planning = Planning(operator_of, plan, orders, options.io_layout)
         normal = apply_forms(plan_graph(canonical, planning), options).without_plan()
         endpoints = _pair(old, normal)
