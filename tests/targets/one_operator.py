@@ -15,7 +15,12 @@ from tests.runtimes.environments import Runtime
 from tests.runtimes.remote import Refused, RemoteSession
 
 SHAPE = (1, 4, 6, 6)
-KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int16": TensorProto.INT16}
+KINDS = {
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
+    "int16": TensorProto.INT16,
+    "float32": TensorProto.FLOAT,
+}
 node = helper.make_node
 f32 = np.float32
 
@@ -25,13 +30,15 @@ def make_model(
     kind: str,
     shape: Sequence[int] = SHAPE,
     opset: int = 21,
+    given: tuple[str, Sequence[int]] | None = None,
     **constants: Any,
 ) -> onnx.ModelProto:
-    """Return a model from integers "x" to integers "y"."""
+    """Return a model from integers "x" to integers "y"; `given` is what "x" is in place of them."""
+    read, sizes = given or (kind, SHAPE)
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("x", KINDS[kind], SHAPE)],
+        [helper.make_tensor_value_info("x", KINDS[read], sizes)],
         [helper.make_tensor_value_info("y", KINDS[kind], shape)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )

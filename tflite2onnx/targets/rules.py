@@ -165,6 +165,49 @@ class NoDilations(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StridesBesideIntegers(RuntimeRule):
+    """In a model with integers even strides of a Conv must be at most `most`.
+
+    The rule is about a Conv of floats, and about a window of more than `window` rows or columns.
+    """
+
+    most: int
+    window: int
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every Conv with a larger even stride."""
+        real = {n.outputs[0] for n in model.nodes if n.operator == "DequantizeLinear"}
+        for node in model.nodes if any(_list_quantized(model)) else ():
+            even = [i for i in node.attributes.get("strides", ()) if i > self.most and i % 2 == 0]
+            window = max(node.attributes.get("kernel_shape", (1,)))
+            if node.operator == "Conv" and even and not real & {node.inputs[0]}:
+                message = f"even strides of floats must be at most {self.most}, got {even[0]}"
+                yield Breach(node.name, node.operator, message)
+            elif node.operator == "Conv" and even and window > self.window:
+                demand = f"a window with an even stride over {self.most} must be at most"
+                yield Breach(node.name, node.operator, f"{demand} {self.window}, got {window}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneScaleOfGroups(RuntimeRule):
+    """A Conv of several groups with a bias must have one scale, or one channel in each group."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every Conv with a scale for each channel."""
+        weights = {n.outputs[0]: n for n in model.nodes if n.operator == "DequantizeLinear"}
+        for node in model.nodes:
+            groups = node.attributes.get("group", 1)
+            if node.operator != "Conv" or groups == 1 or len(node.inputs) < 3:
+                continue
+            source = weights.get(node.inputs[1])
+            scales = model.arrays.get(source.inputs[1]) if source else None
+            width = model.shapes.get(node.inputs[1], (1, 1))[1]
+            if scales is not None and scales.size > 1 and width != 1:
+                message = f"weights of {groups} groups must have one scale, got {scales.size}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ZeroPointsOfZero(RuntimeRule):
     """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
 

@@ -139,6 +139,55 @@ def test_a_split_is_no_part_of_a_dense_layer() -> None:
     assert not check_model(model, "rknn")
 
 
+def build_groups() -> bytes:
+    """Build a convolution of two groups, with a bias and a scale for each channel."""
+    m, rng = Build(), np.random.default_rng(0)
+    x = m.input([1, 4, 5, 16], name="x", dtype="int8", scale=0.138, zero_point=-48)
+    scales = np.geomspace(0.0008, 0.012, FEATURES)
+    weights = rng.integers(-127, 128, (FEATURES, 1, 3, 8), np.int8)
+    w = m.constant(weights, scale=[*scales], zero_point=[0] * FEATURES)
+    numbers = rng.integers(-900, 900, FEATURES, np.int32)
+    b = m.constant(numbers, scale=[*(0.138 * scales)], zero_point=[0] * FEATURES)
+    y = m.tensor([1, 4, 3, 16], name="y", dtype="int8", scale=0.214, zero_point=-5)
+    m.output(m.op("CONV_2D", [x, w, b], [y], padding="VALID", stride_w=1, stride_h=1)[0])
+    return m.bytes()
+
+
+def build_strides(window: int, axis: int) -> bytes:
+    """Build a convolution of floats with a stride of 8 rows or columns, and QUANTIZE."""
+    m, rng = Build(), np.random.default_rng(0)
+    sides, kernel, strides = [3, 3], [2, 2], [1, 1]
+    sides[axis], kernel[axis], strides[axis] = 64, window, 8
+    x = m.input([1, *sides, 2], name="x")
+    w = m.constant(rng.normal(size=(4, *kernel, 2)).astype(np.float32))
+    sizes = [1, *((a - b) // c + 1 for a, b, c in zip(sides, kernel, strides, strict=True)), 4]
+    steps: dict[str, Any] = dict(zip(("stride_h", "stride_w"), strides, strict=True))
+    b = m.constant(np.ones(4, np.float32))
+    (y,) = m.op("CONV_2D", [x, w, b], [m.tensor(sizes)], padding="VALID", **steps)
+    stored = m.tensor(sizes, name="y", dtype="int8", scale=0.05, zero_point=3)
+    m.output(*m.op("QUANTIZE", [y], [stored]))
+    return m.bytes()
+
+
+STRIDES = [build_strides(window, axis) for window, axis in ((8, 0), (20, 1), (3, 1))]
+
+
+@pytest.mark.parametrize("data", [build_groups(), *STRIDES])
+def test_convolutions_break_no_rule(data: bytes) -> None:
+    model = check(data, steps=1, target="rknn").model
+    assert not [rule for rule in check_model(model, "rknn") if rule.operator == "Conv"]
+    (node,) = (node for node in model.graph.node if node.op_type == "Conv")
+    own = {each.name: each.ints or each.i for each in node.attribute}
+    assert (own["group"], max(own["strides"])) == (1, 1)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
+@pytest.mark.parametrize("data", [build_groups(), *STRIDES])
+def test_the_simulator_computes_convolutions(data: bytes) -> None:
+    assert measure_distance(convert(data, target="rknn").model, RKNN) <= 1
+
+
 def test_averages_do_not_pool() -> None:
     """RKNN refuses two published networks with GlobalAveragePool and Reshape before a layer."""
     (case,) = (case for case in assets() if case.name == "mobilenet_int8.tflite")

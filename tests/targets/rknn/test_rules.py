@@ -113,6 +113,48 @@ def make_function(
     return make_model(nodes, kind, s=f32(scale), t=f32(step), **zeros)
 
 
+def convolve_rows(stride: int, *, window: int = 8, floats: bool = True) -> onnx.ModelProto:
+    """Return a Conv of floats, or of integers, to integers, with a stride along rows."""
+    width = 9 * stride + window
+    own: dict[str, Any] = {"strides": [1, stride], "kernel_shape": [1, window]}
+    nodes = [
+        *[node("DequantizeLinear", ["x", "s", "z"], ["a"])] * (not floats),
+        *[node("DequantizeLinear", ["k", "sk", "zk"], ["w"])] * (not floats),
+        node("Conv", ["x" if floats else "a", "w"], ["b"], "n", **own),
+        node("QuantizeLinear", ["b", "s", "z"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    integers = rng.integers(1, 254, (8, 1, 1, window), np.uint8)
+    constants: dict[str, Any] = {"s": f32(0.05), "z": np.int8(3)}
+    if floats:
+        constants["w"] = rng.normal(size=integers.shape).astype(f32)
+    else:
+        constants |= {"k": integers, "sk": f32(0.003), "zk": np.uint8(127)}
+    given = ("float32" if floats else "int8", (1, 1, 1, width))
+    return make_model(nodes, "int8", (1, 8, 1, 10), given=given, **constants)
+
+
+def convolve_groups(groups: int, *, biased: bool = True, scales: int = 16) -> onnx.ModelProto:
+    """Return a Conv of 16 channels, whose weights have larger and larger scales."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["k", "sk", "zk"], ["w"], axis=0),
+        node("Conv", ["a", "w", *["b"] * biased], ["c"], "n", group=groups),
+        node("QuantizeLinear", ["c", "t", "z"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    constants: dict[str, Any] = {"s": f32(0.138), "t": f32(0.214), "z": np.int8(-48)}
+    constants["k"] = rng.integers(1, 254, (16, 16 // groups, 1, 1), np.uint8)
+    constants["sk"] = np.geomspace(0.0008, 0.012, 16).astype(f32)
+    constants["zk"] = np.full(16, 127, np.uint8)
+    if scales == 1:
+        constants |= {"sk": f32(0.01), "zk": np.uint8(127)}
+    if biased:
+        constants["b"] = rng.uniform(-8, 8, 16).astype(f32)
+    sizes = (1, 16, 3, 3)
+    return make_model(nodes, "int8", sizes, given=("int8", sizes), **constants)
+
+
 def read_output() -> onnx.ModelProto:
     """Return a Relu, whose integers are an output and the input of Neg."""
     nodes = [
@@ -161,6 +203,13 @@ KEPT = {
     "a name of 126 letters": name_input("n" * 126),
     "weights around 127": make_product(127),
     "weights around 129": make_product(129),
+    "a stride of 7": convolve_rows(7),
+    "an odd stride of 9": convolve_rows(9),
+    "a stride of 8, integers": convolve_rows(8, floats=False),
+    "one group": convolve_groups(1),
+    "two groups of one scale": convolve_groups(2, scales=1),
+    "two groups without a bias": convolve_groups(2, biased=False),
+    "groups of one channel": convolve_groups(16),
 }
 BROKEN = {
     **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
@@ -196,6 +245,13 @@ BROKEN = {
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
     "weights around 128": (make_product(128), "must not be the middle of uint8, got 128"),
     "data around 0": (make_product(127, 0), "must not be the middle of int8, got 0"),
+    "a stride of 8": (convolve_rows(8), "even strides of floats must be at most 7, got 8"),
+    "a stride of 12": (convolve_rows(12), "even strides of floats must be at most 7, got 12"),
+    "a stride of 8, a window of 32": (
+        convolve_rows(8, window=32, floats=False),
+        "a window with an even stride over 7 must be at most 31, got 32",
+    ),
+    "two groups": (convolve_groups(2), "weights of 2 groups must have one scale, got 16"),
     "int16": (make_quantized("Relu", "int16", 3), "must be uint8 or int8, got int16"),
 }
 

@@ -7,6 +7,9 @@ What its simulator did with models of one operator (tests/targets/rknn):
   sizes right. A Conv with a window of the whole image is right.
 - An average of more than 7 rows or columns is one of averages, which are rounded: up to 3 steps. A
   depthwise Conv of ones is right.
+- A Conv of several groups with a bias and a scale for each channel may be refused ("clip_truncate <
+  0"): the scale of the bias is not that of the weights of its group. One group is right.
+- A Conv of floats whose stride is even and over 7 is refused beside integers. Rows become channels.
 - A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
   range: up to 120 steps. Another scale before it has this range.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
@@ -28,7 +31,14 @@ from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
-from tflite2onnx.targets.rknn.rules import COMPUTED, JOINED, LARGEST_WINDOW, PRODUCTS, RANGES
+from tflite2onnx.targets.rknn.rules import (
+    COMPUTED,
+    JOINED,
+    LARGEST_STRIDE,
+    LARGEST_WINDOW,
+    PRODUCTS,
+    RANGES,
+)
 from tflite2onnx.targets.rules import MIDDLES, QDQ
 from tflite2onnx.tensor import DType, Shape
 
@@ -41,11 +51,86 @@ def rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph; none of their values changes its type."""
-    averaged = [*_convolve_averages(g, eliminate_dead_nodes(nodes, results))]
+    joined = [*_join_groups(g, eliminate_dead_nodes(nodes, results))]
+    averaged = [*_convolve_averages(g, [*_fold_strides(g, joined)])]
     convolved = [*_convolve_images(g, averaged)]
     narrow = [*_narrow_inputs(g, [*_part_products(g, convolved)])]
     live = eliminate_dead_nodes([*_part_outputs(g, narrow, results)], results)
     return keep_nodes(g, [*_move_data(g, [*_move_weights(g, live)], results)], results)
+
+
+def _join_groups(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with one group in place of several, whose other weights are zeros."""
+    made = {value: node for node in nodes for value in node.outputs}
+    for node in nodes:
+        groups = int(node.attributes.get("group", 1)) if node.op_type == "Conv" else 1
+        weights = made.get(node.present[1]) if groups > 1 and len(node.present) > 2 else None
+        numbers = [x.data for x in weights.present] if weights else []
+        stored, scales, zero = numbers if len(numbers) > 2 else [None] * 3
+        if weights is None or stored is None or scales is None or zero is None:
+            yield node
+            continue
+        count, width, *window = stored.shape
+        if width == 1 or scales.size == 1:  # one channel in each group: RKNN has depthwise Conv
+            yield node
+            continue
+        whole = np.empty((groups, count // groups, groups, width, *window), stored.dtype)
+        whole[:] = zero.reshape(groups, -1, *[1] * (len(window) + 2))
+        each = range(groups)
+        whole[each, :, each] = stored.reshape(groups, -1, width, *window)
+        kernel = whole.reshape(count, -1, *window)
+        x, read = weights.present[0], Value()
+        dense = g.make_separate_constant(kernel, x.dtype or DType.INT8, x.name)
+        yield weights._replace(inputs=(dense, *weights.inputs[1:]), outputs=(read,))
+        yield node._replace(
+            inputs=(node.inputs[0], read, *node.inputs[2:]),
+            attributes={**node.attributes, "group": 1},
+        )
+
+
+def _fold_strides(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with the rows of a stride as channels of a Conv of floats."""
+    has_integers = any(node.op_type in QDQ for node in nodes)
+    for node in nodes:
+        strides = node.attributes.get("strides", ()) if node.op_type == "Conv" else ()
+        large = [
+            i for i, stride in enumerate(strides) if stride > LARGEST_STRIDE and stride % 2 == 0
+        ]
+        weights = node.present[1].data if large and has_integers else None
+        shape = find_static_shape(node.present[0], g.types) or ()
+        if weights is None or len(large) > 1 or not _is_plain(node, shape, large[0]):
+            yield node
+            continue
+        axis, stride = large[0] + 2, strides[large[0]]
+        windows = -(-weights.shape[axis] // stride)
+        pads = [(0, 0)] * weights.ndim
+        pads[axis] = (0, windows * stride - weights.shape[axis])
+        rows = np.pad(weights, pads)
+        rows = rows.reshape(*rows.shape[:axis], windows, stride, *rows.shape[axis + 1 :])
+        rows = np.moveaxis(rows, axis + 1, 2)
+        kernel = rows.reshape(rows.shape[0], -1, *rows.shape[3:])
+        parts = (*shape[:axis], shape[axis] // stride, stride, *shape[axis + 1 :])
+        order = [*range(len(parts))]
+        order.insert(2, order.pop(axis + 1))
+        split, moved, image = (Value() for _ in range(3))
+        yield Node("Reshape", (node.inputs[0], g.ints(parts)), (split,), {})
+        yield Node("Transpose", (split,), (moved,), {"perm": order})
+        sizes = (shape[0], shape[1] * stride, *(parts[i] for i in order[3:]))
+        yield Node("Reshape", (moved, g.ints(sizes)), (image,), {})
+        stored = g.make_separate_constant(kernel, DType.FLOAT32, node.present[1].name)
+        steps = [1 if i == large[0] else each for i, each in enumerate(strides)]
+        window = {"kernel_shape": kernel.shape[2:], "strides": steps}
+        yield node._replace(
+            inputs=(image, stored, *node.inputs[2:]), attributes={**node.attributes, **window}
+        )
+
+
+def _is_plain(node: Node, shape: Shape, side: int) -> bool:
+    """Return whether a Conv of one group adds no pixels, and its stride divides the side."""
+    own = node.attributes
+    is_whole = len(shape) == _IMAGE_RANK and shape[side + 2] % own["strides"][side] == 0
+    dilations = max(own.get("dilations", (1,)))
+    return is_whole and own.get("group", 1) == dilations == 1 and not any(own.get("pads", ()))
 
 
 def _convolve_averages(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:

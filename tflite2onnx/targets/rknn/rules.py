@@ -10,12 +10,14 @@ from tflite2onnx.targets.rules import (
     NoMiddleZeroPoints,
     NoTypes,
     OneQuantization,
+    OneScaleOfGroups,
     Operators,
     OpsetRange,
     OutputsAreEnds,
     QuantizedTypes,
     ShortNames,
     SmallWindows,
+    StridesBesideIntegers,
     list_names,
 )
 
@@ -39,6 +41,7 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
 JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
 LARGEST_WINDOW = 7  # of an average: a larger one is made of averages, each of which is rounded
+LARGEST_STRIDE = 7  # RKNN divides larger ones that are even, and lacks the scales of the parts
 
 RULES = (
     OpsetRange(most=19, consequence=NOT_LOADED, advice="convert with --opset 19", source=_LIST),
@@ -94,4 +97,14 @@ RULES = (
         advice="convert with --target rknn, or average with a Conv",
     ),
     OneQuantization(consequence=WRONG, advice=_UNIFORM),
+    StridesBesideIntegers(
+        most=LARGEST_STRIDE,
+        window=31,
+        consequence=f"{NOT_LOADED} (KeyError)",
+        advice=_FLOAT,
+    ),
+    OneScaleOfGroups(
+        consequence=f"{NOT_LOADED} (clip_truncate < 0)",
+        advice="convert with --target rknn",
+    ),
 )
