@@ -10,6 +10,8 @@ the decomposition in microseconds, and the times of other forms divided by this 
 a composite run in turn in one process, on one thread; the lower quartile of processor times counts.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 from inference import bind_onnx_runtime, measure_inferences
 from onnx import TensorProto, checker, helper, parser
 

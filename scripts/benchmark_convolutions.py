@@ -12,6 +12,8 @@ single depthwise convolutions, of which `auto` keeps int8). All models run in tu
 on one thread. The lower quartile of the processor times counts.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import sys
 from typing import Any, Literal, TypeAlias
 

@@ -14,6 +14,8 @@ model with the convolutions, and the nodes that ONNX Runtime runs there beside t
 row is marked where a ratio is above 1.5 and the difference is more than the cost of some nodes.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import re
 from collections import Counter

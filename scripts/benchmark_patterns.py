@@ -10,6 +10,8 @@ The words select the rows whose names begin with one of them. The lower quartile
 times counts.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import sys
 from collections.abc import Callable
 from typing import NamedTuple

@@ -22,6 +22,8 @@ The forms run in turn in one process, on one thread. The
 lower quartile of the processor times counts.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 from math import prod
 from unittest.mock import patch

@@ -11,6 +11,8 @@ run. In each round the sessions are new, because the places of their memory chan
 median of the rounds counts, and in a round the lower quartile of the processor times.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import sys
 from itertools import pairwise
 from statistics import median

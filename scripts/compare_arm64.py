@@ -14,6 +14,8 @@ prints a line for each network and processor, and exits with 1 if any bits diffe
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import sys
 from collections import Counter
@@ -22,19 +24,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from ai_edge_litert import schema_py_generated as schema  # noqa: E402
-
-from scripts.runtimes import every_model  # noqa: E402
-from tests.golden.closeness import Distance  # noqa: E402
-from tests.runtimes.environments import ARM64, SERVE, Runtime  # noqa: E402
-from tests.runtimes.remote import Refused, RemoteSession  # noqa: E402
-from tests.support import random_inputs  # noqa: E402
-from tflite2onnx import Stateful, convert  # noqa: E402
-from tflite2onnx.errors import ConversionError  # noqa: E402
+from scripts.runtimes import every_model
+from tests.golden.closeness import Distance
+from tests.runtimes.environments import ARM64, SERVE, Runtime
+from tests.runtimes.remote import Refused, RemoteSession
+from tests.support import random_inputs
+from tflite2onnx import Stateful, convert
+from tflite2onnx.errors import ConversionError
 
 EQUAL = "equal"
 _SEEDS = 2

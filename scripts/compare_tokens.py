@@ -9,6 +9,8 @@ that of the ONNX files and the weights of all signatures, as a part of the model
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import json
 import subprocess
 import sys

@@ -9,6 +9,8 @@ squared relative errors is least::
 The number is that of the chains. `--block` is by default that of this processor.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import os
 from collections import defaultdict

@@ -1,5 +1,7 @@
 """A large TFLite model whose weights a converter only has to copy."""
 
+import usage  # noqa: F401 - packages may be missing
+
 import random
 from importlib import import_module
 from pathlib import Path

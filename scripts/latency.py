@@ -34,6 +34,8 @@ With `--target openvino` the package openvino runs the ONNX models of all comman
 are profiled.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import shlex
 import sys

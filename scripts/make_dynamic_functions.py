@@ -6,6 +6,8 @@ declares 1 for sizes that it does not know, also in inner tensors.
 Usage: ``python scripts/make_dynamic_functions.py``, with TensorFlow (version 2.21 made the files).
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path

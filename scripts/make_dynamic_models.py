@@ -6,6 +6,8 @@ dynamic: the file has 1 for them, and SHAPE arithmetic for sizes that depend on 
 Usage: ``python scripts/make_dynamic_models.py``, with TensorFlow (version 2.21 made the files).
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import sys
 from collections.abc import Callable

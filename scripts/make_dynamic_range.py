@@ -10,6 +10,8 @@ also those of normalizations. `tf.lite.Optimize.DEFAULT` without data quantizes 
 TensorFlow 2.21 and Keras 3.15 made the networks of docs/performance.md.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -8,6 +8,8 @@ its pattern, or a code of each alternative of the pattern, the rare ones if ther
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import ast
 from collections.abc import Iterable, Iterator
 from itertools import combinations

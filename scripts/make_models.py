@@ -10,6 +10,8 @@ TensorFlow operator.
 Usage, where TensorFlow is installed (2.21 made the files): ``python scripts/make_models.py``.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import sys
 from collections.abc import Callable, Iterator

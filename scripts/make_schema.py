@@ -5,6 +5,8 @@ The source is the package ai-edge-litert, whose classes flatc generated from sch
     python scripts/make_schema.py > tflite2onnx/reader/schema.py
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import inspect
 import itertools
 import re

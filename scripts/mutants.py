@@ -98,9 +98,9 @@ def main() -> int:
     parser.add_argument("modules", nargs="+", help="modules or folders of the package")
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--seed", default="0")
-    words = sys.argv[1:]
+    words = [*sys.argv[1:], "--"]
     options = parser.parse_args(words[: words.index("--")])
-    tests = words[words.index("--") + 1 :]
+    tests = words[words.index("--") + 1 : -1]
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"

@@ -16,11 +16,12 @@ ends the script after a time, so that a later call can continue. --table prints 
 tables.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import json
 import logging
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +31,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.golden.closeness import ConvertedModel, compare_with_litert  # noqa: E402
-from tests.golden.isolated import Crashed, run_isolated  # noqa: E402
-from tests.golden.records import assets, zoo  # noqa: E402
-from tests.runtimes.environments import RUNTIMES  # noqa: E402
-from tests.runtimes.remote import Refused, RemoteSession, TooSlow  # noqa: E402
-from tflite2onnx import convert  # noqa: E402
-from tflite2onnx.utils.processor import describe_processor  # noqa: E402
+from tests.golden.closeness import ConvertedModel, compare_with_litert
+from tests.golden.isolated import Crashed, run_isolated
+from tests.golden.records import assets, zoo
+from tests.runtimes.environments import RUNTIMES
+from tests.runtimes.remote import Refused, RemoteSession, TooSlow
+from tflite2onnx import convert
+from tflite2onnx.utils.processor import describe_processor
 
 AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
 VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")

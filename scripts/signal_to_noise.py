@@ -13,6 +13,8 @@ model runs in a process of its own, because LiteRT may crash.
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import logging
 import sys
 from pathlib import Path

@@ -11,6 +11,8 @@ simplifier runs twice, with and without constant folding: folding makes nodes of
 constants. The numbers are those of the nodes before minus those of the nodes after.
 """
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import logging
 import sys
@@ -21,10 +23,7 @@ from pathlib import Path
 
 import onnx
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tflite2onnx import ConversionError, convert  # noqa: E402
+from tflite2onnx import ConversionError, convert
 
 Kind = tuple[str, bool]  # the operator's type, and whether the node computes a constant
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+from typing import TYPE_CHECKING
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
 _FENCE = re.compile(r"^( *```.*?^ *```$)", re.DOTALL | re.MULTILINE)

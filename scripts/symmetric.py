@@ -7,6 +7,8 @@ ratio of the outputs counts. Each model runs in a process of its own, because Li
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import logging
 import sys
 from pathlib import Path

@@ -8,6 +8,8 @@ The folders run in turn. Times are processor time, medians in ms.
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 import sys
 import time

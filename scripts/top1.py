@@ -10,6 +10,8 @@ kernels. Needs Pillow.
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import sys
 from pathlib import Path
 from typing import Any

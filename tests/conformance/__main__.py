@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from scripts import make_operator_table
 from scripts.make_module_table import check_module_table
-from tests.conformance import record
+from tests.conformance import operator_table, record
 from tests.conformance.matrix import run_all
 from tests.conformance.rows import ROWS
 
@@ -26,7 +25,7 @@ def main(codes: Sequence[str]) -> int:
     if not faults:
         known = record.read_record() if codes and record.FILE.exists() else {}
         record.write(dict(sorted({**known, **record.summarize(outcomes)}.items())))
-        make_operator_table.TARGET.write_text(make_operator_table.document())
+        operator_table.TARGET.write_text(operator_table.document())
     judged = [o for o in outcomes if not o.tried]
     cases = sum(len(o.verdicts) for o in judged)
     tried = sum(len(o.verdicts) for o in outcomes if o.tried)

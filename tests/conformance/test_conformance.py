@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from scripts import make_operator_table
-from tests.conformance import __main__, record
+from tests.conformance import __main__, operator_table, record
 from tests.conformance.judge import FAULTY, LACKING, REFUSED, RUN, Verdict, judge_case
 from tests.conformance.matrix import Outcome, sample
 from tests.conformance.rows import ROWS
@@ -152,7 +151,7 @@ def test_kinds_must_be_listed_as_converted_or_have_a_reason() -> None:
 def test_faults_keep_the_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run writes the record of its operators only if all results agree with the table."""
     monkeypatch.setattr(record, "FILE", tmp_path / "record.json")
-    monkeypatch.setattr(make_operator_table, "TARGET", tmp_path / "operators.md")
+    monkeypatch.setattr(operator_table, "TARGET", tmp_path / "operators.md")
     for state, status in ((FAULTY, 1), (RUN, 0)):
         made = Outcome(ROWS["ADD"], "int32", False, [Verdict("a", RUN), Verdict("b", state)])
         monkeypatch.setattr(__main__, "run_all", lambda _, made=made: [made])

@@ -219,8 +219,8 @@ def test_files_and_modules_in_commands_exist() -> None:
 
 
 def test_table_of_operators_is_current() -> None:
-    """docs/operators.md equals the output of `scripts/make_operator_table.py`."""
-    made = import_module("scripts.make_operator_table").document()
+    """docs/operators.md equals the output of `tests.conformance.operator_table.py`."""
+    made = import_module("tests.conformance.operator_table").document()
     assert (ROOT / "docs" / "operators.md").read_text() == made
 
 

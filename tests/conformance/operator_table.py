@@ -1,7 +1,7 @@
 """Write docs/operators.md: the operators by their classes and the results of the matrix.
 
-Run with python -m scripts.make_operator_table. `python -m tests.conformance` measures the matrix
-and writes the document, too.
+`python -m tests.conformance.operator_table` writes the document. `python -m tests.conformance`
+measures the matrix first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tflite2onnx.contrib.stablehlo.lower_stablehlo import LOWERINGS, SAME
 from tflite2onnx.op import list_operators
 from tflite2onnx.op.base import Operator
 
-TARGET = Path(__file__).parents[1] / "docs" / "operators.md"
+TARGET = Path(__file__).parents[2] / "docs" / "operators.md"
 
 START = """\
 # The operators
@@ -272,4 +272,3 @@ def _operator_limits(code: str, entry: record.Operator | None) -> Iterator[tuple
 
 if __name__ == "__main__":
     TARGET.write_text(document())
-    print(f"wrote {TARGET}")
