@@ -61,6 +61,7 @@ _CONTRADICTIONS = (
     ),
 )
 
+_PICTURES = ("preprocess", "postprocess")
 _MOST = 1 << 31
 # What users give for the types of inputs and outputs, and what to give.
 _IO_TYPE_HINTS = {
@@ -124,8 +125,9 @@ class ConversionOptions:
 
         as_numbers = {name: [*map(_convert_size, sizes)] for name, sizes in self.shapes.items()}
         object.__setattr__(self, "shapes", as_numbers)
-        if self.batch is not None:
-            object.__setattr__(self, "batch", _convert_size(self.batch))
+        for name in ("batch", "opset"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _convert_size(getattr(self, name)))
 
     @property
     def quantizes_data(self) -> bool:
@@ -163,6 +165,23 @@ class ConversionOptions:
             )
             unset |= dict.fromkeys(free, kind)
         return replace(self, **unset)
+
+    def list_given(self) -> dict[str, Any]:
+        """Return the options that differ from those of the target: they make an equal network.
+
+        Preprocessing and postprocessing are no part of the network, whose names they keep.
+        """
+        usual = ConversionOptions(target=self.target).with_target()
+        has_pictures = self.preprocess is not False or self.postprocess is not False
+        left_out = {*_PICTURES, *(("rename",) if has_pictures else ())}
+        given = {n: v for n, v in vars(self).items() if v != getattr(usual, n)}
+        named = {} if self.target == ConversionOptions.target else {"target": self.target}
+        return named | {n: v for n, v in given.items() if n not in left_out}
+
+
+def read_given(given: Mapping[str, Any]) -> ConversionOptions:
+    """Return the options that `list_given` has listed; those of other versions are left out."""
+    return ConversionOptions(**{n: v for n, v in given.items() if n in OPTION_TYPES})
 
 
 def _check_values(options: ConversionOptions) -> None:

@@ -229,6 +229,7 @@ def _open_model(
 ) -> _Opened:
     """Return the graph of the entry point, with the wanted sizes and types of inputs."""
     options = options.with_target()
+    given = options.list_given()
     if options.lengths == "joined":
         raise OptionError("`lengths` must be auto or each for one signature, got joined")
     index, signature = find_signature(model, options.signature)
@@ -256,7 +257,7 @@ def _open_model(
         graph, words = resize_batch(graph, options.batch, operator_of.read_op, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
-    properties: dict[str, object] = {"metadata": notes}
+    properties: dict[str, object] = {"metadata": notes, "options": given}
     if is_cut:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
     if not (options.preprocess or options.postprocess):  # Pictures are read by their operators.
@@ -281,16 +282,11 @@ def _convert_opened(opened: _Opened, planner: Planner) -> Result:
             _warn_without_effect("float16", "every node computes integers, or stays in float32")
     if options.names == "signature":
         emitted = rename_endpoints(emitted, file_graph, signature)
-    mode, pictures = options.quantization, options.preprocess or options.postprocess
+    pictures = options.preprocess or options.postprocess
     emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties = {
         "signatures": list_signature_io(model, opened.place, emitted),
         "metadata": None,
-        "rename": options.rename,
-        "io_type": options.io_type,
-        "quantization": mode if mode in ("symmetric", "qdq-uniform", "rounded") else None,
-        "float16": {"io": options.float16_io} if options.float16 else None,
-        "batch": options.batch,
         **opened.properties,
     }
     assemble = partial(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,14 @@ from tests.support import Build
 from tests.support.control import apply_operator, count_rounds, counter, loop
 from tests.support.small import convolve, network
 from tflite2onnx import Report, convert, verify
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.options import ActivationType, Forms, IoLayout, NameSource
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import inner_tensors
 from tflite2onnx.verification.inner_tensors import InnerTensors, match_places
 from tflite2onnx.verification.inputs import draw_inputs, store_inputs
-from tflite2onnx.verification.onnx_model import open_model
+from tflite2onnx.verification.onnx_model import locate_tensors, open_model
 from tflite2onnx.verification.runtimes import (
     open_interpreter,
     read_inner_tensor,
@@ -251,15 +252,43 @@ def test_only_outputs_are_compared_without_tensors() -> None:
         {"quantization": "float"},
         {"activations": "int8"},
         {"layouts": {"x": ("NHWC", "NHCW"), "soft": ("NHWC", "CHWN")}},
+        {"target": "openvino", "forms": "fastest"},
+        {"target": "qnn", "rename": {"x": "picture"}},
     ],
 )
 def test_file_gives_the_same_report_as_its_conversion(options: dict[str, Any]) -> None:
-    """The options of a file follow from its nodes, so that its report equals the conversion's."""
+    """A file has the options of its conversion, so that its report equals the conversion's."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, **options)
     report = verify(data, result.skeleton.serialize())
     assert report == verify(data, result)
     assert len(report.tensors) == 4
+
+
+def test_only_outputs_of_a_changed_file_are_compared(caplog: pytest.LogCaptureFixture) -> None:
+    """A file that another tool has changed is converted again once, and a warning says why."""
+    data = build_deep(scale=0.05, zero_point=3)
+    model = convert(data).model
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Other", "changed"
+    opened = open_model(convert(data))
+    assert not locate_tensors(data, model, opened).tensors
+    assert "only outputs are compared, because" in caplog.text
+    wrong = opened._replace(options=replace(opened.options, signature="none"))
+    assert not locate_tensors(data, model, wrong).tensors
+    assert "got none" in caplog.text
+
+
+def test_options_of_another_version_are_refused_or_left_out() -> None:
+    """Unknown options in the metadata have no effect, and a file with wrong values is refused."""
+    data = build_deep()
+    model = convert(data, opset=18).model
+    (entry,) = (each for each in model.metadata_props if each.key == "tflite2onnx.options")
+    assert entry.value == '{"opset": 18}'
+    entry.value = '{"opset": 18, "of_tomorrow": 1}'
+    assert verify(data, model).tensors
+    entry.value = '{"opset": "new"}'
+    with pytest.raises(VerifyError, match="must have the metadata"):
+        verify(data, model)
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])

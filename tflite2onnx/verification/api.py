@@ -200,7 +200,9 @@ def _compare_other_sizes(
     """Compare the outputs at the first two sizes of the dynamic axes that LiteRT runs."""
     compared: list[SizeComparison] = []
     sizes = None
-    for sizes in list_other_sizes(opened if opened.batch is None else opened.with_samples()):
+    for sizes in list_other_sizes(
+        opened if opened.options.batch is None else opened.with_samples()
+    ):
         try:
             outputs = pair.resize(resize_endpoints(opened, sizes)).compare_outputs(seed, kind)
         except LiteRTError:
@@ -234,7 +236,7 @@ class _ModelPair:
         source = read_model(self._model)
         declared_shapes = [tensor.shape for tensor in source.graphs[0].inputs]
         shapes = [e.tflite_shape for e in opened.inputs]
-        if opened.batch is not None:
+        if opened.options.batch is not None:
             shapes = list_sample_shapes(opened.inputs, [*map(len, declared_shapes)])
             opened = opened.with_samples()
         self._is_resized = declared_shapes != shapes
@@ -263,7 +265,7 @@ class _ModelPair:
         """
         kernels, inner = kernels or self._kernels, inner and self._kernels == PLAIN_KERNELS
         run = open_interpreter if kernels == self._kernels else self._isolated.open
-        if self._opened.batch is None:
+        if self._opened.options.batch is None:
             return run(self._model, kernels, inner=inner)
         endpoints = self._opened.inputs, self._opened.outputs
         interpreters = [run(self._model, kernels, inner=inner) for _ in range(self._opened.samples)]
@@ -425,7 +427,7 @@ class _ModelPair:
     @cached_property
     def _graph(self) -> Graph:
         opened, graph = self._opened, self._sample_graph
-        return _put_batch_first(graph, opened.batch) if opened.samples else graph
+        return _put_batch_first(graph, opened.options.batch) if opened.samples else graph
 
     @cached_property
     def _skeleton(self) -> Skeleton:
@@ -435,7 +437,7 @@ class _ModelPair:
     def _places(self) -> list[TensorPlace]:
         if self._kernels != PLAIN_KERNELS:  # The delegate keeps no tensors between its operators.
             return []
-        places, batch = match_places(self._graph, self._skeleton), self._opened.batch
+        places, batch = match_places(self._graph, self._skeleton), self._opened.options.batch
         if batch is None:
             return places
         # LiteRT computes each sample alone. Only tensors whose first axis is the batch are

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, product
 from pathlib import Path
 from string import digits
 from tempfile import TemporaryDirectory
@@ -18,43 +17,31 @@ from typing import Any, NamedTuple
 import onnx
 
 from tflite2onnx.bundle.lengths import join_lengths
-from tflite2onnx.convert import convert
-from tflite2onnx.errors import ConversionError, VerifyError
-from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint
-from tflite2onnx.layout import Order
-from tflite2onnx.options import (
-    ACTIVATIONS,
-    DYNAMIC_RANGES,
-    IO_LAYOUTS,
-    WEIGHTS,
-    ConversionOptions,
-    DynamicRange,
-    Forms,
-    IoType,
-)
+from tflite2onnx.errors import ConversionError, OptionError, VerifyError
+from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
+from tflite2onnx.options import ConversionOptions, read_given
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.pictures.network import find_network
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
-from tflite2onnx.signatures import find_signature
 from tflite2onnx.stages import convert_read_model
 from tflite2onnx.stateful import Stateful
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, make_session
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _logger = logging.getLogger(__name__)
-_STORAGE = ("DequantizeLinear", "QuantizeLinear")
-_FORMS: tuple[Forms, ...] = ("fastest", "canonical")
-_FEW_CHOICES = 16  # conversions that need no explanation
-_SEARCHES = (
-    "the ONNX model was made with rare options, by another version, or changed since: up to %d"
-    " conversions look for its options, to compare the tensors between operators"
+_UNKNOWN = (
+    "only outputs are compared, because a conversion with the options of the ONNX file does not"
+    " give its nodes: %s"
+)
+_NO_METADATA = (
+    "the ONNX model must have the metadata of tflite2onnx, with the layouts of its inputs and"
+    " outputs: convert the TFLite model again, and keep the metadata in other tools"
 )
 # Keys of the metadata with facts about the conversion.
-_FACTS = ("signatures", "cut", "rename", "float16", "io_type", "quantization")
+_FACTS = ("signatures", "cut", "options")
 _SAMPLES = 3  # samples in a batch of dynamic size
-_Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
 
@@ -64,12 +51,8 @@ class OpenedModel(NamedTuple):
     The session carries the state of the model from one run to the next. `signatures` are the
     signatures of its sub-graph by key: {"inputs": {name: ONNX name}, "outputs": {name: ONNX name}}.
     `part` has the names of the tensors at which the model is cut, as {"inputs": names, "outputs":
-    names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
-    `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
-    outputs are float16 too. `io_type` are the types of inputs and outputs that the user has chosen.
-    `quantization` is the option, if it is "symmetric", "qdq-uniform" or "rounded". `batch` is the
-    size of a batch of independent samples, or its name. `joined` is whether the graph is that of
-    several signatures.
+    names}; it is empty if the model is whole. `options` are those of the conversion. `joined` is
+    whether the graph is that of several signatures.
     """
 
     inputs: Sequence[Endpoint]
@@ -77,17 +60,13 @@ class OpenedModel(NamedTuple):
     session: Stateful
     signatures: Mapping[str, Mapping[str, Mapping[str, str]]]
     part: Mapping[str, Sequence[str]] = MappingProxyType({})
-    rename: Mapping[str, str] = MappingProxyType({})
-    float16: Mapping[str, bool] = MappingProxyType({})
-    io_type: IoType | Mapping[str, IoType] = MappingProxyType({})
-    quantization: str | Mapping[str, str] = MappingProxyType({})
-    batch: int | str | None = None
+    options: ConversionOptions = ConversionOptions()
     joined: bool = False
 
     @property
     def samples(self) -> int:
         """The number of samples of a batch, 0 if the model is not converted for a batch."""
-        size = 0 if self.batch is None else Batch.from_text(self.batch).size
+        size = 0 if self.options.batch is None else Batch.from_text(self.options.batch).size
         return size if isinstance(size, int) else _SAMPLES
 
     def with_samples(self) -> OpenedModel:
@@ -162,11 +141,14 @@ def _build_opened_model(
     session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
 ) -> OpenedModel:
     properties = session.get_modelmeta().custom_metadata_map
-    facts = (
-        json.loads(properties.get(f"tflite2onnx.{key}", default))
-        for key, default in (*((key, "{}") for key in _FACTS), ("batch", "null"))
+    signatures, part, given = (
+        json.loads(properties.get(f"tflite2onnx.{key}", "{}")) for key in _FACTS
     )
-    return OpenedModel(inputs, outputs, Stateful(session), *facts)
+    try:
+        options = read_given(given)
+    except (ValueError, TypeError, AttributeError, OptionError) as error:
+        raise VerifyError(_NO_METADATA) from error
+    return OpenedModel(inputs, outputs, Stateful(session), signatures, part, options)
 
 
 def _open_result(result: Result, open_session: Callable[[str | bytes], Any]) -> Any:
@@ -183,10 +165,7 @@ def _read_endpoints(text: str | None) -> list[Endpoint]:
     try:
         return [Endpoint.from_dict(e) for e in json.loads(text or "")]
     except (ValueError, TypeError, KeyError) as error:
-        raise VerifyError(
-            "the ONNX model must have the metadata of tflite2onnx, with the layouts of its inputs"
-            " and outputs: convert the TFLite model again, and keep the metadata in other tools"
-        ) from error
+        raise VerifyError(_NO_METADATA) from error
 
 
 # Tensors between the operators
@@ -196,23 +175,28 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, opened: OpenedMo
     """Return the ONNX model with the values that store tensors of the TFLite model.
 
     An ONNX file does not contain the mapping from values to tensors and axis orders. A second
-    conversion gives the mapping, if the same nodes compute values of the same names and element
-    types. Attributes and weights may differ: verification looks for these differences. If no second
-    conversion matches, no tensors are returned.
+    conversion with the options in its metadata gives the mapping, if the same nodes compute values
+    of the same names and element types. Attributes and weights may differ: verification looks for
+    these differences. If the second conversion has other nodes, no tensors are returned.
     """
     converted = find_network(converted)
     if isinstance(converted, Result):
         return converted.skeleton
     with as_verify_error("ONNX Runtime"):
         proto = _load_model(converted)
-    for result in _try_conversions(model, proto, opened):
-        other = result.skeleton.proto
-        if (
-            _list_nodes(other) == _list_nodes(proto)
-            and _read_types(other).items() <= _read_types(proto).items()
-        ):
-            return replace(result.skeleton, source=proto, weights=())
-    return Skeleton(proto, ())
+    try:
+        result = _convert_again(model, opened)
+    except ConversionError as error:
+        _logger.warning(_UNKNOWN, error)
+        return Skeleton(proto, ())
+    other = result.skeleton.proto
+    if (
+        _list_nodes(other) != _list_nodes(proto)
+        or not _read_types(other).items() <= _read_types(proto).items()
+    ):
+        _logger.warning(_UNKNOWN, "its nodes have changed since, or another version made it")
+        return Skeleton(proto, ())
+    return replace(result.skeleton, source=proto, weights=())
 
 
 def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
@@ -223,121 +207,16 @@ def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
     return onnx.load(os.fspath(converted))
 
 
-def _try_conversions(
-    model: ModelFile, proto: onnx.ModelProto, opened: OpenedModel
-) -> Iterator[Result]:
-    """Yield the conversions that may have produced the file, the likeliest first."""
-    opset = next((entry.version for entry in proto.opset_import if not entry.domain), None)
-    kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
-    is_quantized = any(node.op_type in _STORAGE for node in proto.graph.node)
-    kinds.insert(len(kinds) if is_quantized else 0, ("float", "auto", "auto"))
-    if opened.quantization in ("symmetric", "rounded"):
-        kinds = [(str(opened.quantization), "auto", "auto")]
-    elif opened.quantization == "qdq-uniform":
-        kinds = [("qdq-uniform", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
-    ranges: Sequence[DynamicRange] = DYNAMIC_RANGES
-    tensors = chain.from_iterable(graph.tensors for graph in read_model(model).graphs)
-    if all(tensor.quantization is None for tensor in tensors):  # the options have no effect
-        kinds, ranges = [(kinds[0][0], "auto", "auto")], ranges[:1]
-    static = not any(e.symbols for e in opened.inputs)
-    shared = any(entry.key == CACHES for entry in proto.metadata_props)
-    inputs, outputs = _pair_tensors(model, opened)
-    convert_again = _convert_joined(model, opened) if opened.joined else partial(convert, model)
-    ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
-    ways.append(("auto", {tensor.name: e.layout for tensor, e in (*inputs, *outputs)}))
-    choices = [*product(ranges, _FORMS, _list_candidate_namings(opened), kinds, ways)]
-    for number, (dynamic_range, forms, named, kind, (io_layout, layouts)) in enumerate(choices):
-        (signature, names), (quantization, activations, weights) = named, kind
-        if number == _FEW_CHOICES:
-            _logger.warning(_SEARCHES, len(choices))
-        try:
-            result = convert_again(
-                layouts=layouts,
-                io_layout=io_layout,
-                io_type=opened.io_type or None,
-                opset=opset,
-                signature=signature,
-                quantization=quantization,
-                activations=activations,
-                weights=weights,
-                dynamic_range=dynamic_range,
-                caches="shared" if shared else "separate",
-                forms=forms,
-                names=names,
-                static=static,
-                shapes=_find_chosen_shapes(inputs, static=static, batch=opened.batch),
-                batch=opened.batch,
-                inputs=opened.part.get("inputs") or None,
-                outputs=opened.part.get("outputs"),
-                rename=opened.rename,
-                float16=bool(opened.float16),
-                float16_io=opened.float16.get("io", False),
-            )
-        except ConversionError:
-            continue
-        if _list_interface_layouts(result) == _list_interface_layouts(opened):
-            yield result
-
-
-def _convert_joined(model: ModelFile, opened: OpenedModel) -> Callable[..., Result]:
-    """Return a function that converts the graph of the signature and those joined with it."""
+def _convert_again(model: ModelFile, opened: OpenedModel) -> Result:
+    """Convert the model with the options of the file; joined signatures are joined again."""
+    if not opened.joined:
+        return convert_read_model(partial(read_model, model), model, opened.options)
     source, name = read_model(model), (opened.signature or "").rstrip(digits)
     # `join_lengths` warns of other signatures.
     alike = tuple(each for each in source.signatures if each.key.rstrip(digits) == name)
-    joint = next(iter(join_lengths(source._replace(signatures=alike))), None)
-
-    def convert_again(**given: Any) -> Result:
-        if joint is None:
-            raise ConversionError("the signatures cannot be joined")
-        chosen = {option: value for option, value in given.items() if value is not None}
-        options = replace(ConversionOptions(**chosen), **joint.options)
-        if options.names == "signature":
-            options = replace(options, rename={})
-        return convert_read_model(lambda: joint.model, model, options)
-
-    return convert_again
-
-
-def _list_interface_layouts(opened: Result | OpenedModel) -> list[tuple[str, str, Order]]:
-    return [(e.name, e.dtype, e.order) for e in (*opened.inputs, *opened.outputs)]
-
-
-def _list_candidate_namings(opened: OpenedModel) -> Iterator[tuple[str | None, str]]:
-    """Yield the possible origins of the input and output names: (signature, `names` option)."""
-    for key, called in opened.signatures.items():
-        equal = (name == tensor for names in called.values() for name, tensor in names.items())
-        if opened.rename or any(equal):
-            yield key, "signature"
-    yield opened.signature, "tensor"
-
-
-def _pair_tensors(model: ModelFile, opened: OpenedModel) -> tuple[_Pairs, _Pairs]:
-    """Return the inputs, and the outputs, with their tensors in the TFLite model."""
-    source = read_model(model)
-    graph = source.graphs[find_signature(source, opened.signature)[0]]
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
-    tensors_of = {key: getattr(graph, key) for key in ("inputs", "outputs")}
-    tensors_of |= {key: [tensors[name] for name in names] for key, names in opened.part.items()}
-    return (
-        [*zip(tensors_of["inputs"], opened.inputs, strict=False)],
-        [*zip(tensors_of["outputs"], opened.outputs, strict=False)],
-    )
-
-
-def _find_chosen_shapes(
-    pairs: _Pairs, *, static: bool, batch: int | str | None
-) -> dict[str, Sequence[int | str]]:
-    """Return the shapes that differ from the declared shapes, by the names of the tensors."""
-    chosen_sizes: dict[str, Sequence[int | str]] = {}
-    for tensor, e in pairs:
-        shape, sizes, dynamic = e.tflite_shape, e.tflite_sizes, tensor.dynamic_axes
-        if batch is not None:  # the sizes of one sample
-            first = (1,) * (len(sizes) == tensor.rank)
-            shape, sizes, dynamic = (*first, *shape[1:]), (*first, *sizes[1:]), dynamic - {0}
-        symbols = {axis for axis, size in enumerate(sizes) if isinstance(size, str)}
-        if tensor.shape != shape or not (static or dynamic == symbols):
-            chosen_sizes[tensor.name] = sizes
-    return chosen_sizes
+    for joint in join_lengths(source._replace(signatures=alike)):
+        return convert_read_model(partial(getattr, joint, "model"), model, opened.options)
+    raise ConversionError("the signatures cannot be joined")
 
 
 def _read_types(proto: onnx.ModelProto) -> dict[str, int]:
@@ -391,7 +270,8 @@ def resize_endpoints(opened: OpenedModel, sizes: Mapping[str, int]) -> OpenedMod
         )
         for e in opened.inputs
     ]
-    if opened.batch is None:
+    if opened.options.batch is None:
         return opened._replace(inputs=inputs)
-    batch = Batch.from_text(opened.batch).size
-    return opened._replace(inputs=inputs, batch=sizes.get(str(batch), batch))
+    batch = Batch.from_text(opened.options.batch).size
+    chosen = replace(opened.options, batch=sizes.get(str(batch), batch))
+    return opened._replace(inputs=inputs, options=chosen)

@@ -82,11 +82,12 @@ class Run:
         self._open, self._interpreter, self._opened = open_model, interpreter, opened
         self._operator_kernels = operator_kernels
         self._progress = progress
-        is_half = (bool(opened.float16) or has_half_endpoints(interpreter)) and tolerance is None
+        has_half = opened.options.float16 or has_half_endpoints(interpreter)
+        is_half = has_half and tolerance is None
         half = HALF_DECIBELS if is_half else math.inf
         noise = DECIBELS if is_quantized(interpreter) else half
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
-        bound = DECIBELS if opened.quantization == "symmetric" else half
+        bound = DECIBELS if opened.options.with_target().quantization == "symmetric" else half
         self._limits = Limits(part, noise, decibels_alone=bound)
 
     def compare_samples(
