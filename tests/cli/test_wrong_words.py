@@ -378,7 +378,7 @@ WRONG = [
     ("model.tflite --fp16", "there is no option --fp16; did you mean --float16?"),
     ("model.tflite --io_layout tflite", "no option --io_layout; did you mean --io-layout?"),
     ("model.tflite --io-layout NCHW", "auto, tflite or onnx, got NCHW; did you mean onnx?"),
-    ("model.tflite --quantization int8", "or float, got int8; see tflite2onnx --help"),
+    ("model.tflite --quantization int8", "or float, got int8; did you mean qdq?; see tflite2onnx"),
     ("model.tflite --opset=", "--opset must be a whole number, got nothing"),
     ("model.tflite --jobs 0", "--jobs must be at least 1, got 0"),
     ("model.tflite --shape 1,5,7,3", "--shape must be NAME=SIZE,SIZE,..., once for each name"),
@@ -476,6 +476,53 @@ WRONG = [
     ),
     ("model.tflite - --external-data", "--external-data must be given with OUT.onnx, got standard"),
     ("models --resume -o out --shape x=1", "--shape must be given for one model, got several"),
+    (
+        "graph.pb out.onnx",
+        "this is a graph of TensorFlow (.pb), not a TFLite model: convert it with",
+    ),
+    ("saved/saved_model.pb", "this is a SavedModel of TensorFlow (.pb), not a TFLite model: conv"),
+    ("inspect saved", "saved is a SavedModel of TensorFlow, not a TFLite model: convert it with"),
+    ("keras.task out.onnx", "this is a Keras model (.keras), not a TFLite model: convert it with"),
+    ("model.json", "this is a model of TensorFlow.js: convert its original to TFLite first"),
+    ("model.ort", "this is a model of ONNX Runtime (.ort), not a TFLite model: give the .tflite"),
+    ("--saved-model saved --output a.onnx", "no option --saved-model; the model must be a .tflite"),
+    ("--graphdef g.pb --inputs x:0", "--graphdef; the model must be a .tflite file, which tf.lite"),
+    ("--input_tflite_file_path model.tflite", "no option --input_tflite_file_path: the model is"),
+    ("model.tflite --output_folder_path out", "--output_folder_path; did you mean --output?"),
+    ("model.tflite -ois x:1,5,7,3", "there is no option -ois; did you mean --shape?"),
+    ("model.tflite -oiqt", "there is no option -oiqt; a quantized model stays quantized"),
+    ("model.tflite -osd", "there is no option -osd; did you mean --names signature?"),
+    ("model.tflite -kat x", "there is no option -kat; did you mean --io-layout tflite?"),
+    ("model.tflite -b 4", "there is no option -b; did you mean --batch?"),
+    ("model.tflite --dequantize", "--dequantize; did you mean --quantization float?"),
+    ("model.tflite --channels-last", "--channels-last; did you mean --io-layout tflite?"),
+    ("model.tflite --custom-ops Foo", "no option --custom-ops; did you mean --allow-custom?"),
+    ("model.tflite --large_model", "no option --large_model; did you mean --external-data?"),
+    ("model.tflite --simplify", "there is no option --simplify; the model is simplified already"),
+    ("model.tflite --force", "there is no option --force; a file of this name is replaced"),
+    ("model.tflite --dry-run", "no option --dry-run; tflite2onnx inspect MODEL.tflite tells what"),
+    ("verify model.tflite --atol 1", "there is no option --atol; did you mean --tolerance?"),
+    ("model.tflite --workers 4", "there is no option --workers; did you mean --jobs?"),
+    ("model.tflite --device cuda", "there is no option --device; did you mean --target?"),
+    ("model.tflite --quantization fp16", "got fp16; did you mean --float16?"),
+    ("model.tflite --quantization none", "got none; did you mean float?"),
+    ("model.tflite --target rk3588", "got rk3588; did you mean rknn?"),
+    ("model.tflite --target snapdragon", "got snapdragon; did you mean qnn?"),
+    ("model.tflite --target jetson", "got jetson; did you mean tensorrt?"),
+    ("model.tflite --target gpu", "got gpu; did you mean onnxruntime?"),
+    ("model.tflite --target npu", "got npu; did you mean qnn, rknn, hailo, nnapi or coreml?"),
+    ("model.tflite --target coral", "got coral; the Edge TPU runs TFLite models only"),
+    ("my model.tflite", 'a name with blanks must be in quotation marks, as "my model.tflite"'),
+    ("verify my model.tflite", "a name with blanks must be in quotation marks, as"),
+    ("models/*.tflite -o out", "no file has this name; the shell finds the files of a pattern"),
+    ("model.tflite out.pb", "cannot write out.pb: the name of an ONNX model must end in .onnx"),
+    ("model.tflite --shape x=1,5,7,3 x=2", "cannot write x=2: the name of an ONNX model must end"),
+    ("model.tflite a.onnx -o b.onnx", "a model must have one output, got a.onnx and b.onnx"),
+    ("model.tflite -o a.onnx -o b.onnx", "-o must be given once, got a.onnx and b.onnx"),
+    ("model.tflite --opset 30", "--opset must be 9 to"),
+    ("model.tflite --opset 8", "the newest of the onnx package"),
+    ("model.tflite --batch -1", "--batch: a size must be a positive number or a name, got -1"),
+    ("model.tflite --shape x=1x5x7x3", "--shape: a size must be a positive number or a name, got"),
 ]
 
 
@@ -492,11 +539,15 @@ def test_what_a_wrong_command_says(
     Path("list.json").write_text("[1]")
     Path("half.tflite").write_bytes(build_named()[:250])
     Path("saved").mkdir()
-    Path("saved/saved_model.pb").write_bytes(b"\x08\x01")
+    Path("saved/saved_model.pb").write_bytes(b"\x08\x01\x12\x05" + bytes(9))
     bundle = archive({"a": chain("ABS")})
     Path("half.task").write_bytes(bundle[:-60])
     Path("bad.task").write_bytes(bundle.replace(b"TFL3", b"TFL4"))
     Path("keras.task").write_bytes(archive({"config.json": b"{}"}))
+    Path("my model.tflite").write_bytes(chain("ABS"))
+    Path("graph.pb").write_bytes(b"\n\x1a\n\x05input\x12\x0bPlaceholder")
+    Path("model.json").write_text('{"format": "graph-model"}')
+    Path("model.ort").write_bytes(b"\x20\0\0\0ORTM" + bytes(24))
     Path("words.task").write_bytes(archive({"words.txt": b"no model"}))
     Path("text.task").write_text("this is a text, and no bundle")
     Path("text.tflite.onnx").write_text("this is a text, and no model")

@@ -130,6 +130,7 @@ def _read_arguments(words: list[str]) -> tuple[str, argparse.Namespace]:
         if words and words[0] in COMMANDS:
             name, *words = words
         parser = make_parser(name)
+        parser.refuse_short_words(words)
         # Options may be between files. Python 3.11 parses either these or "--", not both.
         parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
         parse(words, options)

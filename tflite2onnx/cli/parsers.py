@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Sequence
 from importlib import import_module
 from textwrap import fill
 from typing import NoReturn
@@ -19,8 +20,8 @@ COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 # What argparse says, and what this program says. {} is the part in parentheses, {option} the name
 # of the option, {choices} its values, and {close} a suggestion.
 _MESSAGES = {
-    r"unrecognized arguments: (-i|--tflite|--model)(?: .*)?": "there is no option {}: the model is "
-    "given without one, as in tflite2onnx MODEL.tflite",
+    r"unrecognized arguments: (-i|--tflite|--model|--input[-_]\S*path)(?: .*)?": "there is no "
+    "option {}: the model is given without one, as in tflite2onnx MODEL.tflite",
     r"unrecognized arguments: (-\S+).*": "there is no option {}{close}",
     r"unrecognized arguments: (\S+).*": "the argument {} must be left out",
     r"the following arguments are required: (.*)": "{} must be given",
@@ -34,7 +35,9 @@ _MESSAGES = {
 }
 
 
-# What users call options and values, among them the words of other converters.
+_EXPORT = "; the model must be a .tflite file, which tf.lite.TFLiteConverter makes"
+# What users call options and values, among them the words of other converters: the option or value
+# that they mean, or after a semicolon what to do instead.
 _SYNONYMS = {
     "nhwc": "tflite",
     "nchw": "onnx",
@@ -42,8 +45,56 @@ _SYNONYMS = {
     "--half": "--float16",
     "--fp16": "--float16",
     "--precision": "--float16",
-    "--fp32": "--quantization",
-    "--dequantize": "--quantization",
+    "--fp32": "--quantization float",
+    "--float32": "--quantization float",
+    "--dequantize": "--quantization float",
+    "--saved-model": _EXPORT,
+    "--graphdef": _EXPORT,
+    "--keras": _EXPORT,
+    "--checkpoint": _EXPORT,
+    "--simplify": "; the model is simplified already",
+    "--optimize": "; the model is optimized for the runtime of --target",
+    "--overwrite": "; a file of this name is replaced",
+    "--force": "; a file of this name is replaced",
+    "--dry-run": "; tflite2onnx inspect MODEL.tflite tells what can be converted",
+    "--metadata": "; tflite2onnx inspect MODEL.tflite tells the metadata",
+    "--check": "--verify",
+    "--atol": "--tolerance",
+    "--rtol": "--tolerance",
+    "--threads": "--jobs",
+    "--workers": "--jobs",
+    "--device": "--target",
+    "--provider": "--target",
+    "--format": "--target",
+    "--channels-last": "--io-layout tflite",
+    "--channels-first": "--io-layout onnx",
+    "--large-model": "--external-data",
+    "--custom-ops": "--allow-custom",
+    "--extra-opset": "--allow-custom",
+    "--continue-on-error": "--allow-custom",
+    "--concrete-function": "--signature",
+    "--tag": "--signature",
+    "--mean": "--preprocess mean=...",
+    "--std": "--preprocess std=...",
+    "--output-folder-path": "--output",
+    "--output-path": "--output",
+    "-b": "--batch",
+    "-kat": "--io-layout tflite",
+    "-ois": "--shape",
+    "-oiqt": "; a quantized model stays quantized",
+    "-odrqt": "; a quantized model stays quantized",
+    "-osd": "--names signature",
+    "-oh5": "; the output is an ONNX model",
+    "-okv3": "; the output is an ONNX model",
+    "-otfv1pb": "; the output is an ONNX model",
+    "fp16": "--float16",
+    "float16": "--float16",
+    "int8": "qdq",
+    "dynamic": "qdq",
+    "none": "float",
+    "npu": "; did you mean qnn, rknn, hailo, nnapi or coreml?",
+    "coral": "; the Edge TPU runs TFLite models only",
+    "edgetpu": "; the Edge TPU runs TFLite models only",
     "--debug": "--verbose",
     "--log-level": "--verbose",
     "--int8": "--io-type",
@@ -91,10 +142,15 @@ class Parser(argparse.ArgumentParser):
                     value or "nothing",
                     option=option,
                     choices=join_alternatives(choices or ["given"]),
-                    close=self._find_command(word) or suggest_names(alike, choices or known),
+                    close=self._find_command(word) or _suggest(alike, choices or [*known]),
                 )
                 break
         raise UsageError(f"{message}; see {self.prog} --help", self.prog)
+
+    def refuse_short_words(self, words: Sequence[str]) -> None:
+        """Raise UsageError for short options of other converters that argparse takes for -o OUT."""
+        for word in (word for word in words if word.startswith("-o") and word in _SYNONYMS):
+            self.error(f"unrecognized arguments: {word}")
 
     def _find_command(self, option: str) -> str:
         """Return the end of a message about an option of another command, "" if no one has it."""
@@ -105,6 +161,15 @@ class Parser(argparse.ArgumentParser):
             if any(option in action.option_strings for action in actions):
                 return f"; it is an option of the command {name}"
         return ""
+
+
+def _suggest(meant: str, known: Sequence[str]) -> str:
+    """Return the end of a message: what a synonym says, or the known words closest to it."""
+    if meant.startswith(";"):
+        return meant
+    is_phrase = meant.startswith("--") and meant not in known
+    is_known = meant.partition(" ")[0] in known or not known[0].startswith("-")
+    return f"; did you mean {meant}?" if is_phrase and is_known else suggest_names(meant, known)
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):

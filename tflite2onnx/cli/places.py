@@ -16,6 +16,8 @@ STANDARD_OUTPUTS = (STANDARD, "/dev/stdout")  # the latter cannot be replaced if
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIXES = (".task", ".litertlm")
 _SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
+# Suffixes of what users may take for an output, or for the value of the option before it.
+_OTHERS = (".pb", ".h5", ".keras", ".pt", ".ort", ".xml", ".json", ".txt", ".npy", ".npz", ".html")
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,17 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
         raise OptionError(
             "the name of a file must not be empty; is a variable of the shell not set?"
         )
+    check_blanks(files)
     models, outputs = list(files[:1]), list(files[1:])
-    if len(outputs) > 1 and all(file.lower().endswith(".onnx") for file in outputs):
-        raise OptionError(f"a model must have one output, got {' and '.join(outputs)}")
+    named = [file for file in (*outputs, output or "") if file.lower().endswith(".onnx")]
+    if len(named) > 1 and len(named) >= len(outputs):
+        raise OptionError(f"a model must have one output, got {' and '.join(named)}")
     if output is None and len(files) > 2:
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
     if output is None and len(files) == 2:
         output = outputs.pop()
+        if "=" in Path(output).name or output.lower().endswith(_OTHERS):
+            raise OutputError(f"cannot write {output}: the name of an ONNX model must end in .onnx")
     models += outputs
     output = STANDARD if output in STANDARD_OUTPUTS else output
     if len(models) > 1 and STANDARD in models:
@@ -88,6 +94,15 @@ def _check_output(path: str, model: str) -> None:
             f"cannot write {path}: the output must not be named like a TFLite model; give the"
             " output of several models as -o FOLDER"
         )
+
+
+def check_blanks(files: Sequence[str]) -> None:
+    """Raise OptionError if files are parts of a name with blanks, which the shell has split."""
+    for start in range(len(files)):
+        for end in range(start + 2, len(files) + 1):
+            name = " ".join(files[start:end])
+            if not Path(files[start]).exists() and Path(name).exists():
+                raise OptionError(f'a name with blanks must be in quotation marks, as "{name}"')
 
 
 def _name_role(model: str) -> str:
@@ -135,6 +150,7 @@ def place_one(model: str, output: str | None, *, folder: bool, data: bytes | Non
         output = beside if data is None else STANDARD
     if job.is_bundle:
         if output == STANDARD or (output.lower().endswith(".onnx") and not is_folder(output)):
+            job.read_bundle()  # A zip archive may be another model, which the error names.
             called = "standard output" if output == STANDARD else output
             raise OptionError(f"the output of a bundle must be a folder, got {called}")
     elif output != STANDARD and (ends_as_folder(output) or (folder and names_folder(output))):

@@ -22,7 +22,7 @@ from tflite2onnx.cli.arguments.verification import (
     read_verification_options,
     spell_options,
 )
-from tflite2onnx.cli.places import STANDARD, check_page, check_report, is_folder
+from tflite2onnx.cli.places import STANDARD, check_blanks, check_page, check_report, is_folder
 from tflite2onnx.cli.progress import show_progress
 from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.cli.verdict import (
@@ -125,6 +125,7 @@ def run_command(options: argparse.Namespace) -> int:
     """Verify, print the findings, and return the exit status."""
     if options.model == options.converted == STANDARD:
         raise OptionError("only one model can be standard input, got - twice")
+    check_blanks([options.model, *([options.converted] if options.converted else [])])
     if options.report is not None:
         check_report(options.report, options.model)
     source = read_source(options.model)

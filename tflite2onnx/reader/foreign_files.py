@@ -20,6 +20,9 @@ _KINDS = (
         b"",
         "this is a web page, not a TFLite model: download the file itself",
     ),
+    ((b"\n",), b"Placeholder", f"this is a graph of TensorFlow (.pb), {EXPORT_FIRST}"),
+    ((b"\x08\x01\x12",), b"", f"this is a SavedModel of TensorFlow (.pb), {EXPORT_FIRST}"),
+    ((b"{",), b"-model", "this is a model of TensorFlow.js: convert its original to TFLite first"),
     ((b"\x89hdf",), b"", f"this is a Keras model (.h5), {EXPORT_FIRST}"),
     (_ZIP, b"config.json", f"this is a Keras model (.keras), {EXPORT_FIRST}"),
     (_ZIP, b"data.pkl", "this is a PyTorch model, not a TFLite model: use litert-torch"),
@@ -42,6 +45,8 @@ def describe_foreign_file(data: memoryview) -> str:
         return words
     if _is_onnx(data):
         return "this is an ONNX model, not a TFLite model: give the .tflite file"
+    if bytes(data[4:8]) == b"ORTM":
+        return "this is a model of ONNX Runtime (.ort), not a TFLite model: give the .tflite file"
     if len(data) < 8:  # the bytes are the offset of the root table and the identifier
         return "the file is truncated: too short for a TFLite model"
     return (
@@ -55,7 +60,11 @@ def recognize_file(
     """Return the kind of a file and what to do, "" if it is none of the kinds."""
     start = bytes(data[:_ENOUGH])
     text = start.lstrip().lower()
-    found = (words for begins, part, words in kinds if text.startswith(begins) and part in start)
+    found = (
+        words
+        for begins, part, words in kinds
+        if (text.startswith(begins) or start.startswith(begins)) and part in start
+    )
     return next(found, "")
 
 

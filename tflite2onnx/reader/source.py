@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tflite2onnx.errors import ModelFileError
+from tflite2onnx.reader.foreign_files import EXPORT_FIRST
 from tflite2onnx.tensor import Array
 from tflite2onnx.utils.archive import is_inside
 from tflite2onnx.utils.mapped_files import MappedFile
@@ -73,6 +74,8 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
             f"cannot read {os.fspath(path)}: it is a pipe, not a regular file; give its bytes"
             " (on the command line: - and standard input)"
         )
+    if stat.S_ISDIR(mode) and Path(os.fspath(path), "saved_model.pb").exists():
+        raise ModelFileError(f"{os.fspath(path)} is a SavedModel of TensorFlow, {EXPORT_FIRST}")
     if stat.S_ISDIR(mode):
         raise ModelFileError(f"cannot read {os.fspath(path)}: it is a folder, give a file in it")
     if not stat.S_ISREG(mode):
@@ -94,6 +97,11 @@ def _explain_unreadable(
     reason = getattr(error, "strerror", None) or error
     advice = "; download it first" if "://" in os.fspath(path) else ""
     place = Path(os.fspath(path))
+    if isinstance(error, FileNotFoundError) and not {"*", "?", "["}.isdisjoint(place.name):
+        return ModelFileError(
+            f"cannot read {os.fspath(path)}: no file has this name; the shell finds the files of a"
+            " pattern without quotation marks, or give their folder"
+        )
     if isinstance(error, FileNotFoundError) and not advice and place.parent.is_dir():
         files = (each.name for each in place.parent.iterdir())
         advice = suggest_names(place.name, files, likeness=_LIKENESS)

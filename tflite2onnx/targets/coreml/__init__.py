@@ -2,5 +2,5 @@
 
 from tflite2onnx.targets.presets import FLOAT
 
-ALIASES = ("ios",)
+ALIASES = ("ios", "iphone", "apple", "ane")
 OPTIONS = FLOAT

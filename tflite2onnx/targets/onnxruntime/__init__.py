@@ -1,4 +1,4 @@
 """ONNX Runtime: its options, its forms of operators, and their costs."""
 
-ALIASES = ("ort", "cpu")
+ALIASES = ("ort", "cpu", "cuda", "gpu", "raspberrypi")
 OPTIONS = {"forms": "fastest", "states": "optional", "weights": "adaptive"}

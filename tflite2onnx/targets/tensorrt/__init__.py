@@ -2,7 +2,7 @@
 
 from tflite2onnx.targets.presets import PORTABLE
 
-ALIASES = ("trt",)
+ALIASES = ("trt", "jetson", "nvidia")
 # TensorRT supports int8 only with zero points of 0, and between QuantizeLinear and
 # DequantizeLinear.
 OPTIONS = {
