@@ -6,11 +6,17 @@ make them canonical.
 
 from collections.abc import Iterable, Mapping
 
-from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
+from tflite2onnx.errors import (
+    DeclaredShapeError,
+    FixedSizeError,
+    OperatorError,
+    UnsupportedOperators,
+    as_operator_error,
+)
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import read_layouts
 from tflite2onnx.layout import Order
-from tflite2onnx.op import OPERATORS, find_operator, is_valid
+from tflite2onnx.op import OPERATORS, find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.unsupported import Unsupported, keep_as_node
 from tflite2onnx.options import ConversionOptions
@@ -28,6 +34,7 @@ from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.planning import make_sites
 from tflite2onnx.targets.driver import find_operators
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.dimension import has_dimensions
 
 
 def open_graph(model: Model, index: int, operator_of: OperatorOf) -> Graph:
@@ -76,22 +83,33 @@ class OperatorCache(dict[Op, Operator]):
         return self.setdefault(op, operator)
 
     def read_op(self, op: Op) -> Operator:
-        """Return an operator that is not verified: KEPT if it is refused and `allow_custom` is set.
-
-        Inputs get fixed sizes if the model needs them, so that an operator of dynamic sizes may
-        become valid. A node of another domain cannot have sub-graphs.
-        """
-        operator, is_kept = self[op], False
-        if self._allow_custom:
-            is_open = op.graphs or any(t.is_unranked or t.dynamic_axes for t in op.tensors)
-            is_kept = isinstance(operator, Unsupported) or not (is_open or is_valid(operator))
-        return self[keep_as_node(op)] if is_kept else operator
+        """Return an operator that is not verified: with `allow_custom` KEPT if it is refused."""
+        is_kept = self._allow_custom and _is_refused(self[op])
+        return self[keep_as_node(op)] if is_kept else self[op]
 
     def keep_only(self, ops: Iterable[Op]) -> None:
         """Forget all other operators: those of earlier stages take much memory."""
         kept = {op: self[op] for op in ops}
         self.clear()
         self.update(kept)
+
+
+def _is_refused(operator: Operator) -> bool:
+    """Return whether an operator has no class, or is refused whatever the sizes of its operands.
+
+    A node of another domain cannot have sub-graphs. Inputs get fixed sizes if the model needs them,
+    and outputs the shapes that follow, so that an operator may become valid.
+    """
+    op, has_no_class = operator.op, isinstance(operator, Unsupported)
+    sizes = (t.is_unranked or t.dynamic_axes or has_dimensions(t.shape) for t in op.tensors)
+    if has_no_class or op.graphs or any(sizes):
+        return has_no_class
+    try:
+        with as_operator_error():
+            operator.verify()
+    except OperatorError as error:
+        return not isinstance(error, DeclaredShapeError)
+    return False
 
 
 def make_canonical(

@@ -109,6 +109,10 @@ class FixedSizeError(OperatorError):
         return FixedSizeError(self.reason, place, self.axes)
 
 
+class DeclaredShapeError(OperatorError):
+    """The declared shape of an output is not the one that follows from the inputs."""
+
+
 # The exceptions that Python and numpy raise for contradictory operands.
 _CLASHES = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 

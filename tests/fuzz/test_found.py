@@ -289,6 +289,7 @@ OUTCOMES = {
     "while_condition_of_one_axis.tflite": "converted, same numbers",
     "empty_output_for_npus.tflite": "converted",
     "kept_cast_without_output.tflite": "tensor_5 must be constant or computed",
+    "kept_declared_shape.tflite": "converted, same numbers",
     "kept_less_of_one_input.tflite": "converted",
 }
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -296,6 +297,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "custom_empty_code.tflite": {"allow_custom": True},
     "empty_output_for_npus.tflite": {"target": "qnn"},
     "kept_cast_without_output.tflite": {"allow_custom": True},
+    "kept_declared_shape.tflite": {"allow_custom": True},
     "kept_less_of_one_input.tflite": {"allow_custom": True},
     "transpose_conv_shape_of_five.tflite": {"opset": 15},
 }

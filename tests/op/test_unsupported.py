@@ -250,3 +250,17 @@ def test_passes_read_no_options_of_operators_that_are_kept() -> None:
     kept, reshape = convert(m.bytes(), allow_custom=True).model.graph.node
     assert (kept.op_type, reshape.op_type) == ("Mystery", "Reshape")
     assert [(a.name, a.i) for a in kept.attribute] == [("keep_dims", 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "size"), [({"shapes": {"x": [3, 4]}}, 3), ({"batch": 3}, 3), ({"batch": "N"}, "N")]
+)
+def test_operators_that_fit_other_sizes_are_not_kept(
+    options: dict[str, Any], size: int | str
+) -> None:
+    m = Build()
+    (y,) = m.op("ABS", [m.input([1, 4], name="x")], [[1, 4]])
+    m.output(*m.op("NEG", [y], [[1, 4]]))
+    result = convert(m.bytes(), allow_custom=True, **options)
+    assert [node.op_type for node in result.model.graph.node] == ["Abs", "Neg"]
+    assert result.outputs[0].sizes == (size, 4)

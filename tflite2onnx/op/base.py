@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.errors import OperatorError
+from tflite2onnx.errors import DeclaredShapeError, OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.common.leading_axis import Wider
@@ -164,7 +164,7 @@ class Operator:
             agrees = all(isinstance(size, Unknown) or size == known for known, size in pairs)
             if len(shape) != tensor.rank or not agrees:
                 sizes = ["?" if isinstance(size, Unknown) else size for size in shape]
-                raise OperatorError(
+                raise DeclaredShapeError(
                     f"{tensor.name} must have the shape {sizes}, got {list(tensor.shape)}"
                 )
 
