@@ -75,10 +75,11 @@ class OperatorCache(dict[Op, Operator]):
 
     def __missing__(self, op: Op) -> Operator:
         operator = find_operator(op, explain_unchanged)
-        cls = None if op.custom else self._classes.get(op.code)
+        cls = self._classes.get(op.code)
         # A class that a user has registered comes first. Only forms make operators without another
-        # class.
-        if cls is not None and (issubclass(cls, type(operator)) or op.code not in OPERATORS):
+        # class, and no custom ones.
+        is_made = not op.custom and op.code not in OPERATORS
+        if cls is not None and (is_made or issubclass(cls, type(operator))):
             operator = cls(op)
         return self.setdefault(op, operator)
 

@@ -93,10 +93,7 @@ def run_page(folder: Path, page: str) -> Any:
     "case", [case for case in assets() if case.name.startswith("keywords")], ids=lambda c: c.name
 )
 def test_webgpu_in_a_browser_equals_litert(case: Case) -> None:
-    """Integers of 16 bits, which the browser refuses, are floats at the ends."""
-    is_wide = "int16" in case.name
-    result = convert(case.path, target=BROWSER.target, io_type="float" if is_wide else None)
-    converted = ConvertedModel.from_result(result)
+    converted = ConvertedModel.from_result(convert(case.path, target=BROWSER.target))
     with ExitStack() as stack:
 
         def load_model(converted: ConvertedModel) -> RemoteSession:

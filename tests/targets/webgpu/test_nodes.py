@@ -1,4 +1,4 @@
-"""The nodes of `--target webgpu`: numbers are rounded by sums, which the GPU computes."""
+"""The nodes of `--target webgpu`: sums and products that the GPU computes right."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.golden.records import Case, assets
+from tests.op.vision.test_detection import detector, draw_detections, options
 from tests.runtimes.environments import BROWSER, RUNTIMES
 from tests.runtimes.remote import Refused, RemoteSession
 from tests.runtimes.serve import encode_arrays
-from tests.support import random_inputs, run_onnx
+from tests.support import Build, random_inputs, run_onnx, run_tflite
 from tests.support.small import chain
 from tflite2onnx import convert
 from tflite2onnx.targets.checker import check_model
@@ -30,7 +31,8 @@ F = np.float32
 def make_feeds(model: onnx.ModelProto, case: Case) -> dict[str, np.ndarray]:
     """Return random inputs of a model with TFLite's layout."""
     names = [end.name for end in model.graph.input]
-    return dict(zip(names, random_inputs(case.path.read_bytes(), 0), strict=True))
+    integers = random_inputs(case.path.read_bytes(), 0)
+    return {name: x / F(256) for name, x in zip(names, integers, strict=True)}
 
 
 def test_sums_round_halves_to_even() -> None:
@@ -47,9 +49,75 @@ def test_sums_round_halves_to_even() -> None:
     np.testing.assert_allclose(y[3], np.round(huge), rtol=2.0**-22)
 
 
+ANGLES = np.random.default_rng(0).uniform(-100, 100, (4, 1000)).astype(F)
+SINES = {"SIN": np.sin, "COS": np.cos}
+
+
+@pytest.mark.parametrize("code", SINES)
+def test_sines_are_sums_and_products(code: str) -> None:
+    """The error is that of the float32 sums, also after a thousand turns."""
+    model = convert(chain(code, shape=ANGLES.shape), target="webgpu").model
+    assert {node.op_type for node in model.graph.node} == {"Add", "Mul", "Sub"}
+    for x in (ANGLES / 100, ANGLES, ANGLES * 100):
+        (y,) = run_onnx(model, {"x": x})
+        np.testing.assert_allclose(y, SINES[code](x.astype(float)), rtol=0, atol=1e-6)
+    small = ANGLES / 10_000
+    want = SINES[code](small.astype(float))
+    np.testing.assert_allclose(run_onnx(model, {"x": small})[0], want, rtol=1e-6)
+
+
+@pytest.mark.skipif(not WEBGPU.is_made, reason="scripts/runtimes.py --make onnxruntime-webgpu")
+@pytest.mark.parametrize("code", SINES)
+def test_the_gpu_has_exact_sums_and_inexact_sines(code: str) -> None:
+    errors = []
+    for target in ("portable", "webgpu"):
+        model = convert(chain(code, shape=ANGLES.shape), target=target).skeleton.serialize()
+        with closing(RemoteSession(WEBGPU.command, model, 120)) as session:
+            (y,) = session.run(["y"], {"x": ANGLES})
+        errors.append(np.abs(y - SINES[code](ANGLES.astype(float))).max())
+    assert errors[0] > 1e-4
+    assert errors[1] < 1e-6
+
+
+def build_detector() -> bytes:
+    m = Build()
+    detector(m, options())
+    return m.bytes()
+
+
+def test_boxes_are_decoded_in_float32() -> None:
+    data, arrays = build_detector(), draw_detections(0)
+    result = convert(data, target="webgpu")
+    assert not check_model(result.model, "webgpu")
+    assert check_model(convert(data, target="portable").model, "webgpu")
+    have = run_onnx(result.model, dict(zip(("boxes", "scores"), arrays, strict=True)))
+    for want, y in zip(run_tflite(data, arrays), have, strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not BROWSER.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
+def test_browsers_load_detectors() -> None:
+    data = build_detector()
+    feeds = dict(zip(("boxes", "scores"), draw_detections(0), strict=True))
+    refused, made = (convert(data, target=target) for target in ("portable", "webgpu"))
+    names = [end.name for end in made.outputs]
+    with pytest.raises(Refused):
+        RemoteSession(BROWSER.command, refused.skeleton.serialize(), 60)
+    with closing(RemoteSession(BROWSER.command, made.skeleton.serialize(), 60)) as page:
+        for want, y in zip(run_onnx(made.model, feeds), page.run(names, feeds), strict=True):
+            np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("case", INTEGERS, ids=lambda case: case.name)
 def test_outputs_are_those_of_round(case: Case) -> None:
-    rounded = convert(case.path, target="portable", quantization="rounded", io_layout="tflite")
+    rounded = convert(
+        case.path,
+        target="portable",
+        quantization="rounded",
+        io_layout="tflite",
+        io_type="float",
+    )
     summed = convert(case.path, target="webgpu", io_layout="tflite")
     assert "Round" not in {node.op_type for node in summed.model.graph.node}
     feeds = make_feeds(summed.model, case)
@@ -66,15 +134,14 @@ def test_half_precision_keeps_the_sums_in_float32() -> None:
     )
     feeds = make_feeds(plain, case)
     for want, have in zip(run_onnx(plain, feeds), run_onnx(half, feeds), strict=True):
-        assert np.abs(want.astype(int) - have).max() <= 1
+        np.testing.assert_allclose(have, want, rtol=0, atol=1 / 256)  # a step of the output
 
 
 @pytest.mark.nightly(cases=1)
 @pytest.mark.skipif(not WEBGPU.is_made, reason="scripts/runtimes.py --make onnxruntime-webgpu")
 @pytest.mark.parametrize("case", INTEGERS, ids=lambda case: case.name)
-def test_the_gpu_computes_all_but_the_ends(case: Case, tmp_path: Path) -> None:
-    """Of networks with floats at the ends the GPU computes all."""
-    result = convert(case.path, tmp_path / "model.onnx", target="webgpu", io_type="float")
+def test_the_gpu_computes_all_nodes(case: Case, tmp_path: Path) -> None:
+    result = convert(case.path, tmp_path / "model.onnx", target="webgpu")
     shapes = {
         end.name: [d.dim_value for d in end.type.tensor_type.shape.dim]
         for end in result.model.graph.input

@@ -56,6 +56,7 @@ class DetectionPostProcess(DynamicShape):
     codes = ("TFLite_Detection_PostProcess",)
     category = Category.IMPLICIT
     operands = "any, any, any -> float32, float32, float32, float32"
+    precision = DType.FLOAT64  # of the kernel that decodes boxes
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
@@ -175,22 +176,22 @@ class DetectionPostProcess(DynamicShape):
         offsets, sizes = self._split_halves(g, encoded, 2)
         origins, extents = self._split_halves(g, anchors, 1)
         offset_scales, size_scales = (
-            np.array([self._read_number(f"{axis}_scale") for axis in axes], np.float64)
+            np.array([self._read_number(f"{axis}_scale") for axis in axes], self.precision.numpy)
             for axes in ("yx", "hw")
         )
         centers = g.Add(g.Mul(g.Div(offsets, offset_scales), extents), origins)
-        half_sizes = g.Mul(g.scalar(0.5, DType.FLOAT64), g.Exp(g.Div(sizes, size_scales)))
+        half_sizes = g.Mul(g.scalar(0.5, self.precision), g.Exp(g.Div(sizes, size_scales)))
         exact = centers, g.Mul(half_sizes, extents)
         centers, half_extents = (g.cast(v, DType.FLOAT32) for v in exact)
         return g.Concat(g.Sub(centers, half_extents), g.Add(centers, half_extents), axis=2)
 
-    @staticmethod
-    def _split_halves(g: Builder, x: View, axis: int) -> tuple[Value, ...]:
-        """Return (y, x) and (height, width) as float64; further elements of the axis are unused."""
+    def _split_halves(self, g: Builder, x: View, axis: int) -> tuple[Value, ...]:
+        """Return (y, x) and (height, width), precise; further elements of the axis are unused."""
         value = x.value
         if x.sizes[axis] != _CORNERS:
             value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))
-        return g.node_outputs("Split", 2, g.cast(value, DType.FLOAT64), g.ints([2, 2]), axis=axis)
+        precise = g.recast(value, DType.FLOAT32, self.precision)
+        return g.node_outputs("Split", 2, precise, g.ints([2, 2]), axis=axis)
 
     def _suppress_boxes(self, g: Builder, corners: Value, scores: Value, limit: int) -> Value:
         """Return (0, class, box) of all selected boxes, int64 [m, 3].
