@@ -48,7 +48,8 @@ def run_clipped_lstm(
 
     def run_steps(g: Builder, x: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
         """Compute the times of a chunk one by one."""
-        rows = g.node_outputs("Split", count, x, axis=0) if count > 1 else (x,)
+        ones = g.ints([1] * count)  # opset 18 splits only by sizes or their number
+        rows = g.node_outputs("Split", count, x, ones, axis=0) if count > 1 else (x,)
         sequence: dict[Value, Value] = {}
         for row in reversed(rows) if reverse else rows:
             sequence[row], h, c = run_chunk(g, row, before)
