@@ -14,7 +14,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.golden.records import Case, assets
+from tests.op.linear.test_positions import build, draw_positions
 from tests.op.vision.test_detection import detector, draw_detections, options
+from tests.references import draw_numbers
 from tests.runtimes.environments import BROWSER, RUNTIMES
 from tests.runtimes.remote import Refused, RemoteSession
 from tests.runtimes.serve import encode_arrays
@@ -66,13 +68,26 @@ def test_sines_are_sums_and_products(code: str) -> None:
     np.testing.assert_allclose(run_onnx(model, {"x": small})[0], want, rtol=1e-6)
 
 
+def test_rotations_by_positions_have_no_sines() -> None:
+    """Their angles are products of floats, which are no tensors of the file."""
+    data = build("odml.rope", [(1, 3, 5, 16), (1, 1, 5, 1)], "int32", {}).bytes()
+    plain, model = (convert(data, target=target).model for target in ("portable", "webgpu"))
+    assert len(check_model(plain, "webgpu")) == 2
+    assert not check_model(model, "webgpu")
+    arrays = (draw_numbers(1, 3, 5, 16), draw_positions(1, 5, "int32"))
+    feeds = {end.name: x for end, x in zip(model.graph.input, arrays, strict=True)}
+    for want, have in zip(run_onnx(plain, feeds), run_onnx(model, feeds), strict=True):
+        np.testing.assert_allclose(have, want, rtol=0, atol=1e-5)
+
+
 @pytest.mark.skipif(not WEBGPU.is_made, reason="scripts/runtimes.py --make onnxruntime-webgpu")
 @pytest.mark.parametrize("code", SINES)
 def test_the_gpu_has_exact_sums_and_inexact_sines(code: str) -> None:
     errors = []
     for target in ("portable", "webgpu"):
-        model = convert(chain(code, shape=ANGLES.shape), target=target).skeleton.serialize()
-        with closing(RemoteSession(WEBGPU.command, model, 120)) as session:
+        result = convert(chain(code, shape=ANGLES.shape), target=target)
+        assert bool(check_model(result.model, "webgpu")) == (target == "portable")
+        with closing(RemoteSession(WEBGPU.command, result.skeleton.serialize(), 120)) as session:
             (y,) = session.run(["y"], {"x": ANGLES})
         errors.append(np.abs(y - SINES[code](ANGLES.astype(float))).max())
     assert errors[0] > 1e-4

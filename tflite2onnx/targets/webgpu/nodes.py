@@ -12,13 +12,14 @@ import math
 from collections.abc import Collection, Sequence
 
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
-from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.tensor import DType
 
 # From 2 ** 23 to 2 ** 24 neighbours of float32 differ by 1. A number under 2 ** 22 keeps the sum in
 # this range, and a larger one changes by 2 ** -22 of itself at most.
 _WHOLE = 1.5 * 2**23
+_ARITHMETIC = ("Add", "Atan", "Div", "Mul", "Sub")
 # A turn, 2 pi, in two parts. The first has few digits: its products with turns up to 2 ** 16 are
 # exact.
 _TURN = (201 / 32, 2 * math.pi - 201 / 32)
@@ -36,18 +37,24 @@ def rewrite_nodes(
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph; none of their values changes its type."""
     live = eliminate_dead_nodes(nodes, results)
-    quotients = {
-        node.outputs[0]
-        for node in live
-        if node.op_type == "Div" and node.present[-1].dtype is DType.FLOAT32
-    }
-    reals = frozenset(quotients.union(v for v in g.types if g.types[v][0] is DType.FLOAT32))
+    reals = _find_reals(g, live)
     return keep_nodes(g, [each for node in live for each in _spell_node(g, node, reals)], results)
 
 
-def _spell_node(g: Builder, node: Node, reals: frozenset[Value]) -> Sequence[Node]:
+def _find_reals(g: Builder, nodes: Sequence[Node]) -> set[Value]:
+    """Return the values that are known to be float32."""
+    found = {value for value, (dtype, _) in g.types.items() if dtype is DType.FLOAT32}
+    real = require_onnx_type(DType.FLOAT32)
+    for node in nodes:
+        reads = any(x in found or x.dtype is DType.FLOAT32 for x in node.present)
+        if node.attributes.get("to") == real or (reads and node.op_type in _ARITHMETIC):
+            found.update(node.outputs)
+    return found
+
+
+def _spell_node(g: Builder, node: Node, reals: Collection[Value]) -> Sequence[Node]:
     """Return the nodes in place of one; only functions of `reals`, which are float32, change."""
-    if reals.isdisjoint((*node.present, *node.outputs)):
+    if not any(value in reals for value in (*node.present, *node.outputs)):
         return [node]
     spelling = _Spelling(g)
     if node.op_type == "Round":
