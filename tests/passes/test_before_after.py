@@ -207,6 +207,26 @@ def test_inner_copies_are_removed() -> None:
     assert_rewritten(remove_copies, before, after)
 
 
+@pytest.mark.parametrize(
+    "call", ["RESIZE_BILINEAR(x, [4, 5], align_corners=True)", "RESIZE_NEAREST_NEIGHBOR(x, [4, 5])"]
+)
+def test_resizes_to_the_same_size_are_removed(call: str) -> None:
+    """SegFormer resizes its largest image to its own size."""
+    before = f"""
+        inputs x: float32[1,4,5,3]
+        same: float32[1,4,5,3] = {call}
+        larger: float32[1,8,10,3] = RESIZE_BILINEAR(same, [8, 10])
+        return larger
+    """
+    after = """
+        inputs x: float32[1,4,5,3]
+        larger: float32[1,8,10,3] = RESIZE_BILINEAR(x, [8, 10])
+        return larger
+    """
+    assert_rewritten(remove_copies, before, after)
+    check(make_model(before))
+
+
 def test_dense_layer_keeps_axes_of_the_image() -> None:
     """A dense layer on each pixel of an image keeps the axes of the image."""
     before = """

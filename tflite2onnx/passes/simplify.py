@@ -1,8 +1,9 @@
 """Bring operators into fewer forms, before layouts are planned (see `passes`).
 
 1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
-2. `remove_copies`: a RESHAPE to the shape of its input is removed. Keras writes such a RESHAPE
-   around each layer of TimeDistributed, between operators that patterns match.
+2. `remove_copies`: a RESHAPE to the shape of its input is removed, and a resize of an image to its
+   own size. Keras writes such a RESHAPE around each layer of TimeDistributed, between operators
+   that patterns match.
 3. `align_axes`: inputs of lower rank get leading axes of size 1, so that axes correspond.
 4. `keep_axes`: FULLY_CONNECTED on each pixel of an image, and reductions, keep the axes if the only
    reader is a RESHAPE that restores the axes.
@@ -24,6 +25,7 @@ from tflite2onnx.quantization.storage import same_quantization, same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import DType, Shape, Tensor
 
+_RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 _MATRIX = 2  # axes
 _IMAGE = 4
 
@@ -59,13 +61,14 @@ def densify_constants(model: Model) -> Model:
 
 
 def remove_copies(graph: Graph) -> Graph:
-    """Return the graph without RESHAPE to equal sizes, unless a graph returns the result."""
+    """Return the graph without RESHAPE and resizes to equal sizes, but for what graphs return."""
     outputs, replacements = {*graph.walk_outputs()}, dict[Tensor, Tensor]()
 
     def keep(op: Op) -> list[Op]:
         known_op = op.with_inputs(replacements)
         x, y = known_op.operand(0), next(iter(op.outputs), ABSENT)
-        is_copy = op.is_builtin("RESHAPE") and x.sizes == y.sizes and x.dtype is y.dtype
+        keeps = op.is_builtin("RESHAPE") or (op.is_builtin(*_RESIZES) and op.operand(1).has_data)
+        is_copy = keeps and x.sizes == y.sizes and x.dtype is y.dtype
         if not is_copy or y in outputs or not same_quantization(x.quantization, y.quantization):
             return [known_op]
         replacements[y] = x

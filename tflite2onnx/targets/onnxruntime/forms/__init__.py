@@ -82,6 +82,10 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("float32: BROADCAST_TO", "attention.share_heads"),
     # ONNX has no PACK and UNPACK.
     _apply("PACK UNPACK", "movement.flatten_packs"),
+    # A resize makes several pixels of one, each of which takes as long to convolve.
+    _apply(
+        "float32: RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR", "convolutions.convolve_before_resizes"
+    ),
     # A product of pixels may need fewer Transposes in another layout.
     _apply("TRANSPOSE", "products.multiply_pixels"),
     # A Transpose of the last axis and another axis is slow.
