@@ -124,12 +124,6 @@ def has_class(op: Op) -> bool:
     return Key(op.code, op.custom) in registry.list_known_keys()
 
 
-def find_supported_operator(op: Op) -> Operator | None:
-    """Return the instance of an operator's class, None if the operator cannot be converted."""
-    operator = find_operator(op)
-    return operator if is_valid(operator) else None
-
-
 def is_valid(operator: Operator) -> bool:
     """Return whether an operator can be converted; the verification reports the reasons later."""
     try:

@@ -27,7 +27,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_facts, find_operator, find_supported_operator, is_valid
+from tflite2onnx.op import find_facts, find_operator, is_valid
 from tflite2onnx.op.base import Operator, moves_elements
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
@@ -175,7 +175,8 @@ class Folder:
         if not op.graphs and not _depends_on_constants(op, find_facts(op)):
             yield op
             return
-        operator = find_supported_operator(op)
+        found = find_operator(op)
+        operator = found if is_valid(found) else None
         decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
         results = self.fold(op, operator)
         if decided is not None:

@@ -38,7 +38,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.made_options import WindowOptions
-from tflite2onnx.op import find_supported_operator
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.vision.conv import Conv2D
@@ -96,7 +96,7 @@ def join_windows(found: Match) -> list[Op] | str:
     op = found.last
     if not is_hybrid(op.operand(0), op.operand(1)):
         return "the data must be floats, and the filters integers"
-    operator = find_supported_operator(op)
+    operator = find_operator(op)
     if not isinstance(operator, Conv2D) or not _meets_conditions(op, operator):
         return "the window must have several columns, and the filters the zero point 0"
     if loss := explain_floats(operator):
