@@ -39,7 +39,7 @@ from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan
 from tflite2onnx.op.base import Operator
-from tflite2onnx.op.elementwise.activation import apply_fused_activation
+from tflite2onnx.op.elementwise.activation import apply_fused_activation, apply_limits
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (
     REAL,
@@ -345,20 +345,15 @@ def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activa
 def _limit_stored(g: Builder, view: View, stored: Value, low: float, high: float) -> Value:
     """Return stored integers, limited as real numbers in the same scale.
 
-    Between a convolution and QuantizeLinear the nodes would make it a convolution of floats. Some
-    compilers of NPUs lose a Clip that follows a convolution.
+    Between a convolution and QuantizeLinear the nodes would make it a convolution of floats.
     """
     storage = view.plan.storage
     scale, zero = float(storage.scale[0]), storage.zero_point
     least, greatest = find_integer_range(storage.dtype)
     value = g.dequantize(stored, storage, view.order)
-    if low == zero:
-        value = g.Relu(value)
-    elif low > least:
-        value = g.Max(value, g.scalar(scale * (low - zero), DType.FLOAT32))
-    if high < greatest:
-        value = g.Min(value, g.scalar(scale * (high - zero), DType.FLOAT32))
-    return g.quantize(value, storage, view.order)
+    lowest = scale * (low - zero) if low == zero or low > least else None
+    highest = scale * (high - zero) if high < greatest else None
+    return g.quantize(apply_limits(g, value, lowest, highest), storage, view.order)
 
 
 def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: str) -> Value:

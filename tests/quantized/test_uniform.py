@@ -83,18 +83,6 @@ def test_movements_move_real_numbers_exactly(code: str, *, rescales: bool) -> No
     assert_uniform(result.model)
 
 
-@pytest.mark.parametrize("zero", [-128, -90, 0, 3])
-@pytest.mark.parametrize("kind", ["int8", "uint8"])
-def test_averages_round_halves_as_the_kernel(kind: str, zero: int) -> None:
-    m = Build()
-    quantized: dict[str, Any] = {"dtype": kind, "scale": 0.05}
-    quantized["zero_point"] = zero if kind == "int8" else zero + 128
-    window: dict[str, Any] = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2}
-    x, y = m.input([1, 64, 64, 4], **quantized), m.tensor([1, 32, 32, 4], **quantized)
-    m.output(*m.op("AVERAGE_POOL_2D", [x], [y], padding="VALID", **window))
-    assert_uniform(check(m.bytes(), quantization="qdq-uniform").model)
-
-
 @pytest.mark.parametrize("code", ["RELU", "RELU6", "HARD_SWISH"])
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_functions_are_within_a_step(code: str, kind: str) -> None:

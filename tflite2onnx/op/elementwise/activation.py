@@ -43,6 +43,12 @@ def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
     return g.Relu(x) if dtype.is_float else g.add_with_casts("Max", dtype, x, low)
 
 
+def apply_limits(g: Builder, x: Value, low: float | None, high: float | None) -> Value:
+    """Return real numbers within limits; some compilers lose a Clip after a convolution."""
+    raised = x if low is None else g.Max(x, g.scalar(low, DType.FLOAT32)) if low else g.Relu(x)
+    return raised if high is None else g.Min(raised, g.scalar(high, DType.FLOAT32))
+
+
 def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Value:
     """Apply a fused activation in the way of kernels without state.
 
@@ -154,12 +160,9 @@ class Bounded(Elementwise):
         return self.op.code
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        if y.plan.reading is not Reading.UNIFORM:
-            return super().emit(g, y, *xs)
-        # Some compilers of NPUs lose a Clip after a convolution.
-        low, high = BOUNDS[self.op.code]
-        raised = g.Max(xs[0], g.scalar(low, DType.FLOAT32)) if low else g.Relu(xs[0])
-        return raised if high is None else g.Min(raised, g.scalar(high, DType.FLOAT32))
+        if y.plan.reading is Reading.UNIFORM:
+            return apply_limits(g, xs[0].value, *BOUNDS[self.op.code])
+        return super().emit(g, y, *xs)
 
     def check(self) -> None:
         super().check()

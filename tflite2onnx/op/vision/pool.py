@@ -4,24 +4,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.layout import make_identity
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.windows import ImageOperator, Window, make_window, read_window_lists
 from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, declare_averages
-from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import (
-    AS_NUMBERS,
-    Storage,
-    compute_half_away_scale,
-)
+from tflite2onnx.quantization.storage import compute_half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
-
-_LONGEST_STRIDE = 3
-_MOST_PIXELS = 16  # of a window that a depthwise Conv averages; of larger ones few are halves
-_WEIGHT = 255  # the integer that all weights of an average are
 
 
 class Pool(ImageOperator):
@@ -49,16 +37,6 @@ class Pool(ImageOperator):
         return [(x["N"], *self.read_window().count_steps(self.find_image_sizes(0)), x["C"])]
 
 
-def _average_window(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
-    """Return the averages over a window; averages of int16 are rounded half away from zero."""
-    if dtype is not DType.INT16:
-        return g.AveragePool(x, **window)
-    mean = g.AveragePool(g.cast(x, DType.FLOAT32), **window)
-    half = g.scalar(0.5, DType.FLOAT32)
-    rounded = g.Mul(g.Sign(mean), g.Floor(g.Add(g.Abs(mean), half)))
-    return g.cast(rounded, DType.INT16)
-
-
 def _find_average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     """Return the quantization of averages over a window, which makes halves round away from zero.
 
@@ -70,36 +48,6 @@ def _find_average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     """
     largest = 128 if dtype is DType.INT8 else 256
     return compute_half_away_scale(1 / (4 * largest * prod(kernel)))
-
-
-def _has_halves(window: Mapping[str, Any]) -> bool:
-    """Return whether averages may be halves of integers, and a Conv may compute them.
-
-    Compilers of NPUs refuse longer strides of a depthwise Conv. A Conv would count the padding.
-    """
-    size, is_padded = prod(window["kernel_shape"]), any(window.get("pads", [1]))
-    is_refused = max(window["strides"]) > _LONGEST_STRIDE or is_padded
-    return size % 2 == 0 and size <= _MOST_PIXELS and not is_refused
-
-
-def _convolve_window(g: Builder, image: Operand, x: View, window: Mapping[str, Any]) -> Value:
-    """Return averages as a depthwise Conv, for compilers that know one scale of each tensor.
-
-    The halves are moved away from the integer 0 of the file. The largest average moves by half of
-    the distance of two averages, so that compilers of a few bits below a step see it, too. The
-    bias is a whole number of its steps: a runtime that rounds it would move small averages back.
-    """
-    channels, stored = x.size("C"), x.tensor.quantization or AS_NUMBERS
-    zero, whole = int(stored.zero_point[0]), prod(window["kernel_shape"]) * _WEIGHT
-    steps = zero if x.dtype is DType.INT8 else round(zero / 2)
-    slack = steps / (zero * whole - steps) if steps else 1 / (2 * whole)
-    factor = np.array([(1 + slack) / whole], np.float32)
-    shape = (channels, 1, *window["kernel_shape"])
-    integers = g.constant(np.full(shape, _WEIGHT, np.uint8), DType.UINT8)
-    storage = Storage(DType.UINT8, AS_NUMBERS.with_scale(factor, AS_NUMBERS.zero_point))
-    weights = g.dequantize(integers, storage, make_identity(len(shape)))
-    bias = np.full(channels, x.plan.storage.scale[0] * zero * slack, np.float32)
-    return g.Conv(image, weights, g.constant(bias), group=channels, **window)
 
 
 class AveragePool2D(Pool):
@@ -119,10 +67,16 @@ class AveragePool2D(Pool):
         return declare_averages(x, _find_average_quantization(x.dtype, self.read_window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        image, window = self.read_window().place(g, x, x)
-        if y.plan.reading is Reading.UNIFORM and _has_halves(window):
-            return _convolve_window(g, image, x, window)
-        return _average_window(g, image, x.dtype, window)
+        return self._average(g, x, *self.read_window().place(g, x, x))
+
+    def _average(self, g: Builder, x: View, image: Operand, window: Mapping[str, Any]) -> Value:
+        """Return the averages of an image; averages of int16 are rounded half away from zero."""
+        if x.dtype is not DType.INT16:
+            return g.AveragePool(image, **window)
+        mean = g.AveragePool(g.cast(image, DType.FLOAT32), **window)
+        half = g.scalar(0.5, DType.FLOAT32)
+        rounded = g.Mul(g.Sign(mean), g.Floor(g.Add(g.Abs(mean), half)))
+        return g.cast(rounded, DType.INT16)
 
 
 class MaxPool2D(Pool):

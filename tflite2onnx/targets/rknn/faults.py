@@ -1,9 +1,10 @@
-"""Nodes for operators that RKNN refuses."""
+"""Nodes for operators that RKNN refuses, or rounds otherwise."""
 
 from collections.abc import Sequence
 
 from tflite2onnx.op.base import View
 from tflite2onnx.op.reduction.reduce import Reduction
+from tflite2onnx.targets import averages
 
 
 class UnpooledMean(Reduction):
@@ -13,4 +14,4 @@ class UnpooledMean(Reduction):
         return False
 
 
-PATHS = {"MEAN": __name__}
+PATHS = {"MEAN": __name__, **averages.PATHS}
