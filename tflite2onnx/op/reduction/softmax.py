@@ -12,7 +12,6 @@ from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
-from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
@@ -71,12 +70,11 @@ class Softmax(Exponential):
         return Real(kernel_writes=replace(target, zero_point=zero_point))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        beta = self.options.beta
-        is_uniform = y.plan.reading is Reading.UNIFORM
-        if is_uniform and y.tensor.shape[-1] == 1 and not y.tensor.symbols and self._overflows():
+        beta, overflows = self.options.beta, self._overflows()
+        if overflows and y.tensor.shape[-1] == 1 and not y.tensor.symbols:
             return g.constant(np.ones(y.shape, np.float32))
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
-        if not is_uniform and self._overflows():
+        if overflows:
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))
 
