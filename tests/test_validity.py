@@ -16,6 +16,7 @@ from tflite2onnx import convert
 from tflite2onnx.builder.nodes import Value, require_onnx_type
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
+from tflite2onnx.inspection import inspect
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.tensor import DType
 
@@ -185,6 +186,9 @@ def test_strings_cannot_be_padded_with_numbers(name: str) -> None:
         m.output(*m.custom(name, [x, m.constant(pads)], [made], options))
     with pytest.raises(UnsupportedOperators, match=r"\(operator 0, tensor_"):
         convert(m.bytes())
+    (operator,) = inspect(m.bytes()).subgraphs[0].operators
+    assert operator.code == name
+    assert "got string" in operator.problems[0]
 
 
 def test_custom_operator_without_a_name_is_refused() -> None:

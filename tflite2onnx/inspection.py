@@ -289,9 +289,17 @@ def _check_conversion(
     texts = (trial.reasons.values() if trial.reasons else [trial.problem] for trial in trials)
     problems = dict.fromkeys(reason for reasons in texts for reason in reasons if reason)
     if whole.reasons is not None:
-        problems = dict.fromkeys(whole.reasons[o.place] for o in ops if o.place in whole.reasons)
+        # A pass may have rewritten the operator to one of another code.
+        reasons = {_cut_code(place): reason for place, reason in whole.reasons.items()}
+        places = [_cut_code(op.place) for op in ops]
+        problems = dict.fromkeys(reasons[place] for place in places if place in reasons)
     versions = [opset for opset in opsets if opset is not None]
     return (None if problems else max(versions, default=None)), tuple(problems)
+
+
+def _cut_code(place: str) -> str:
+    """Return the index and the first output of an operator, without its code."""
+    return place[place.rindex("(operator") :] if "(operator" in place else place
 
 
 def _convert_alone(model: Model, op: Op) -> _Trial:

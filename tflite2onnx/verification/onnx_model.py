@@ -32,8 +32,8 @@ from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _logger = logging.getLogger(__name__)
 _UNKNOWN = (
-    "only outputs are compared, because a conversion with the options of the ONNX file does not"
-    " give its nodes: %s"
+    "the inner tensors of the ONNX model are unknown, because a conversion with its options does"
+    " not give its nodes: %s"
 )
 _NO_METADATA = (
     "the ONNX model must have the metadata of tflite2onnx, with the layouts of its inputs and"
