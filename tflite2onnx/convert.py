@@ -89,30 +89,30 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             operators of the model).
         io_type: the element type of inputs and outputs, or of one by its name: float32 (float), or
             integers in the network's own scales (int8, uint8) (default: as in the file).
-        quantization: what quantized tensors become. qdq: integers as in the file; qdq-uniform: with
-            one scale for each tensor, for NPUs; symmetric: int8 with the zero point 0; qoperator:
-            products are QLinearConv and QLinearMatMul, from opset 10 on, and other arithmetic of
-            integers is refused; qoperator-mixed: it is as with qdq; rounded: floats with
-            the numbers of the integers; float: floats.
-        activations: the type of inner int8 activations. int8: as in the file; uint8: with the same
-            real numbers; auto: whichever is faster on x86-64.
+        quantization: what quantized tensors become. qdq: integers, as in the file; qdq-uniform:
+            integers of one scale for each tensor, for NPUs; symmetric: int8 with the zero point 0;
+            qoperator: QLinearConv and QLinearMatMul, from opset 10 on, and other integer arithmetic
+            is refused; qoperator-mixed: the same, and other integer arithmetic as with qdq;
+            rounded: floats that hold the numbers of the integers; float: floats.
+        activations: the type of inner int8 activations. int8: as in the file; uint8: the same real
+            numbers; auto: whichever is faster on x86-64.
         weights: the type of 8-bit weights. uint8: right on every processor; int8: up to four times
             as fast, but wrong on x86-64 processors without VNNI; adaptive: int8 that is read as
-            uint8 on those processors; float: floats, made when the model is loaded; auto: as the
-            target needs them, right on every processor.
-        dynamic_range: float data that LiteRT quantizes while it runs. quantized: as in LiteRT;
-            float: not quantized, for runtimes without DynamicQuantizeLinear.
-        forms: which of several equal ONNX forms of a computation is written. fastest: the one that
-            ONNX Runtime's CPU provider runs fastest; canonical: ONNX's own operators, for other
-            runtimes; auto: as the target needs it.
+            uint8 on those processors; float: floats, computed when the model loads; auto: what the
+            target needs, right on every processor.
+        dynamic_range: what becomes of float data that LiteRT quantizes while it runs. quantized:
+            the same integers; float: floats, for runtimes without DynamicQuantizeLinear.
+        forms: which of several equal ONNX forms a computation gets. fastest: the fastest in ONNX
+            Runtime's CPU provider; canonical: ONNX's own operators, for other runtimes; auto: what
+            the target needs.
         states: whether a run must have the states of a model as inputs. optional: a run without
-            them starts from their initial values; required: it must have them, for runtimes that
-            take an input with an initial value for a constant; auto: as the target needs it.
+            them starts from their initial values; required: every run has them, for runtimes that
+            treat an input with an initial value as a constant; auto: what the target needs.
         caches: the caches of a language model before and after a step. separate: different tensors;
             shared: the same memory, in which attention writes a row.
-        lengths: what becomes of signatures that differ in a length only, as prefill_8 and
-            prefill_32. each: a file for each; joined: one graph of a dynamic length, if it is
-            proven to equal each signature; auto: joined in bundles of dynamic sizes, else each.
+        lengths: what becomes of signatures that differ only in a length, such as prefill_8 and
+            prefill_32. each: one file each; joined: one graph of a dynamic length, if it is proven
+            to equal each signature; auto: joined in bundles of dynamic sizes, else each.
         target: the runtime to convert for, which sets the options that are not given.
         allow_custom: keep operators that cannot be converted as nodes of the domain tflite.custom,
             or tflite.builtin for built-in operators, with their options as attributes.
@@ -122,8 +122,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             is the name of a dynamic size, also where the file has a number:
             {"audio": ["batch", 16000]}.
         batch: convert for a batch of independent samples: a number, or a word for any number;
-            loop:N and loop:NAME compute one sample after another, also if an operator mixes
-            samples; inputs and outputs get a new first axis if theirs is neither dynamic nor 1.
+            loop:N and loop:NAME compute one sample after another, even if an operator mixes
+            samples; inputs and outputs get a new first axis unless theirs is dynamic or 1.
         signature: the entry point to convert, if the model has several (default: the main one).
         names: the names of inputs and outputs. tensor: as in the TFLite graph; signature: as in the
             signature.
@@ -131,9 +131,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             them are left out (default: the inputs of the model that the outputs need).
         outputs: cut the model: these tensors, also inner ones, are its outputs, and operators after
             them are left out (default: the outputs of the model).
-        rename: new names of inputs and outputs, by the names that they have otherwise.
-        float16: compute in half precision, with weights of half the size; operators that float16
-            cannot hold stay in float32, and are listed.
+        rename: new names of inputs and outputs; the old name is the one without this option.
+        float16: compute in half precision, with weights of half the size; operators whose numbers
+            float16 cannot hold stay in float32, and are listed.
         float16_io: with `float16`, inputs, outputs and states are float16 too (default: float32).
         preprocess: take a picture of any size, uint8[height, width, 3], which the model resizes and
             normalizes as its metadata say, or as given by mean=, std=, channels=rgb|bgr|gray,
