@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tflite2onnx.cli.arguments.verification import spell_options
-from tflite2onnx.cli.parsers import COMMANDS, UsageError, make_parser
+from tflite2onnx.cli.parsers import COMMANDS, UsageError, make_parser, suggest_command
 from tflite2onnx.errors import ConversionError, OutputError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
 from tflite2onnx.utils.console import (
@@ -130,7 +130,7 @@ def _read_arguments(words: list[str]) -> tuple[str, argparse.Namespace]:
         if words and words[0] in COMMANDS:
             name, *words = words
         parser = make_parser(name)
-        parser.refuse_short_words(words)
+        parser.refuse_foreign_words(words)
         # Options may be between files. Python 3.11 parses either these or "--", not both.
         parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
         parse(words, options)
@@ -174,7 +174,7 @@ def _make_help_arguments(words: Sequence[str]) -> list[str]:
 def _check_command(word: str) -> None:
     """Raise UsageError if the first word is no command or file, but is spelled like a command."""
     other = word in COMMANDS or word.startswith("-") or "." in word or Path(word).exists()
-    hint = "" if other else suggest_names(word, (*COMMANDS, "--version"))
+    hint = "" if other else suggest_command(word)
     if hint:
         raise UsageError(f"there is no command {word}{hint}")
 

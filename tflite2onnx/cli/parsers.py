@@ -7,7 +7,7 @@ from importlib import import_module
 from textwrap import fill
 from typing import NoReturn
 
-from tflite2onnx.targets.table import find_target
+from tflite2onnx.targets.table import TARGETS, find_target
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.version import VERSION
 
@@ -20,8 +20,9 @@ COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 # What argparse says, and what this program says. {} is the part in parentheses, {option} the name
 # of the option, {choices} its values, and {close} a suggestion.
 _MESSAGES = {
-    r"unrecognized arguments: (-i|--tflite|--model|--input[-_]\S*path)(?: .*)?": "there is no "
-    "option {}: the model is given without one, as in tflite2onnx MODEL.tflite",
+    r"unrecognized arguments: (-i|-m|--in(?:put)?(?:[-_]\S*path)?|--model|--tflite)(?: .*)?": (
+        "there is no option {}: the model is given without one, as in tflite2onnx MODEL.tflite"
+    ),
     r"unrecognized arguments: (-\S+).*": "there is no option {}{close}",
     r"unrecognized arguments: (\S+).*": "the argument {} must be left out",
     r"the following arguments are required: (.*)": "{} must be given",
@@ -35,79 +36,58 @@ _MESSAGES = {
 }
 
 
-_EXPORT = "; the model must be a .tflite file, which tf.lite.TFLiteConverter makes"
-# What users call options and values, among them the words of other converters: the option or value
-# that they mean, or after a semicolon what to do instead.
-_SYNONYMS = {
-    "nhwc": "tflite",
-    "nchw": "onnx",
-    "fp32": "float",
-    "--half": "--float16",
-    "--fp16": "--float16",
-    "--precision": "--float16",
-    "--fp32": "--quantization float",
-    "--float32": "--quantization float",
-    "--dequantize": "--quantization float",
-    "--saved-model": _EXPORT,
-    "--graphdef": _EXPORT,
-    "--keras": _EXPORT,
-    "--checkpoint": _EXPORT,
-    "--simplify": "; the model is simplified already",
-    "--optimize": "; the model is optimized for the runtime of --target",
-    "--overwrite": "; a file of this name is replaced",
-    "--force": "; a file of this name is replaced",
-    "--dry-run": "; tflite2onnx inspect MODEL.tflite tells what can be converted",
-    "--metadata": "; tflite2onnx inspect MODEL.tflite tells the metadata",
-    "--check": "--verify",
-    "--atol": "--tolerance",
-    "--rtol": "--tolerance",
-    "--threads": "--jobs",
-    "--workers": "--jobs",
-    "--device": "--target",
-    "--provider": "--target",
-    "--format": "--target",
-    "--channels-last": "--io-layout tflite",
-    "--channels-first": "--io-layout onnx",
-    "--large-model": "--external-data",
-    "--custom-ops": "--allow-custom",
-    "--extra-opset": "--allow-custom",
-    "--continue-on-error": "--allow-custom",
-    "--concrete-function": "--signature",
-    "--tag": "--signature",
-    "--mean": "--preprocess mean=...",
-    "--std": "--preprocess std=...",
-    "--output-folder-path": "--output",
-    "--output-path": "--output",
-    "-b": "--batch",
-    "-kat": "--io-layout tflite",
-    "-ois": "--shape",
-    "-oiqt": "; a quantized model stays quantized",
-    "-odrqt": "; a quantized model stays quantized",
-    "-osd": "--names signature",
-    "-oh5": "; the output is an ONNX model",
-    "-okv3": "; the output is an ONNX model",
-    "-otfv1pb": "; the output is an ONNX model",
-    "fp16": "--float16",
-    "float16": "--float16",
-    "int8": "qdq",
-    "dynamic": "qdq",
-    "none": "float",
-    "npu": "; did you mean qnn, rknn, hailo, nnapi or coreml?",
-    "coral": "; the Edge TPU runs TFLite models only",
-    "edgetpu": "; the Edge TPU runs TFLite models only",
-    "--debug": "--verbose",
-    "--log-level": "--verbose",
-    "--int8": "--io-type",
-    "--input-shape": "--shape",
-    "--input-shapes": "--shape",
-    "--dynamic-batch": "--batch",
-    "--dynamic-axes": "--shape",
-    "--nhwc": "--io-layout",
-    "--nchw": "--io-layout",
-    "--keep-nhwc": "--io-layout",
-    "--inputs-as-nchw": "--io-layout",
-    "--outputs-as-nchw": "--io-layout",
+# What users call options, commands and values, among them the words of other converters, by what
+# they mean: an option, a command, a value, or after a semicolon what to do instead.
+_MEANINGS = {
+    "tflite": "nhwc",
+    "onnx": "nchw",
+    "float": "fp32 none",
+    "qdq": "int8 dynamic",
+    "inspect": "info show summary",
+    "verify": "compare test validate",
+    "ops": "list",
+    "--float16": "--half --fp16 --precision fp16 float16",
+    "--quantization float": "--fp32 --float32 --dequantize --no-quant --no-quantization",
+    "--verbose": "--debug --log-level",
+    "--io-type": "--int8",
+    "--shape": "--input-shape --input-shapes --dynamic-axes --dynamic -ois",
+    "--batch": "--dynamic-batch -b",
+    "--io-layout": "--nhwc --nchw --keep-nhwc --inputs-as-nchw --outputs-as-nchw",
+    "--io-layout tflite": "--channels-last --data-format --no-transpose -kat",
+    "--io-layout onnx": "--channels-first --transpose",
+    "--names signature": "-osd",
+    "--verify": "--check --validate --test --compare --accuracy",
+    "--tolerance": "--atol --rtol",
+    "--jobs": "--threads --workers",
+    "--target": "--device --provider --format --runtime --backend",
+    "--opset": "--target-opset --opset-version",
+    "--external-data": "--large-model",
+    "--allow-custom": "--custom-ops --extra-opset --continue-on-error",
+    "--signature": "--concrete-function --tag",
+    "--preprocess mean=...": "--mean",
+    "--preprocess std=...": "--std",
+    "--postprocess": "--nms --labels --score-threshold --iou-threshold",
+    "--output": "--output-folder-path --output-path --out --outdir",
+    "--report": "--visualize",
+    "; the model must be a .tflite file, which tf.lite.TFLiteConverter makes": "--saved-model"
+    " --graphdef --keras --checkpoint",
+    "; the model is simplified already": "--simplify",
+    "; the model is optimized for the runtime of --target": "--optimize",
+    "; a file of this name is replaced": "--overwrite --force -y",
+    "; a folder is converted with its sub-folders": "--recursive -r",
+    "; the ONNX model is given without an option": "--onnx",
+    "; the model is given without an option": "--file",
+    "; tflite2onnx inspect MODEL.tflite tells what can be converted": "--dry-run --list-ops",
+    "; tflite2onnx inspect MODEL.tflite tells the metadata": "--metadata --summary --print",
+    "; tflite2onnx ops lists all operators": "--supported-ops",
+    "; tflite2onnx verify measures the times": "--benchmark --profile",
+    "; a quantized model stays quantized": "-oiqt -odrqt",
+    "; the output is an ONNX model": "-oh5 -okv3 -otfv1pb",
+    "; did you mean qnn, rknn, hailo, nnapi or coreml?": "npu",
+    "; the Edge TPU runs TFLite models only": "coral edgetpu",
 }
+_SYNONYMS = {word: meant for meant, words in _MEANINGS.items() for word in words.split()}
+_MODELS = (".tflite", ".lite", ".task", ".litertlm")
 
 
 class UsageError(SystemExit):
@@ -137,7 +117,10 @@ class Parser(argparse.ArgumentParser):
                 value = "".join(match.groups()).strip("'\"")
                 word = value.partition("=")[0]
                 alias = word.lower().replace("_", "-")
-                alike = _SYNONYMS.get(alias) or find_target(alias) or word
+                runtime = next((t for t in TARGETS if t == alias.lstrip("-")), "")
+                runtime = runtime or find_target(alias.lstrip("-"))
+                target = f"--target {runtime}" if word.startswith("--") else runtime
+                alike = _SYNONYMS.get(alias) or (target if runtime else word)
                 message = words.format(
                     value or "nothing",
                     option=option,
@@ -147,10 +130,15 @@ class Parser(argparse.ArgumentParser):
                 break
         raise UsageError(f"{message}; see {self.prog} --help", self.prog)
 
-    def refuse_short_words(self, words: Sequence[str]) -> None:
-        """Raise UsageError for short options of other converters that argparse takes for -o OUT."""
-        for word in (word for word in words if word.startswith("-o") and word in _SYNONYMS):
-            self.error(f"unrecognized arguments: {word}")
+    def refuse_foreign_words(self, words: Sequence[str]) -> None:
+        """Raise UsageError for options of other converters that argparse takes for others.
+
+        It takes -oiqt for -o, and a model after --input for data.
+        """
+        for word, after in zip(words, [*words[1:], ""], strict=False):
+            is_model = word == "--input" and after.endswith(_MODELS) and "=" not in after
+            if is_model or (word.startswith("-o") and word in _SYNONYMS):
+                self.error(f"unrecognized arguments: {word}")
 
     def _find_command(self, option: str) -> str:
         """Return the end of a message about an option of another command, "" if no one has it."""
@@ -161,6 +149,11 @@ class Parser(argparse.ArgumentParser):
             if any(option in action.option_strings for action in actions):
                 return f"; it is an option of the command {name}"
         return ""
+
+
+def suggest_command(word: str) -> str:
+    """Return the end of a message about an unknown command, "" if none is close."""
+    return suggest_names(_SYNONYMS.get(word, word), (*COMMANDS, "--version"))
 
 
 def _suggest(meant: str, known: Sequence[str]) -> str:

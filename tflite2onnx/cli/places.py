@@ -73,7 +73,8 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
     if output is None and len(files) == 2:
         output = outputs.pop()
-        if "=" in Path(output).name or output.lower().endswith(_OTHERS):
+        name = Path(output).name
+        if "=" in name or name.isdecimal() or name.lower().endswith(_OTHERS):
             raise OutputError(f"cannot write {output}: the name of an ONNX model must end in .onnx")
     models += outputs
     output = STANDARD if output in STANDARD_OUTPUTS else output
@@ -89,6 +90,8 @@ def _check_output(path: str, model: str) -> None:
     if path == STANDARD:
         return
     check_distinct_files(path, model, _name_role(model))
+    if path.lower().endswith(_SUFFIXES) and model.lower().endswith(".onnx"):
+        raise OutputError(f"cannot write {path}: the output is ONNX; onnx2tf makes a TFLite model")
     if path.lower().endswith(_SUFFIXES) and not is_folder(path):
         raise OutputError(
             f"cannot write {path}: the output must not be named like a TFLite model; give the"
