@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from tests.golden.records import Case, assets
 from tests.op.linear.test_positions import build, draw_positions
 from tests.op.vision.test_detection import detector, draw_detections, options
+from tests.quantized.values import unary
 from tests.references import draw_numbers
 from tests.runtimes.environments import BROWSER, RUNTIMES
 from tests.runtimes.remote import Refused, RemoteSession
@@ -108,6 +109,18 @@ def test_boxes_are_decoded_in_float32() -> None:
     have = run_onnx(result.model, dict(zip(("boxes", "scores"), arrays, strict=True)))
     for want, y in zip(run_tflite(data, arrays), have, strict=True):
         np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+def test_int32_with_a_scale_is_quantized_in_float32() -> None:
+    """The largest results are those below 2 ** 31 that float32 has."""
+    x = np.linspace(-32768, 32767, 1000).astype(np.int16)[None]
+    for step in (1e-3, 1e-9):
+        model = convert(unary("QUANTIZE", x, (0.01, 0), (step, 0), "int32"), target="webgpu").model
+        assert not check_model(model, "webgpu")
+        assert "Round" not in {node.op_type for node in model.graph.node}
+        (y,) = run_onnx(model, {model.graph.input[0].name: x * F(0.01)})
+        want = np.clip(x * (0.01 / step), -(2.0**31), 2.0**31 - 128)
+        np.testing.assert_allclose(y, want, rtol=1e-6)
 
 
 @pytest.mark.nightly

@@ -45,6 +45,7 @@ class Quantize(Pointwise):
 
     codes = ("QUANTIZE",)
     steps: ClassVar[Mapping[str, int]] = {"QUANTIZE int32": 1}  # see ties above
+    precision: ClassVar[DType] = DType.FLOAT64  # of int32: float32 cannot represent 31 bits
 
     def check(self) -> None:
         expect_input_count(self, 1)
@@ -98,7 +99,7 @@ class Quantize(Pointwise):
         if self.keeps_numbers:
             return g.convert(x.value, x.storage, y.storage, x.order)
         if _find_int32_quantization(y.tensor):
-            return _quantize_to_int32(g, y, x)
+            return self._quantize_to_int32(g, y, x)
         scale = _find_int32_quantization(x.tensor)
         if scale:
             return g.dequantize(x, Storage(DType.INT32, scale), x.order)
@@ -108,25 +109,26 @@ class Quantize(Pointwise):
             return g.Mul(x, np.asarray(self.reciprocal))
         return g.LeakyRelu(x, alpha=self.slopes.alpha) if self.slopes else x.value
 
+    def _quantize_to_int32(self, g: Builder, y: View, x: View) -> Value:
+        """Return stored integers or real numbers as int32 with a scale.
+
+        QuantizeLinear has no int32 output.
+        """
+        scale = np.float64(y.tensor.quantization.scale[0] if y.tensor.quantization else 1)
+        source_scale = np.float64(x.storage.quantization.scale[0] if x.storage.quantization else 1)
+        units, dtype = g.cast(x, self.precision), self.precision
+        if x.storage.zero_point:
+            units = g.Sub(units, g.scalar(x.storage.zero_point, dtype))
+        steps = g.Mul(units, g.scalar(source_scale / scale, dtype))
+        least, most = find_integer_range(DType.INT32)
+        if dtype is DType.FLOAT32:  # the largest number below 2 ** 31
+            most -= 2**7 - 1
+        bounds = (g.scalar(bound, dtype) for bound in (least, most))
+        return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
+
 
 def _find_int32_quantization(tensor: Tensor) -> Quantization | None:
     return tensor.quantization if tensor.dtype is DType.INT32 and tensor.data is None else None
-
-
-def _quantize_to_int32(g: Builder, y: View, x: View) -> Value:
-    """Return stored integers or real numbers as int32 with a scale.
-
-    QuantizeLinear has no int32 output. The arithmetic is in float64, because float32 cannot
-    represent 31 bits.
-    """
-    scale = np.float64(y.tensor.quantization.scale[0] if y.tensor.quantization else 1)
-    source_scale = np.float64(x.storage.quantization.scale[0] if x.storage.quantization else 1)
-    units = g.cast(x, DType.FLOAT64)
-    if x.storage.zero_point:
-        units = g.Sub(units, g.scalar(x.storage.zero_point, DType.FLOAT64))
-    steps = g.Mul(units, np.asarray(source_scale / scale))
-    bounds = (g.scalar(bound, DType.FLOAT64) for bound in find_integer_range(DType.INT32))
-    return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
 
 
 class FakeQuant(Pointwise):
