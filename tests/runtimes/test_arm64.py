@@ -59,7 +59,7 @@ def test_blocks_of_int4_weights_give_the_numbers_of_litert(runtime: Runtime, siz
 
 
 @needs_arm64
-@pytest.mark.nightly(cases=3)
+@pytest.mark.nightly(cases=10)
 @pytest.mark.parametrize("case", list_networks(), ids=lambda case: case.name)
 @pytest.mark.parametrize("runtime", ARM64, ids=lambda each: each.processor)
 def test_bits_equal_those_of_this_processor(case: Case, runtime: Runtime) -> None:
