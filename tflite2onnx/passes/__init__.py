@@ -234,6 +234,8 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
     apply_pattern("float32: EXP", f"{_NORMALIZATIONS}:fuse_softmax"),
+    # After the pass that finds softmax, and before the patterns of attention.
+    apply_pattern("float32: SOFTMAX", "patterns.drop_masks"),
     # Before the pass of other normalizations, which matches the part between two RESHAPE.
     apply_pattern("float32: RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
     apply_pattern("MEAN", _NORMALIZATIONS),
