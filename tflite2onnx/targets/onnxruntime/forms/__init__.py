@@ -68,6 +68,8 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("float32: BATCH_MATMUL", "products.join_states"),
     # ONNX Runtime multiplies the matrices of a batch one by one, and repeated numbers each time.
     _apply("float32: BATCH_MATMUL", "products.broadcast_products"),
+    # Each slice and each join of an image copies it. Later passes take slices apart.
+    _apply("float32: CONCATENATION", "movement.gather_rows"),
     # Each slice of a state takes a Slice and a Reshape.
     _apply("SLICE STRIDED_SLICE", "movement.split_slices"),
     # The pass of attention expects a TRANSPOSE before each operand.

@@ -1,0 +1,136 @@
+"""Slices, joins and transposes that move whole rows become one GATHER of rows.
+
+    y = RESHAPE(GATHER(RESHAPE(x, [rows, n]), indices))
+
+Swin rolls an image by two slices and a join along each axis, and cuts it into windows by a
+TRANSPOSE; between its stages it joins every second pixel. Each operator copies the whole image, and
+Gather copies it once, a row of channels at a time. SLICE, STRIDED_SLICE, SPLIT, CONCATENATION,
+RESHAPE and TRANSPOSE are replaced if
+
+1. all parameters are constants, the elements come from one float tensor of fixed sizes, and nothing
+   else reads the tensors between;
+2. at least four of them are no RESHAPE, among them a CONCATENATION;
+3. each row of the result, of as many elements as the last axis of x has and at least 8, is a row of
+   x: the places of all elements are compared;
+4. no image with channels first is at either end: its rows would have to be made first.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import find_operator
+from tflite2onnx.passes.operands import are_fixed_floats
+from tflite2onnx.passes.recurrent.formulas import evaluate_op
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.simplify import eliminate_dead_operators
+from tflite2onnx.planning import has_channels_first
+from tflite2onnx.tensor import Array, Tensor
+
+_TAKES = ("SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE")
+_MOVES = ("CONCATENATION", "RESHAPE", *_TAKES)
+_FEWEST, _SHORTEST = 4, 8  # operators, elements of a row
+_MOST_OPS, _MOST = 32, 1 << 21  # operators of one gather, and elements of a tensor
+
+
+class _RowMoves(NamedTuple):
+    """Operators in reverse order, and the tensors whose elements they move."""
+
+    ops: tuple[Op, ...]
+    sources: frozenset[Tensor]
+
+
+def gather_rows(graph: Graph) -> Graph:
+    """Return the graph with GATHER in place of operators that move rows; see above."""
+    inner: set[Op] = set()
+    found: dict[Op, list[Op]] = {}
+    for op in reversed(graph.ops):
+        if op in inner or not op.is_builtin(*_MOVES):
+            continue
+        moves = _trace(graph, op)
+        if moves and (made := _gather(graph, op, moves)):
+            found[op] = made
+            inner.update(moves.ops)
+    if not found:
+        return graph
+    return eliminate_dead_operators(graph.rewrite(lambda op: found.get(op, [op])))
+
+
+def _trace(graph: Graph, last: Op) -> _RowMoves | None:
+    """Return the operators that move elements to an output, None unless 1 and 2 may hold."""
+    ops: dict[Op, None] = {last: None}
+    waiting, sources = [last], set[Tensor]()
+    while waiting and len(ops) <= _MOST_OPS:
+        for tensor in _list_data(waiting.pop()):
+            op = graph.producers.find(tensor)
+            if op.is_builtin(*_MOVES):
+                waiting += [] if op in ops else [op]
+                ops[op] = None
+            else:
+                sources.add(tensor)
+    moving = [op for op in ops if op.code != "RESHAPE"]
+    joins = any(op.code == "CONCATENATION" for op in moving)
+    inside = [t for op in ops if op is not last for t in op.outputs]
+    alone = all(graph.readers.are_among(ops, t) for t in inside)
+    plain = len(last.outputs) == 1 and all(op.activation == "NONE" for op in ops)
+    if waiting or len(moving) < _FEWEST or len(sources) != 1 or not (joins and alone and plain):
+        return None
+    return _RowMoves((*ops,), frozenset(sources))
+
+
+def _list_data(op: Op) -> tuple[Tensor, ...]:
+    """Return the inputs whose elements an operator moves."""
+    if op.code == "CONCATENATION":
+        return op.present
+    return (op.operand(1 if op.code == "SPLIT" else 0),)
+
+
+def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op]:
+    """Return what replaces the last operator, nothing unless all conditions hold."""
+    (x,), y = moves.sources, last.outputs[0]
+    if not are_fixed_floats(x, y) or x.elements > _MOST or not x.rank or x.has_data:
+        return []
+    length = x.shape[-1]
+    places = _find_places(graph, y, {x: np.arange(x.elements, dtype=np.int32).reshape(x.shape)})
+    if length < _SHORTEST or places is None or places.size % length:
+        return []
+    rows = places.reshape(-1, length)
+    first = rows[:, :1]
+    if (first % length).any() or not np.array_equal(rows, first + np.arange(length)):
+        return []
+    if has_channels_first(graph, x) or has_channels_first(graph, y):
+        return []
+    rw, indices = Rewriter(last), make_int32(f"{y.name}/rows", first[:, 0] // length)
+    matrix = rw.reshape(x, (prod(x.shape[:-1]), length), like=x, name="rows")
+    gathered = rw.op(
+        "GATHER", matrix, indices, like=y, shape=(len(rows), length), axis=0, batch_dims=0
+    )
+    rw.reshape(gathered, output=y)
+    return rw.ops
+
+
+def _find_places(graph: Graph, tensor: Tensor, known: Mapping[Tensor, Array]) -> Array | None:
+    """Return the place in the source of each element of a tensor, None if it is not known."""
+    places = dict(known)
+    waiting = [tensor]
+    while waiting:
+        op = graph.producers.find(waiting[-1])
+        data = _list_data(op)
+        if missing := [t for t in data if t not in places]:
+            waiting += missing
+            continue
+        waiting.pop()
+        constants = [t for t in op.present if t not in data]
+        # The shape of a RESHAPE is that of its output.
+        operands = data if op.code == "RESHAPE" else op.present
+        if op.code != "RESHAPE" and not all(t.has_data for t in constants):
+            return None
+        arrays = [places[t] if t in data else t.values for t in operands]
+        results = evaluate_op(find_operator(op), arrays)
+        if len(results) != len(op.outputs):
+            return None
+        places.update(zip(op.outputs, results, strict=True))
+    return places[tensor]
