@@ -25,7 +25,6 @@ from tflite2onnx.quantization.storage import same_quantization, same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-_RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 _MATRIX = 2  # axes
 _IMAGE = 4
 
@@ -67,7 +66,8 @@ def remove_copies(graph: Graph) -> Graph:
     def keep(op: Op) -> list[Op]:
         known_op = op.with_inputs(replacements)
         x, y = known_op.operand(0), next(iter(op.outputs), ABSENT)
-        keeps = op.is_builtin("RESHAPE") or (op.is_builtin(*_RESIZES) and op.operand(1).has_data)
+        is_resize = op.code.startswith("RESIZE_") and not op.custom and op.operand(1).has_data
+        keeps = op.is_builtin("RESHAPE") or is_resize
         is_copy = keeps and x.sizes == y.sizes and x.dtype is y.dtype
         if not is_copy or y in outputs or not same_quantization(x.quantization, y.quantization):
             return [known_op]
