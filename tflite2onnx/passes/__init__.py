@@ -224,6 +224,8 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
     raise_unrolled_layers,
+    # Of a layer without a loop often only the last step is read.
+    apply_pattern("CONCATENATION PACK", "patterns.join_parts:drop_other_parts"),
     # Recurrent layers without a loop unpack sequences and pack them again.
     apply_pattern("PACK SPLIT SPLIT_V", "patterns.join_parts"),
     # Images whose axes are split and merged again would need Transposes. Keras repeats rows and

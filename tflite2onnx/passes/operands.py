@@ -5,10 +5,11 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import find_facts
+from tflite2onnx.op import find_facts, find_operator
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.linear.matmul import FullyConnected
 from tflite2onnx.op.movement.reshape_transpose import Reshape
+from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -17,6 +18,7 @@ CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of
 LAYERS = CONVOLUTIONS + FullyConnected.codes  # of data, weights and biases, in this sequence
 # Operators whose outputs have the elements of the input in the same sequence.
 RESHAPES = Reshape.codes
+SLICES = ("SLICE", "STRIDED_SLICE")  # with one output, unlike others that take ranges
 # Operators whose outputs are never negative, and operators whose outputs are negative only if an
 # input is.
 _POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]
@@ -66,6 +68,14 @@ def find_order(op: Op) -> tuple[int, ...]:
 def find_data(op: Op) -> Tensor:
     """Return the input of which an operator takes elements."""
     return op.operand(1 if op.is_builtin("SPLIT") else 0)
+
+
+def find_taken_ranges(op: Op) -> dict[int, range]:
+    """Return the indices that a slice takes along the axes that it does not take whole."""
+    operator = find_operator(op)
+    ranges = operator.ranges if isinstance(operator, TakesRanges) else None
+    sizes = op.operand(0).shape
+    return {i: r for i, r in enumerate(ranges or ()) if r != range(sizes[i])}
 
 
 def squeeze_shape(shape: Shape) -> Shape:

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
-from tflite2onnx.passes.patterns.join_parts import join_parts
+from tests.support.graph_text import (
+    assert_rewritten,
+    check_pass,
+    check_unchanged,
+    eliminate_dead_after,
+    make_model,
+    parse_graph,
+)
+from tflite2onnx.passes.patterns.join_parts import drop_other_parts, join_parts
 from tflite2onnx.reader.model import read_model
 
 join = eliminate_dead_after(join_parts)
@@ -147,3 +154,53 @@ def test_parts_with_another_scale_stay(scale: float) -> None:
     m.output(pack(m, parts, dtype="int8", scale=scale))
     graph = join(read_model(m.bytes()).graphs[0])
     assert [op.code for op in graph.ops] == (["RESHAPE"] if scale == 0.5 else ["UNPACK", "PACK"])
+
+
+def test_only_the_part_that_a_slice_takes_is_computed() -> None:
+    before = """
+        inputs x: int8(0.5, 3)[1,1,4], z: int8(0.25, 3)[1,1,4]
+        a: int8(0.3, 1)[1,1,4] = QUANTIZE(x)
+        b: int8(0.3, 1)[1,1,4] = QUANTIZE(z)
+        c: int8(0.3, 1)[2,1,4] = CONCATENATION(a, b, axis=0)
+        d: int8(0.3, 1)[1,2,4] = RESHAPE(c, [1, 2, 4])
+        y: int8(0.3, 1)[1,1,4] = SLICE(d, [0, 1, 0], [1, 1, 4])
+        return y
+    """
+    after = """
+        inputs x: int8(0.5, 3)[1,1,4], z: int8(0.25, 3)[1,1,4]
+        b: int8(0.3, 1)[1,1,4] = QUANTIZE(z)
+        y: int8(0.3, 1)[1,1,4] = RESHAPE(b)
+        return y
+    """
+    assert_rewritten(drop_other_parts, before, after)
+    check(make_model(before))
+
+
+@pytest.mark.parametrize(
+    "slice_",
+    [
+        "SLICE(c, [0, 0, 1], [2, 1, 2])",  # a part of each
+        "SLICE(c, [0, 0, 0], [2, 1, 4])",  # all
+        "STRIDED_SLICE(c, [1, 0, 0], [2, 1, 2], [1, 1, 1])",  # a part of one
+    ],
+)
+def test_slice_of_other_elements_stays(slice_: str) -> None:
+    shape = {"c, [0, 0, 1": "[2,1,2]", "c, [0, 0, 0": "[2,1,4]"}.get(slice_[6:17], "[1,1,2]")
+    text = f"""
+        inputs x: float32[1,1,4], z: float32[1,1,4]
+        c: float32[2,1,4] = CONCATENATION(x, z, axis=0)
+        y: float32{shape} = {slice_}
+        return y
+    """
+    check_unchanged(drop_other_parts, parse_graph(text))
+
+
+def test_slice_along_an_inner_axis_stays() -> None:
+    """The elements of a part are not one after another."""
+    text = """
+        inputs x: float32[2,1,4], z: float32[2,1,4]
+        c: float32[2,2,4] = CONCATENATION(x, z, axis=1)
+        y: float32[2,1,4] = SLICE(c, [0, 1, 0], [2, 1, 4])
+        return y
+    """
+    check_unchanged(drop_other_parts, parse_graph(text))

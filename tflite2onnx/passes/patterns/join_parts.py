@@ -1,5 +1,15 @@
 """Operators that split a tensor, or join tensors.
 
+`drop_other_parts`: a slice of joined tensors is a copy of the part that it takes, and nothing reads
+the others. A recurrent layer that PyTorch unrolls joins all steps, and often only the last is read.
+With integers each step is first brought to a common scale.
+
+    SLICE(CONCATENATION(a, b))      b, if it takes all elements of b and no others
+
+1. The parts are joined along the first axis of more than one element, without an activation; a
+   RESHAPE may stand between the operators.
+2. All sizes are known, and the part and the slice are not quantized, or alike.
+
 `join_parts`: operators that undo each other become copies, which need no node.
 
     PACK(UNPACK(x)), CONCATENATION(SPLIT(x))              x
@@ -13,11 +23,13 @@ SPLIT stands for SPLIT_V too. Recurrent layers that are unrolled one after the o
 3. No tensor is quantized, or all are alike.
 """
 
+from math import prod
+
 import numpy as np
 
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.op.movement.concat_split import Split
-from tflite2onnx.passes.operands import find_data
+from tflite2onnx.passes.operands import SLICES, find_data, find_taken_ranges
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.quantization.storage import same_quantization
@@ -49,6 +61,49 @@ def find_axis(op: Op) -> int | None:
 def _are_alike(x: Tensor, y: Tensor) -> bool:
     """Return whether a copy of x is y."""
     return x.sizes == y.sizes and same_quantization(x.quantization, y.quantization)
+
+
+def _find_elements(op: Op) -> range:
+    """Return the elements that a slice takes of its input, one after another; none otherwise."""
+    shape, taken = op.operand(0).shape, find_taken_ranges(op)
+    first = min(taken, default=0)
+    if len(taken) != 1 or 0 in shape or any(size != 1 for size in shape[:first]):
+        return range(0)
+    size = prod(shape[first + 1 :])
+    indices = taken[first]
+    if indices.step != 1:
+        return range(0)
+    return range(indices.start * size, indices.stop * size)
+
+
+@rule(
+    "slice of joined tensors that takes one of them",
+    "RESHAPE",
+    any_of(SLICES, ...),
+    dtype=None,
+    needs=("CONCATENATION", "PACK"),
+)
+def drop_other_parts(found: Match) -> list[Op]:
+    """Return what replaces the match, or why nothing does."""
+    op, find = found.last, found.graph.producers
+    joined = find.find(find.trace(op.operand(0), "RESHAPE"))
+    y, parts, axis = found.output, joined.present, find_axis(joined) if joined.outputs else None
+    if (
+        not joined.is_builtin("CONCATENATION", "PACK")
+        or axis is None
+        or joined.activation != "NONE"
+    ):
+        return []
+    whole = joined.outputs[0]
+    if any(t.symbols for t in (*parts, whole, op.operand(0), y)) or prod(whole.shape[:axis]) != 1:
+        return []
+    elements, begin = _find_elements(op), 0
+    for part in parts:
+        if elements == range(begin, begin + part.elements) and elements:
+            alike = same_quantization(part.quantization, y.quantization)
+            return [copy_op(op, part, y, resizes=False)] if alike else []
+        begin += part.elements
+    return []
 
 
 @rule(

@@ -13,7 +13,7 @@ contains, if
 """
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import are_fixed_floats, joins_last_axis
+from tflite2onnx.passes.operands import SLICES, are_fixed_floats, find_taken_ranges, joins_last_axis
 from tflite2onnx.passes.patterns.matching import (
     Match,
     Named,
@@ -25,7 +25,6 @@ from tflite2onnx.passes.patterns.matching import (
 )
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import SLICES, find_taken_ranges
 from tflite2onnx.targets.onnxruntime.operators.attention import RotationOptions
 from tflite2onnx.tensor import Tensor
 

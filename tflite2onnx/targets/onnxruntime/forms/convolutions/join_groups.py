@@ -28,14 +28,13 @@ from tflite2onnx.graph import NO_OP, Op
 from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op import find_operator
 from tflite2onnx.op.vision.conv import Conv2D
-from tflite2onnx.passes.operands import find_data
+from tflite2onnx.passes.operands import SLICES, find_data, find_taken_ranges
 from tflite2onnx.passes.patterns.join_parts import find_axis
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import make_constant
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, estimate_convolution
-from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import SLICES, find_taken_ranges
 from tflite2onnx.tensor import Quantization, Tensor
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import SLICES, find_taken_ranges, is_float
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,
@@ -32,8 +32,6 @@ from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Times, estimate_convolution
 from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import (
-    SLICES,
-    find_taken_ranges,
     list_slices,
 )
 from tflite2onnx.tensor import Tensor

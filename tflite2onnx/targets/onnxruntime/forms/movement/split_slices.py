@@ -29,9 +29,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import find_operator
-from tflite2onnx.op.traits import TakesRanges
-from tflite2onnx.passes.operands import find_order
+from tflite2onnx.passes.operands import SLICES, find_order, find_taken_ranges
 from tflite2onnx.passes.patterns.matching import Match, Named, Shared, any_of
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
@@ -39,7 +37,6 @@ from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.tensor import Tensor
 
-SLICES = ("SLICE", "STRIDED_SLICE")  # with one output, unlike others that take ranges
 _FEWEST = 3  # slices
 _MOST = 1 << 14  # elements
 
@@ -51,14 +48,6 @@ def list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
         if op.is_builtin(*SLICES):
             slices.setdefault(op.operand(0), []).append(op)
     return slices
-
-
-def find_taken_ranges(op: Op) -> dict[int, range]:
-    """Return the indices that a slice takes along the axes that it does not take whole."""
-    operator = find_operator(op)
-    ranges = operator.ranges if isinstance(operator, TakesRanges) else None
-    sizes = op.operand(0).shape
-    return {i: r for i, r in enumerate(ranges or ()) if r != range(sizes[i])}
 
 
 @rule(

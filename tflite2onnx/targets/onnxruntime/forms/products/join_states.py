@@ -25,12 +25,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import are_fixed_floats, squeeze_shape, trace_sequence
+from tflite2onnx.passes.operands import (
+    SLICES,
+    are_fixed_floats,
+    find_taken_ranges,
+    squeeze_shape,
+    trace_sequence,
+)
 from tflite2onnx.passes.patterns.join_parts import find_axis
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
-from tflite2onnx.targets.onnxruntime.forms.movement.split_slices import SLICES, find_taken_ranges
 from tflite2onnx.tensor import Shape, Tensor
 
 _FEWEST = 4  # steps
