@@ -11,6 +11,7 @@ from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
+from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import DType, Shape
 
@@ -24,7 +25,7 @@ def rewrite_nodes(
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     rows = _keep_softmax_rows(g, nodes)
-    live = eliminate_dead_nodes(_join_tanh(g, rows, results), results)
+    live = eliminate_dead_nodes(_join_tanh(g, join_rows(g, rows, results), results), results)
     wide, changed = widen_blocks(g, add_adaptive_weights(g, live), results)
     return assemble_constants(g, share_transposed(wide)), changed
 
