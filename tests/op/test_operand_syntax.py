@@ -57,6 +57,7 @@ def test_operands_as_declared_are_accepted(declared: str, operands: str) -> None
         ("T -> T, T", "int8 -> int8", "it must have 2 outputs, got 1"),
         ("T, T -> T", "int8, - -> int8", "input 1 is missing"),
         ("T* -> T", "int8, - -> int8", "input 1 is missing"),
+        ("T, bool, ... -> T", "int8, int8, int8 -> int8", "t must be bool, got int8"),
         ("float32|int8 -> any", "int4 -> bool", "t must be float32 or int8, got int4"),
         ("float32|quantized -> any", "int8 -> bool", "t must be float32 or quantized, got int8"),
         ("T -> T", "int8 -> bool", "t must be int8, got bool"),

@@ -194,6 +194,28 @@ def test_weights_have_no_if_without_need(weights: Array, rows: int, stored: int)
     assert weight_types(model) == {stored}
 
 
+@pytest.mark.parametrize("channels", [2, 64])
+def test_a_filter_of_each_channel_needs_no_if(channels: int) -> None:
+    """CONV_2D with one channel for each group is depthwise: its products never saturate."""
+    m = Build()
+    x = m.input([1, 40, 40, channels], **ROWS)
+    numbers = np.resize(WEIGHTS, (channels, 8, 8, 1))
+    shape = [1, 33, 33, channels]
+    (y,) = m.op(
+        "CONV_2D",
+        [x, m.constant(numbers, scale=0.01)],
+        [m.tensor(shape, **{**ROWS, "scale": 0.2})],
+        padding="VALID",
+        stride_h=1,
+        stride_w=1,
+    )
+    m.output(y)
+    model = convert(m.bytes()).model
+    assert not count_choices(model)
+    filters = {i.data_type for i in model.graph.initializer if len(i.dims) == 4}
+    assert filters == {TensorProto.INT8}
+
+
 def test_one_weight_of_each_unit_may_be_the_lowest() -> None:
     """Two products of different units are in different sums, which PyTorch's converters rely on."""
     weights = np.where(np.eye(64, dtype=bool), np.int8(-128), WEIGHTS)

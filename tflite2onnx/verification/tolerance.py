@@ -35,7 +35,8 @@ QUANTIZED = ("int8", "uint8", "int16")
 # The allowed difference is this multiple of the difference between LiteRT's own kernels.
 _FACTOR = 2.0
 _MORE_NOISE = 3.0  # dB
-# Squares of numbers between these limits neither overflow nor underflow in float32.
+# Squares of numbers between these limits neither overflow nor underflow in float32. No float32
+# equals a limit.
 _SMALL, _LARGE = 1e-12, 1e12
 LARGEST = np.finfo(np.float32).max
 

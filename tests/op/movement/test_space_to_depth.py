@@ -87,6 +87,13 @@ def test_blocks_of_stored_integers_equal_litert(code: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+def test_other_runtimes_transpose_blocks_of_integers(code: str) -> None:
+    shapes = [2, 3, 7, 20], [2, 6, 14, 5]
+    image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
+    check(blocks(code, image, made, 2, dtype="int32"), target="tensorrt")
+
+
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_blocks_of_four_bits_move_as_bytes(dtype: str, code: str) -> None:
     """ONNX's Gather takes no 4-bit integers, and LiteRT has no kernel that could be compared."""

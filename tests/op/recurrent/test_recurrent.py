@@ -277,6 +277,13 @@ def test_refuses_a_diagonal_of_integers() -> None:
     assert "float32, got int8" in refusal(pack(model, []))
 
 
+def test_refuses_a_gate_without_its_normalization() -> None:
+    model = schema.ModelT.InitFromPackedBuf(cells.lstm(Form(normalized=True)))
+    (operator,) = model.subgraphs[0].operators
+    operator.inputs = [*operator.inputs[:-1], -1]
+    assert "must have a layer normalization, or none" in refusal(pack(model, []))
+
+
 @pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
 def test_recurrent_layers_refuse_computed_weights_and_wrong_shapes(
     weights: tuple[int, int],

@@ -74,13 +74,24 @@ def test_bilinear_to_special_sizes_equals_litert(
 @pytest.mark.parametrize("code", [BILINEAR, NEAREST])
 @pytest.mark.parametrize("options", MODES[:3])
 @pytest.mark.parametrize(
-    ("made", "is_exact"), [((10, 14), True), ((5, 14), True), ((2, 7), False), ((7, 9), False)]
+    ("size", "made", "is_exact"),
+    [
+        ((5, 7), (10, 14), True),
+        ((1, 7), (5, 14), True),
+        ((5, 7), (2, 7), False),
+        ((5, 7), (7, 9), False),
+    ],
 )
 def test_scales_of_a_dynamic_batch_are_constant_if_exact(
-    made: tuple[int, int], options: dict[str, Any], code: str, *, is_exact: bool
+    size: tuple[int, int],
+    made: tuple[int, int],
+    options: dict[str, Any],
+    code: str,
+    *,
+    is_exact: bool,
 ) -> None:
     """Scales are constant if they are exact; other sizes are computed from the batch."""
-    data = build_resize(code, (5, 7), made, options, shape_signature=[-1, 5, 7, 3])
+    data = build_resize(code, size, made, options, shape_signature=[-1, *size, 3])
     found = {node.op_type for node in check(data).model.graph.node}
     assert ("Shape" in found) == ("Resize" in found and not is_exact)
 

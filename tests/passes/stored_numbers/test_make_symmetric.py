@@ -144,6 +144,17 @@ def test_products_keep_bias_and_activation(code: str, shape: tuple[int, ...]) ->
     assert report.outputs[0].decibels > 30
 
 
+def test_averages_equal_litert() -> None:
+    m = Build()
+    fields: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    x, y = m.input([1, 8, 8, 3], **fields), m.tensor([1, 4, 4, 3], **fields)
+    window: dict[str, Any] = dict.fromkeys(
+        ("stride_w", "stride_h", "filter_width", "filter_height"), 2
+    )
+    m.output(*m.op("AVERAGE_POOL_2D", [x], [y], padding="VALID", **window))
+    check(m.bytes(), steps=1, quantization="symmetric")
+
+
 _SAME: dict[str, Any] = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
 _LAYERS = [
     Shape("FULLY_CONNECTED", [3, 8], [5, 8], [3, 5]),
