@@ -22,7 +22,7 @@ IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal[
     "qdq", "qdq-uniform", "symmetric", "qoperator", "qoperator-mixed", "rounded", "float"
 ]
-ActivationType = Literal["auto", "int8", "uint8"]
+ActivationType = Literal["auto", "int8", "uint8", "uint16"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
 DynamicRange = Literal["quantized", "float"]
 Caches = Literal["separate", "shared"]

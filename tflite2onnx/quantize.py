@@ -153,7 +153,7 @@ def plan(
         UnsupportedOperators: the options or constants of an operator contradict each other.
     """
     activation_type = options.activations
-    uses_uint8 = activation_type == "uint8" or (
+    uses_uint8 = activation_type in ("uint8", "uint16") or (
         activation_type == "auto" and _prefers_uint8(operators)
     )
     mode = options.quantization

@@ -12,6 +12,8 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.targets.rules import QDQ, STANDARD, ModelView, NodeView
 from tflite2onnx.targets.table import find_rules
 
+_BYTES = (TensorProto.INT8, TensorProto.UINT8)
+
 # A tensor whose elements are outside of the protobuf, and its elements.
 Weight = tuple[TensorProto, np.ndarray[Any, Any]]
 
@@ -103,6 +105,9 @@ def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
     scales = {name for n in nodes if n.operator in QDQ for name in n.inputs[1:3]}
     places = ("Slice", "Split", "Pad", "ReduceMean")
     scales |= {name for n in nodes if n.operator in places for name in n.inputs[1:]}
+    # Weights of 8 bits: a rule reads how far they are from their zero point.
+    bytes_of = {n.inputs[0] for n in nodes if n.operator == QDQ[1] and len(n.inputs) > 2}
+    scales |= {t.name for t in tensors if t.name in bytes_of and t.data_type in _BYTES}
     return ModelView(
         opset=next((o.version for o in model.opset_import if o.domain in STANDARD), 1),
         nodes=nodes,

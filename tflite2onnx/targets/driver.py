@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from tflite2onnx.emit import NodeRewrite, keep_nodes
+from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order
 from tflite2onnx.op import OperatorTable
@@ -63,10 +64,19 @@ def find_rewrite(options: ConversionOptions) -> NodeRewrite:
 
     A target without forms rewrites nodes that its runtime refuses or computes wrongly, so that the
     canonical conversion has its nodes, too.
+
+    Raises:
+        OptionError: the target has no 16 bits around products.
     """
-    if not options.has_forms and (
+    is_canonical = not options.has_forms and (
         has_part(options.target, "forms") or not has_part(options.target, "nodes")
-    ):
-        return keep_nodes
-    rewrite: NodeRewrite = import_part(options.target, "nodes").rewrite_nodes
+    )
+    nodes = None if is_canonical else import_part(options.target, "nodes")
+    rewrite: NodeRewrite = keep_nodes if nodes is None else nodes.rewrite_nodes
+    if options.activations == "uint16":
+        wide: NodeRewrite | None = getattr(nodes, "rewrite_wide_nodes", None)
+        if wide is None:
+            message = f"`activations` must be auto, int8 or uint8 for {options.target}, got uint16"
+            raise OptionError(message)
+        rewrite = wide
     return rewrite

@@ -48,8 +48,8 @@ class ModelView(NamedTuple):
 
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
     None for a size that is dynamic. `constants` are the names of values that are stored in the
-    model. `arrays` has the elements of zero points and scales, and those of the places of Slice,
-    Split, Pad and ReduceMean, which rules read.
+    model. `arrays` has the elements of zero points, scales and weights of 8 bits, and those of the
+    places of Slice, Split, Pad and ReduceMean, which rules read.
     """
 
     opset: int
@@ -524,6 +524,31 @@ class OneQuantization(RuntimeRule):
             if any(a != b and not _are_equal(model, a, b) for a, b in pairs):
                 message = f"{place} must have one scale and zero point, got several"
                 yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsOfInt8(RuntimeRule):
+    """Weights of some operators must be -128 to 127 steps from their zero point."""
+
+    operators: Collection[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with other weights."""
+        made = {n.outputs[0]: n for n in model.nodes if n.operator == "DequantizeLinear"}
+        for node in model.nodes:
+            source = made.get(node.inputs[1]) if node.operator in self.operators else None
+            arrays = [model.arrays.get(name) for name in source.inputs] if source else []
+            if source is None or len(arrays) < 3 or arrays[0] is None or arrays[2] is None:
+                continue
+            stored, zero = arrays[0].astype(int), arrays[2].astype(int)
+            shape = [1] * stored.ndim
+            if zero.size > 1:
+                shape[source.attributes.get("axis", 1)] = -1
+            steps = stored - zero.reshape(shape)
+            low, high = steps.min(initial=0), steps.max(initial=0)
+            if low < -128 or high > 127:
+                demand = "weights must be -128 to 127 steps from their zero point"
+                yield Breach(node.name, node.operator, f"{demand}, got {low} to {high}")
 
 
 @dataclass(frozen=True, kw_only=True)

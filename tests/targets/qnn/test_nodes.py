@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from tests.runtimes.environments import QNN
 from tests.runtimes.remote import Refused, RemoteSession
 from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx import Result, convert
-from tflite2onnx.options import IoLayout
+from tflite2onnx.errors import OptionError
+from tflite2onnx.options import ActivationType, IoLayout
 from tflite2onnx.targets.checker import check_model
 
 SIZE, CHANNELS, SCALE = 24, 8, 0.05
@@ -152,6 +154,89 @@ def build_trained(activation: str = "RELU") -> bytes:
     (y,) = m.op("TRANSPOSE", [y, m.constant(np.array([0, 3, 1, 2], np.int32))], [moved])
     m.output(round_numbers(y, m.tensor(y.shape, dtype="int8", scale=0.03, zero_point=5)))
     return m.bytes()
+
+
+def build_product(size: int, low: int = 0, zero: int = 73, axis: int = 0) -> bytes:
+    """Build a product of an image of some pixels, whose uint8 weights have a zero point.
+
+    It is a depthwise one if the axis of channels is 3.
+    """
+    m = Build()
+    x = m.input([1, size, size, CHANNELS], dtype="uint8", scale=SCALE, zero_point=120)
+    shape = [1, 1, 1, CHANNELS] if axis else [CHANNELS, 1, 1, CHANNELS]
+    weights = np.random.default_rng(0).integers(low, 255, shape, np.uint8, endpoint=True)
+    weights.flat[0] = 255
+    w = m.constant(weights, scale=0.01, zero_point=zero)
+    b = m.constant(np.arange(CHANNELS, dtype=np.int32), scale=SCALE * 0.01, zero_point=0)
+    y = m.tensor(x.shape, dtype="uint8", scale=SCALE, zero_point=128)
+    code = "DEPTHWISE_CONV_2D" if axis else "CONV_2D"
+    strides: dict[str, Any] = {"stride_w": 1, "stride_h": 1}
+    strides |= {"depth_multiplier": 1} if axis else {}
+    m.output(m.op(code, [x, w, b], [y], padding="VALID", **strides)[0])
+    return m.bytes()
+
+
+def run_product(data: bytes, size: int, activations: ActivationType) -> float:
+    """Return the part of the results of the simulator that are not LiteRT's."""
+    result = convert(data, target="qnn", io_layout="tflite", activations=activations)
+    x = np.random.default_rng(0).integers(0, 256, (1, size, size, CHANNELS), np.uint8)
+    names = [end.name for end in result.outputs]
+    with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
+        (have,) = htp.run(names, {result.inputs[0].name: x})
+    (want,) = run_tflite(data, [x])
+    return float((want != have).mean())
+
+
+@pytest.mark.parametrize(("low", "zero", "parts"), [(128, 128, 0), (0, 73, 2), (0, 0, 3)])
+@pytest.mark.parametrize("size", [1, SIZE])
+def test_weights_that_int8_lacks_are_divided(size: int, low: int, zero: int, parts: int) -> None:
+    data = build_product(size, low, zero)
+    model = check(data, steps=1, target="qnn").model
+    joined = [len(node.input) for node in model.graph.node if node.op_type == "Concat"]
+    assert joined == [parts] * bool(parts)
+    assert not check_model(model, "qnn")
+    broken = [str(rule) for rule in check_model(convert_plainly(data).model, "qnn")]
+    assert any("steps from their zero point" in rule for rule in broken) == bool(parts)
+
+
+def test_the_check_names_weights_of_depthwise_convolutions() -> None:
+    (broken,) = check_model(convert(build_product(SIZE, axis=3), target="qnn").model, "qnn")
+    assert broken.rule == "weights must be -128 to 127 steps from their zero point, got -58 to 182"
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("size", "activations", "wide"), [(1, "uint8", 2), (SIZE, "uint8", 0), (SIZE, "uint16", 2)]
+)
+def test_products_have_16_bits_around_them(
+    kind: str, size: int, activations: ActivationType, wide: int
+) -> None:
+    data = build_product(size, 20)
+    if kind == "int8":
+        m = Build()
+        x = m.input([1, size, size, CHANNELS], dtype="int8", scale=SCALE, zero_point=-5)
+        m.output(add_convolution(m, x))
+        data = m.bytes()
+    model = check(data, steps=1, target="qnn", activations=activations).model
+    zeros = {each.name: each.data_type for each in model.graph.initializer}
+    kinds = [zeros[n.input[2]] for n in model.graph.node if n.op_type == "QuantizeLinear"]
+    assert kinds.count(TensorProto.UINT16) == wide
+    assert not check_model(model, "qnn")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize(
+    ("size", "activations", "most"),
+    [(1, "uint8", 0.0), (SIZE, "uint8", 0.05), (SIZE, "uint16", 0.01)],
+)
+def test_the_simulator_rounds_products(size: int, activations: ActivationType, most: float) -> None:
+    assert run_product(build_product(size), size, activations) <= most
+
+
+def test_only_qnn_has_16_bits_around_products() -> None:
+    with pytest.raises(OptionError, match="got uint16"):
+        convert(build_product(1), activations="uint16")
 
 
 ROWS = [

@@ -65,6 +65,21 @@ def limit_product(operator: str, zero: int, *limits: NodeProto) -> onnx.ModelPro
     return make_model(used, "uint8", result, **others, **scales)
 
 
+def weigh_data(low: int, zero: int, group: int) -> onnx.ModelProto:
+    """Return a convolution of uint8 weights from `low` to 255."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["k", "sk", "zk"], ["w"]),
+        node("Conv", ["a", "w"], ["c"], "n", group=group),
+        node("QuantizeLinear", ["c", "t", "z"], ["y"]),
+    ]
+    kernel = np.random.default_rng(0).integers(low, 256, (4, 4 // group, 3, 3), np.uint8)
+    kernel.flat[:2] = low, 255
+    others: dict[str, Any] = {"z": np.uint8(128), "zk": np.uint8(zero), "k": kernel}
+    scales: dict[str, Any] = {"s": f32(0.05), "sk": f32(0.01), "t": f32(0.02)}
+    return make_model(nodes, "uint8", (1, 4, 4, 4), **others, **scales)
+
+
 RELU = (node("Relu", ["p"], ["e"]),)
 CLIP = (node("Clip", ["p", "low", "high"], ["e"]),)
 ROUNDED_RELU = (
@@ -77,6 +92,8 @@ KEPT = {
     "Conv, quantized, and Relu": limit_product("Conv", 100, *ROUNDED_RELU),
     "Gemm and Relu, 0": limit_product("Gemm", 0, *RELU),
     "Gemm, quantized, and Relu": limit_product("Gemm", 100, *ROUNDED_RELU),
+    "Conv of weights around 128": weigh_data(0, 128, 1),
+    "Conv of weights around 151": weigh_data(23, 151, 1),
     "Relu of int8": make_quantized("Relu", "int8", 3),
     "Sigmoid of int8": make_quantized("Sigmoid", "int8", -128, 1 / 256),
     "Sigmoid of int16": make_quantized("Sigmoid", "int16", 0, 1 / 32768),
@@ -98,6 +115,8 @@ BROKEN = {
         limit_product("Conv", 100, *CLIP),
         "it must not follow Conv, ConvTranspose or Gemm, Clip",
     ),
+    "Conv of weights to 182": (weigh_data(0, 73, 1), "their zero point, got -73 to 182"),
+    "depthwise Conv of weights to 182": (weigh_data(0, 73, 4), "got -73 to 182"),
     "MaxPool of integers": (make_bare("MaxPool", (1, 4, 5, 5), kernel_shape=[2, 2]), "got uint8"),
     "Concat of integers": (
         make_model([node("Concat", ["x", "x"], ["y"], axis=1)], "uint8", (1, 8, 6, 6)),

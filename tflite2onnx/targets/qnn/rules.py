@@ -12,6 +12,7 @@ from tflite2onnx.targets.rules import (
     PerChannelWeights,
     QuantizedTypes,
     StaticShapes,
+    WeightsOfInt8,
     WholeBlocks,
     list_names,
 )
@@ -94,6 +95,12 @@ RULES = (
         chain=[("Conv",), ("QuantizeLinear",), ("DequantizeLinear",), ("Clip",)],
         consequence="the runtime may lose the Clip",
         advice=_UNIFORM,
+    ),
+    WeightsOfInt8(
+        operators=_PRODUCTS,
+        consequence="the runtime rounds the weights again: a quarter of the results differ by a"
+        " step or two",
+        advice="convert with --target qnn, which divides weights unless a Conv is depthwise",
     ),
     WholeBlocks(
         size=8,
