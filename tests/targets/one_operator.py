@@ -97,21 +97,22 @@ def find_model(
 
 def measure_distance(model: onnx.ModelProto, runtime: Runtime) -> float:
     """Return the largest difference of a runtime and ONNX Runtime, infinity if it is refused."""
-    kind = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
-    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    name, numbers = model.graph.input[0].name, np.random.default_rng(1)
-    if kind == np.float32:
-        x = numbers.uniform(-2, 2, shape).astype(kind)
-    else:
-        limits = np.iinfo(kind)
-        x = numbers.integers(limits.min, limits.max, shape, kind, endpoint=True)
+    numbers, feeds = np.random.default_rng(1), {}
+    for each in model.graph.input:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+        shape = [d.dim_value for d in each.type.tensor_type.shape.dim]
+        if kind == np.float32:
+            feeds[each.name] = numbers.uniform(-2, 2, shape).astype(kind)
+        else:
+            limits = np.iinfo(kind)
+            feeds[each.name] = numbers.integers(limits.min, limits.max, shape, kind, endpoint=True)
     data, options = model.SerializeToString(), onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     cpu = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    (want,) = cpu.run(["y"], {name: x})
+    (want,) = cpu.run(["y"], feeds)
     try:
         with closing(RemoteSession(runtime.command, data, 60)) as session:
-            (have,) = session.run(["y"], {name: x})
+            (have,) = session.run(["y"], feeds)
     except Refused:
         return np.inf
     if (want.shape, want.dtype) != (have.shape, have.dtype):

@@ -177,6 +177,13 @@ def name_input(name: str) -> onnx.ModelProto:
     return model
 
 
+def add_input() -> onnx.ModelProto:
+    """Return a Neg, and an input that no node reads."""
+    model = make_quantized("Neg", "int8", 3)
+    model.graph.input.insert(0, helper.make_tensor_value_info("unread", TensorProto.INT8, (1, 3)))
+    return model
+
+
 JOINED = [
     ("Conv", "LeakyRelu"),
     ("Conv", "Relu"),
@@ -242,6 +249,7 @@ BROKEN = {
     ),
     "a long name": (name_input("n" * 128), "name must have at most 126 letters, got 128"),
     "an output that is read": (read_output(), "no node must read the output r"),
+    "an input that is not read": (add_input(), "a node must read the input, got none"),
     "two scales": (read_twice(0.01, "int8"), "must have one scale and zero point, got several"),
     "weights around 128": (make_product(128), "must not be the middle of uint8, got 128"),
     "data around 0": (make_product(127, 0), "must not be the middle of int8, got 0"),

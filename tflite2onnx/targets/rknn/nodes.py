@@ -149,8 +149,11 @@ def _convolve_averages(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         ones = np.full((shape[1], 1, *window), 128, np.uint8)
         weights, around = g.make_separate_constant(ones, DType.UINT8), g.scalar(127, DType.UINT8)
         part, read = g.scalar(1 / prod(window), DType.FLOAT32), Value()
+        # The stride of a window of all rows is any number.
         strides = node.attributes.get("strides", (1, 1))
-        attributes = {"kernel_shape": window, "group": shape[1], "strides": strides}
+        sides = zip(strides, shape[2:], window, strict=True)
+        moves = [1 if side == size else stride for stride, side, size in sides]
+        attributes = {"kernel_shape": window, "group": shape[1], "strides": moves}
         yield Node("DequantizeLinear", (weights, part, around), (read,), {})
         if node.op_type == "AveragePool":
             yield Node("Conv", (node.inputs[0], read), node.outputs, attributes)

@@ -6,6 +6,7 @@ from tflite2onnx.targets.rules import (
     NOT_LOADED,
     WRONG,
     InputRanges,
+    InputsAreRead,
     NoChain,
     NoMiddleZeroPoints,
     NoTypes,
@@ -82,6 +83,10 @@ RULES = (
             advice="convert with --target rknn",
         )
         for before, after in ((PRODUCTS, JOINED), (COMPUTED, ("Relu",)))
+    ),
+    InputsAreRead(
+        consequence="RKNN's model lacks the input, and the places of inputs after it change",
+        advice="convert with --inputs, or feed the others only",
     ),
     ShortNames(most=126, consequence=NOT_LOADED, advice="rename it in the ONNX model"),
     OutputsAreEnds(consequence=NOT_LOADED, advice="convert with --target rknn"),
