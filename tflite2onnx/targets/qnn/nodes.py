@@ -171,7 +171,7 @@ def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
         sources = [made.get(x) for x in node.present[:2]] if node.op_type in _PRODUCTS else []
         data, weights = sources if len(sources) > 1 else (None, None)
-        steps = _find_steps(weights)
+        steps, zero = _find_steps(weights)
         is_whole = node.attributes.get("group", 1) == 1 and not node.attributes.get("transA", 0)
         if data is None or weights is None or steps is None or not is_whole:
             yield node
@@ -185,17 +185,20 @@ def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield Node("QuantizeLinear", (both, *data.inputs[1:]), (stored,), {})
         yield Node("DequantizeLinear", (stored, *data.inputs[1:]), (real,), {})
         parts = g.make_separate_constant(divided.astype(np.int8), DType.INT8)
-        operands = (parts, weights.inputs[1], g.scalar(0, DType.INT8))
+        around = g.constant(np.zeros_like(zero, np.int8), DType.INT8)
+        operands = (parts, weights.inputs[1], around)
         yield weights._replace(inputs=operands, outputs=(read,))
         yield node._replace(inputs=(real, read, *node.inputs[2:]))
 
 
-def _find_steps(weights: Node | None) -> np.ndarray[Any, Any] | None:
-    """Return stored weights without their zero point if int8 lacks them, else None."""
+def _find_steps(
+    weights: Node | None,
+) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any] | None]:
+    """Return weights without their zero point if int8 lacks them, and the zero point; or None."""
     known = weights.present if weights and weights.op_type == QDQ[1] else ()
     arrays = [x.data for x in known if x.data is not None]
     if weights is None or len(arrays) < 3:
-        return None
+        return None, None
     stored, _, zero = arrays
     shape = [1] * stored.ndim
     if zero.ndim:
@@ -203,7 +206,7 @@ def _find_steps(weights: Node | None) -> np.ndarray[Any, Any] | None:
     steps = stored.astype(np.int16) - zero.astype(np.int16).reshape(shape)
     low, high = find_integer_range(DType.INT8)
     is_out = stored.dtype.itemsize == 1 and (steps.min() < low or steps.max() > high)
-    return steps if is_out else None
+    return (steps, zero) if is_out else (None, None)
 
 
 def _separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
