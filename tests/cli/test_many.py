@@ -322,6 +322,19 @@ def test_resume_leaves_out_outputs_newer_than_their_models(capsys: Captured) -> 
     assert "--resume must be given with a folder" in capsys.readouterr().err
 
 
+def test_resume_keeps_earlier_pages_in_the_index(capsys: Captured) -> None:
+    """A model is converted again if its page is absent; the index links the pages of all models."""
+    words = ["models", "-o", "out", "--resume", "--report", "pages"]
+    assert main(words) == 0
+    Path("pages/a.html").unlink()
+    assert main(words) == 0
+    assert "2 of 2 models converted" in capsys.readouterr().out  # and the bundle
+    index = Path("pages/index.html").read_text("utf-8")
+    links = re.findall(r'<a href="([^"]+)">', index)
+    assert {"a.html", "deep/b.html", "deep/er/a.html"} <= {*links}
+    assert "are within their limits. 2 pages of an earlier run." in index
+
+
 def test_report_of_a_folder_is_an_index_of_pages(capsys: Captured) -> None:
     """Each model has a page in the place of its ONNX file; the index links it, faults first."""
     Path("models/bad.tflite").write_bytes(b"no model")

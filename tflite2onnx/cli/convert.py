@@ -154,7 +154,9 @@ def _convert_several_models(
     if len(left) < len(jobs) and not options.json:
         number = count(len(jobs) - len(left), "model")
         _print_unless_quiet(options, [f"{number} left out: the output is newer than the model"])
-    return _run_jobs(options, left)
+        if not left:
+            return _OK
+    return _run_jobs(options, left, [job for job in jobs if job not in left])
 
 
 def _place_pages(options: argparse.Namespace, jobs: Sequence[Job], output: str) -> list[Job]:
@@ -206,12 +208,12 @@ def _has_signatures(job: Job) -> bool:
         return False
 
 
-def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
+def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job], earlier: Sequence[Job] = ()) -> int:
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
     if not options.json:
         _print_unless_quiet(options, _explain_target(options))
-    return many.run_jobs(jobs, partial(_attempt_job, options), options)
+    return many.run_jobs(jobs, partial(_attempt_job, options), options, earlier)
 
 
 def _attempt_job(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:

@@ -51,8 +51,13 @@ class Outcome(NamedTuple):
     messages: tuple[str, ...] = ()
 
 
-def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> int:
-    """Run all jobs even if some fail; print the errors and a summary; return the exit status."""
+def run_jobs(
+    jobs: Sequence[Job], work: Work, options: argparse.Namespace, earlier: Sequence[Job] = ()
+) -> int:
+    """Run all jobs even if some fail; print the errors and a summary; return the exit status.
+
+    The index of pages lists the jobs of earlier runs, too.
+    """
     outcomes: dict[int, Outcome] = {}
     start = perf_counter()
     interrupted = False
@@ -80,7 +85,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         print_lines(sys.stdout, [TextTable([head, *rows], shortens=False)], wide=options.wide)
         _print_total(total, rows, verified=options.verify or options.report is not None)
     if any(job.report for job in jobs):
-        _write_index(options, done)
+        _write_index(options, done, earlier)
     if interrupted:
         print_error("interrupted", _count_results(done, len(jobs)))
         return _INTERRUPTED
@@ -99,7 +104,9 @@ def _print_total(
         print_lines(sys.stdout, [total])
 
 
-def _write_index(options: argparse.Namespace, done: Mapping[Job, Outcome]) -> None:
+def _write_index(
+    options: argparse.Namespace, done: Mapping[Job, Outcome], earlier: Sequence[Job]
+) -> None:
     """Write the index of the pages of all models, and say where it is."""
     from tflite2onnx.report.pages import write_index  # noqa: PLC0415 - slow to import
 
@@ -108,6 +115,7 @@ def _write_index(options: argparse.Namespace, done: Mapping[Job, Outcome]) -> No
         for job, outcome in done.items()
         for facts in outcome.facts.get("models", [outcome.facts])
     ]
+    models += [{"name": job.model, "page": job.report} for job in earlier]
     index = write_index(options.report, models)
     if not (options.quiet or options.json):
         print_lines(sys.stdout, [f"wrote {index} and the pages of the models"])

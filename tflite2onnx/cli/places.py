@@ -203,14 +203,19 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
 
 
 def is_done(job: Job) -> bool:
-    """Return whether the output exists and is newer than the model.
+    """Return whether the output exists and is newer than the model, and so is its page if any.
 
-    The output of a bundle is a folder, which is as new as the last file that was put into it.
+    The output of a bundle is a folder, which is as new as the last file that was put into it. Its
+    pages are found by a conversion only.
     """
+    if job.is_bundle and job.report is not None:
+        return False
+    made = [job.output] if job.report is None else [job.output, job.report]
     try:
-        return Path(job.output).stat().st_mtime_ns > Path(job.model).stat().st_mtime_ns
+        changed, *times = (Path(file).stat().st_mtime_ns for file in (job.model, *made))
     except OSError:
         return False
+    return min(times) > changed
 
 
 def _list_places(models: Iterable[str]) -> Iterator[tuple[str, str]]:

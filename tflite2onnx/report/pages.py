@@ -81,17 +81,22 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
 
     Args:
         folder: the folder of all pages.
-        models: the facts of each model, as `--json` prints them, with the path of its page.
+        models: the facts of each model, as `--json` prints them, with the path of its page; only
+            the path if an earlier run wrote the page.
 
     Raises:
         OutputError: the index cannot be written.
     """
     worst_first = [None, *STYLES]
-    ordered = sorted(models, key=lambda facts: worst_first.index(_read_verdict(facts)))
+    ordered = sorted(
+        models, key=lambda facts: (_is_earlier(facts), worst_first.index(_read_verdict(facts)))
+    )
     verdicts = [verdict for facts in models if (verdict := _read_verdict(facts))]
     right = sum(verdict.accepts for verdict in verdicts)
-    words = f"{right:,} of {count(len(models), 'model')} are within their limits. A click on a"
-    words += " heading sorts; the name of a model opens its page."
+    earlier = sum(map(_is_earlier, models))
+    words = f"{right:,} of {count(len(models) - earlier, 'model')} are within their limits."
+    words += f" {count(earlier, 'page')} of an earlier run." if earlier else ""
+    words += " A click on a heading sorts; the name of a model opens its page."
     head = ("Model~", "Verdict", "Nodes#", "Transposes#", "Bytes#", "Reason~")
     rows = [_make_row(folder, facts) for facts in ordered]
     table = as_table(head, rows, [facts["name"] for facts in ordered])
@@ -118,6 +123,10 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
 _SIZES = ("nodes", "transposes", "bytes")
 
 
+def _is_earlier(facts: Mapping[str, Any]) -> bool:
+    return not facts.keys() & {"error", "verification"}
+
+
 def _read_verdict(facts: Mapping[str, Any]) -> Verdict | None:
     """Return the verdict on a model; None if it was not converted."""
     return Verdict(facts["verification"]["verdict"]) if "verification" in facts else None
@@ -125,9 +134,11 @@ def _read_verdict(facts: Mapping[str, Any]) -> Verdict | None:
 
 def _make_row(folder: str, facts: Mapping[str, Any]) -> tuple[object, ...]:
     verdict = _read_verdict(facts)
-    if verdict is None:
+    if "error" in facts:
         return facts["name"], StyledText("FAILED", "wrong"), "", "", "", facts["error"]
     page = Path(os.path.relpath(facts["page"], folder)).as_posix()
+    if verdict is None:
+        return LinkedText(facts["name"], page), "earlier run", "", "", "", ""
     sizes = (f"{facts[key]:,}" if key in facts else "" for key in _SIZES)
     word = StyledText(verdict.conclusion, STYLES[verdict])
     return LinkedText(facts["name"], page), word, *sizes, ""
