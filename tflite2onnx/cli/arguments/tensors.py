@@ -39,7 +39,8 @@ def _move_channels_last(name: str, letters: str) -> str:
     """Return the TFLite layout of a tensor if only its ONNX layout is given."""
     if letters.islower():
         raise LayoutError(
-            f"layout of {name}: letters must be capitals, {letters.upper()}, got {letters}"
+            f"layout of {name}: must be capital letters, one for each axis, such as NHWC, got"
+            f" {letters}"
         )
     if letters.count("C") != 1:
         raise LayoutError(
