@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import argparse
 from pathlib import Path
 

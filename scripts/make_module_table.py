@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import usage  # noqa: F401 - packages may be missing
+
 import textwrap
 from importlib import import_module
 from pathlib import Path

@@ -234,7 +234,7 @@ def test_signatures_keep_the_names_that_remain() -> None:
         '{"main": {"inputs": {"second": "second"}, "outputs": {"two": "2"}}}'
     )
     assert said["tflite2onnx.cut"] == '{"inputs": ["b"], "outputs": ["z"]}'
-    assert said["tflite2onnx.rename"] == '{"two": "2"}'
+    assert json.loads(said["tflite2onnx.options"])["rename"] == {"two": "2"}
     report = verify(m.bytes(), result.model)
     assert report.ok
     assert [each.name for each in report.tensors] == ["z"]

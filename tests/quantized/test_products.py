@@ -147,7 +147,8 @@ def test_activations_that_the_range_implies_need_no_node(shape: str, activation:
 
 
 @pytest.mark.parametrize("weights", [kind for kind in WEIGHTS if kind != "float"])
-@pytest.mark.parametrize("activations", ACTIVATIONS)
+# uint16 is around the products of the target qnn only.
+@pytest.mark.parametrize("activations", [kind for kind in ACTIVATIONS if kind != "uint16"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_storage_options_keep_types_of_inputs_and_outputs(
     shape: str, activations: str, weights: str

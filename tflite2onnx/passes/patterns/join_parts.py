@@ -51,11 +51,11 @@ def _list_data(op: Op) -> tuple[Tensor, ...]:
 
 
 def find_axis(op: Op) -> int | None:
-    """Return the axis along which an operator splits or joins, None if it is not constant."""
+    """Return the axis along which an operator splits or joins, None if it is not known."""
     rank = max(t.rank for t in (op.outputs[0], _list_data(op)[0]))
     listed = op.operand(0 if op.code == "SPLIT" else 2).values
     axis = listed if op.is_builtin(*Split.codes) else np.asarray(op.options.get("axis", 0))
-    return int(axis.item()) % rank if axis.size else None
+    return int(axis.item()) % rank if axis.size and rank else None
 
 
 def _are_alike(x: Tensor, y: Tensor) -> bool:
