@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import usage  # noqa: F401 - packages may be missing
-
 import argparse
 from pathlib import Path
 
@@ -71,4 +69,5 @@ def cell(action: argparse.Action) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     TARGET.write_text(document())

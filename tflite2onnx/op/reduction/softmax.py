@@ -15,6 +15,8 @@ from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
+_MOST_ONES = 1 << 16  # elements of a constant: a tiny file may declare any number
+
 
 class LastAxis(AnySizes):
     """Base of the operators: input and output have one shape; sums are along the last axis."""
@@ -71,7 +73,8 @@ class Softmax(Exponential):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         beta, overflows = self.options.beta, self._overflows()
-        if overflows and y.tensor.shape[-1] == 1 and not y.tensor.symbols:
+        is_one = y.tensor.shape[-1] == 1 and not y.tensor.symbols
+        if overflows and is_one and y.tensor.elements <= _MOST_ONES:
             return g.constant(np.ones(y.shape, np.float32))
         scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
         if overflows:
