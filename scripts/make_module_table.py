@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import usage  # noqa: F401 - packages may be missing
-
+import argparse
 import textwrap
 from importlib import import_module
 from pathlib import Path
@@ -78,5 +77,6 @@ def document(package: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for each in list_packages():
         find_table(each).write_text(document(each))
