@@ -322,6 +322,14 @@ def test_resume_leaves_out_outputs_newer_than_their_models(capsys: Captured) -> 
     assert "--resume must be given with a folder" in capsys.readouterr().err
 
 
+def test_models_that_do_not_exist_are_named_one_by_one(capsys: Captured) -> None:
+    """Together their names are longer than a name of a file may be."""
+    missing = [f"{'model' * 9}{i}.tflite" for i in range(9)]
+    assert main([*missing, "-o", "out"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in errors] == [f"cannot read {name}" for name in missing]
+
+
 def test_resume_keeps_earlier_pages_in_the_index(capsys: Captured) -> None:
     """A model is converted again if its page is absent; the index links the pages of all models."""
     words = ["models", "-o", "out", "--resume", "--report", "pages"]

@@ -150,13 +150,14 @@ def _convert_several_models(
             for job in jobs
         ]
     jobs = _place_pages(options, jobs, output)
-    left = [job for job in jobs if not (options.resume and is_done(job))]
-    if len(left) < len(jobs) and not options.json:
-        number = count(len(jobs) - len(left), "model")
+    done = {job for job in jobs if options.resume and is_done(job)}
+    left = [job for job in jobs if job not in done]
+    if done and not options.json:
+        number = count(len(done), "model")
         _print_unless_quiet(options, [f"{number} left out: the output is newer than the model"])
         if not left:
             return _OK
-    return _run_jobs(options, left, [job for job in jobs if job not in left])
+    return _run_jobs(options, left, [job for job in jobs if job in done])
 
 
 def _place_pages(options: argparse.Namespace, jobs: Sequence[Job], output: str) -> list[Job]:

@@ -87,7 +87,6 @@ _MEANINGS = {
     "; the Edge TPU runs TFLite models only": "coral edgetpu",
 }
 _SYNONYMS = {word: meant for meant, words in _MEANINGS.items() for word in words.split()}
-_MODELS = (".tflite", ".lite", ".task", ".litertlm")
 
 
 class UsageError(SystemExit):
@@ -117,8 +116,8 @@ class Parser(argparse.ArgumentParser):
                 value = "".join(match.groups()).strip("'\"")
                 word = value.partition("=")[0]
                 alias = word.lower().replace("_", "-")
-                runtime = next((t for t in TARGETS if t == alias.lstrip("-")), "")
-                runtime = runtime or find_target(alias.lstrip("-"))
+                name = alias.lstrip("-")
+                runtime = name if name in TARGETS else find_target(name)
                 target = f"--target {runtime}" if word.startswith("--") else runtime
                 alike = _SYNONYMS.get(alias) or (target if runtime else word)
                 message = words.format(
@@ -136,7 +135,7 @@ class Parser(argparse.ArgumentParser):
         It takes -oiqt for -o, and a model after --input for data.
         """
         for word, after in zip(words, [*words[1:], ""], strict=False):
-            is_model = word == "--input" and after.endswith(_MODELS) and "=" not in after
+            is_model = word == "--input" and _names_model(after)
             if is_model or (word.startswith("-o") and word in _SYNONYMS):
                 self.error(f"unrecognized arguments: {word}")
 
@@ -149,6 +148,12 @@ class Parser(argparse.ArgumentParser):
             if any(option in action.option_strings for action in actions):
                 return f"; it is an option of the command {name}"
         return ""
+
+
+def _names_model(word: str) -> bool:
+    from tflite2onnx.cli.places import SUFFIXES  # noqa: PLC0415 - slow to import
+
+    return word.endswith(SUFFIXES) and "=" not in word
 
 
 def suggest_command(word: str) -> str:

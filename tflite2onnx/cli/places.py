@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
 from tflite2onnx.bundle import Bundle, is_bundle, make_bundle, read_bundle
@@ -15,9 +17,10 @@ STANDARD = "-"  # standard input if it is a model, standard output if it is an o
 STANDARD_OUTPUTS = (STANDARD, "/dev/stdout")  # the latter cannot be replaced if it is a pipe
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIXES = (".task", ".litertlm")
-_SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
+SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
 # Suffixes of what users may take for an output, or for the value of the option before it.
 _OTHERS = (".pb", ".h5", ".keras", ".pt", ".ort", ".xml", ".json", ".txt", ".npy", ".npz", ".html")
+_LONGEST = 4096  # characters of a path in Linux
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,9 @@ def _check_output(path: str, model: str) -> None:
     if path == STANDARD:
         return
     check_distinct_files(path, model, _name_role(model))
-    if path.lower().endswith(_SUFFIXES) and model.lower().endswith(".onnx"):
+    if path.lower().endswith(SUFFIXES) and model.lower().endswith(".onnx"):
         raise OutputError(f"cannot write {path}: the output is ONNX; onnx2tf makes a TFLite model")
-    if path.lower().endswith(_SUFFIXES) and not is_folder(path):
+    if path.lower().endswith(SUFFIXES) and not is_folder(path):
         raise OutputError(
             f"cannot write {path}: the output must not be named like a TFLite model; give the"
             " output of several models as -o FOLDER"
@@ -101,11 +104,12 @@ def _check_output(path: str, model: str) -> None:
 
 def check_blanks(files: Sequence[str]) -> None:
     """Raise OptionError if files are parts of a name with blanks, which the shell has split."""
-    for start in range(len(files)):
-        for end in range(start + 2, len(files) + 1):
-            name = " ".join(files[start:end])
-            if not Path(files[start]).exists() and Path(name).exists():
-                raise OptionError(f'a name with blanks must be in quotation marks, as "{name}"')
+    for start in (i for i, file in enumerate(files) if not Path(file).exists()):
+        names = accumulate(files[start:], "{} {}".format)
+        with suppress(OSError):  # the name is too long
+            for name in takewhile(lambda name: len(name) <= _LONGEST, islice(names, 1, None)):
+                if Path(name).exists():
+                    raise OptionError(f'a name with blanks must be in quotation marks, as "{name}"')
 
 
 def _name_role(model: str) -> str:
@@ -117,7 +121,7 @@ def check_report(path: str, model: str) -> None:
     if path == STANDARD:
         raise OutputError("--report must be a file or a folder, got standard output (-)")
     check_distinct_files(path, model, _name_role(model))
-    if path.lower().endswith(_SUFFIXES) and not is_folder(path):
+    if path.lower().endswith(SUFFIXES) and not is_folder(path):
         raise OutputError(f"cannot write {path}: the page must not be named like a TFLite model")
 
 
@@ -243,13 +247,13 @@ def find_models(folder: str) -> list[str]:
         os.path.relpath(Path(place) / name, folder)
         for place, _, names in os.walk(folder, onerror=fail)
         for name in names
-        if name.lower().endswith(_SUFFIXES)
+        if name.lower().endswith(SUFFIXES)
     ]
     if not models and Path(folder, "saved_model.pb").exists():
         raise ModelFileError(f"{folder} is a SavedModel of TensorFlow, {EXPORT_FIRST}")
     if not models:
         raise ModelFileError(
-            f"{folder} must have a model in it, but no file ends in {join_alternatives(_SUFFIXES)}"
+            f"{folder} must have a model in it, but no file ends in {join_alternatives(SUFFIXES)}"
         )
     return sorted(models)
 
