@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tflite2onnx.tensor import Array
 from tflite2onnx.utils.suggestions import join_alternatives
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
@@ -59,7 +60,7 @@ class ModelView(NamedTuple):
     types: Mapping[str, str]
     shapes: Mapping[str, Sequence[int | None]]
     constants: Collection[str]
-    arrays: Mapping[str, np.ndarray[Any, Any]]
+    arrays: Mapping[str, Array]
 
 
 class Breach(NamedTuple):
@@ -176,11 +177,11 @@ class StridesBesideIntegers(RuntimeRule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every Conv with a larger even stride."""
-        real = {n.outputs[0] for n in model.nodes if n.operator == "DequantizeLinear"}
+        real = _find_dequantized(model)
         for node in model.nodes if any(_list_quantized(model)) else ():
             even = [i for i in node.attributes.get("strides", ()) if i > self.most and i % 2 == 0]
             window = max(node.attributes.get("kernel_shape", (1,)))
-            if node.operator == "Conv" and even and not real & {node.inputs[0]}:
+            if node.operator == "Conv" and even and node.inputs[0] not in real:
                 message = f"even strides of floats must be at most {self.most}, got {even[0]}"
                 yield Breach(node.name, node.operator, message)
             elif node.operator == "Conv" and even and window > self.window:
@@ -194,7 +195,7 @@ class OneScaleOfGroups(RuntimeRule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every Conv with a scale for each channel."""
-        weights = {n.outputs[0]: n for n in model.nodes if n.operator == "DequantizeLinear"}
+        weights = _find_dequantized(model)
         for node in model.nodes:
             groups = node.attributes.get("group", 1)
             if node.operator != "Conv" or groups == 1 or len(node.inputs) < 3:
@@ -420,10 +421,10 @@ class InputRanges(RuntimeRule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every function whose input has a range that is larger by a step or more."""
-        made = {value: node for node in model.nodes for value in node.outputs}
+        made = _find_dequantized(model)
         for node in model.nodes:
             source = made.get(node.inputs[0]) if node.operator in self.ranges else None
-            if source is None or source.operator != "DequantizeLinear" or len(source.inputs) < 3:
+            if source is None or len(source.inputs) < 3:
                 continue
             scale, zero = (model.arrays.get(name) for name in source.inputs[1:])
             if scale is None or zero is None or scale.size > 1:
@@ -446,7 +447,7 @@ class SmallWindows(RuntimeRule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every average with a larger window."""
-        real = {n.outputs[0] for n in model.nodes if n.operator == "DequantizeLinear"}
+        real = _find_dequantized(model)
         for node in model.nodes:
             if node.operator not in self.operators or node.inputs[0] not in real:
                 continue
@@ -534,17 +535,13 @@ class WeightsOfInt8(RuntimeRule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node with other weights."""
-        made = {n.outputs[0]: n for n in model.nodes if n.operator == "DequantizeLinear"}
+        made = _find_dequantized(model)
         for node in model.nodes:
             source = made.get(node.inputs[1]) if node.operator in self.operators else None
             arrays = [model.arrays.get(name) for name in source.inputs] if source else []
             if source is None or len(arrays) < 3 or arrays[0] is None or arrays[2] is None:
                 continue
-            stored, zero = arrays[0].astype(int), arrays[2].astype(int)
-            shape = [1] * stored.ndim
-            if zero.size > 1:
-                shape[source.attributes.get("axis", 1)] = -1
-            steps = stored - zero.reshape(shape)
+            steps = count_steps(arrays[0], arrays[2], source.attributes.get("axis", 1))
             low, high = steps.min(initial=0), steps.max(initial=0)
             if low < -128 or high > 127:
                 demand = "weights must be -128 to 127 steps from their zero point"
@@ -675,6 +672,20 @@ def _are_equal(model: ModelView, a: str, b: str) -> bool:
     """Return whether two constants are equal; those that are not known may be equal."""
     x, y = model.arrays.get(a), model.arrays.get(b)
     return x is None or y is None or np.array_equal(x, y)
+
+
+def count_steps(stored: Array, zero: Array, axis: int) -> Array:
+    """Return how many steps integers of 8 bits are from their zero points along an axis."""
+    shape = [1] * stored.ndim
+    if zero.size > 1:
+        shape[axis] = -1
+    steps: Array = stored.astype(np.int16) - zero.astype(np.int16).reshape(shape)
+    return steps
+
+
+def _find_dequantized(model: ModelView) -> Mapping[str, NodeView]:
+    """Return the DequantizeLinear of each value that one computes."""
+    return {n.outputs[0]: n for n in model.nodes if n.operator == "DequantizeLinear"}
 
 
 def _list_quantized(model: ModelView) -> Iterator[NodeView]:

@@ -26,20 +26,19 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
 """
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_readers
+from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers, find_readers
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
-from tflite2onnx.targets.rules import QDQ
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.targets.rules import QDQ, count_steps
+from tflite2onnx.tensor import Array, DType, Shape
 
 _BLOCK = 8  # pixels
 _LEAST_RANK = 3  # of an image
@@ -60,23 +59,14 @@ def rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
-    quantized = _quantize_nodes(g, nodes, results)
-    rows = {
-        node.outputs[0]
-        for node in quantized
-        if _is_row(find_static_shape(node.outputs[0], g.types))
-    }
-    return _rewrite(g, [*_widen_products(g, quantized, rows)], results)
+    return _rewrite_nodes(g, nodes, results, lambda y: _is_row(find_static_shape(y, g.types)))
 
 
 def rewrite_wide_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[tuple[Node, ...], Collection[Value]]:
     """Return the same, with uint16 before and after all products of 8 bits."""
-    quantized = _quantize_nodes(g, nodes, results)
-    return _rewrite(
-        g, [*_widen_products(g, quantized, {node.outputs[0] for node in quantized})], results
-    )
+    return _rewrite_nodes(g, nodes, results, lambda _: True)
 
 
 def _is_row(shape: Shape | None) -> bool:
@@ -84,15 +74,14 @@ def _is_row(shape: Shape | None) -> bool:
     return shape is not None and len(shape) > 1 and prod(shape) == shape[1]
 
 
-def _quantize_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Sequence[Node]:
+def _rewrite_nodes(
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
+) -> tuple[tuple[Node, ...], Collection[Value]]:
+    """Return the same; the products whose results are `is_wide` have uint16 around them."""
     stored = [*_store_constants(g, eliminate_dead_nodes(nodes, results), results)]
     products = [*_quantize_products(g, stored, results)]
-    return [*_separate_constants(g, [*_divide_weights(g, products)])]
-
-
-def _rewrite(
-    g: Builder, live: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+    separate = [*_separate_constants(g, [*_divide_weights(g, products)])]
+    live = [*_widen_products(g, separate, is_wide)]
     sliced = [each for node in live for each in _gather_rows(g, node)]
     joined = {n.outputs[0]: n for n in live if n.op_type == "Concat"}
     gathered = [each for node in sliced for each in _gather_joined(g, node, joined)]
@@ -133,7 +122,7 @@ def _quantize_products(
 
     It is that after the Relu. The results do not change, because rounding keeps the order.
     """
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     readers = {x: found for x, found in find_readers(nodes).items() if x not in results}
     for node in nodes:
         source = made.get(node.present[0]) if node.op_type in ("Clip", "Relu") else None
@@ -167,11 +156,11 @@ def _has_range(node: Node, zero: Value | None) -> bool:
 
 def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with parts of weights, for the same data, if int8 lacks the weights."""
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     for node in nodes:
         sources = [made.get(x) for x in node.present[:2]] if node.op_type in _PRODUCTS else []
         data, weights = sources if len(sources) > 1 else (None, None)
-        steps, zero = _find_steps(weights)
+        steps = _find_steps(weights)
         is_whole = node.attributes.get("group", 1) == 1 and not node.attributes.get("transA", 0)
         if data is None or weights is None or steps is None or not is_whole:
             yield node
@@ -185,28 +174,21 @@ def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield Node("QuantizeLinear", (both, *data.inputs[1:]), (stored,), {})
         yield Node("DequantizeLinear", (stored, *data.inputs[1:]), (real,), {})
         parts = g.make_separate_constant(divided.astype(np.int8), DType.INT8)
-        around = g.constant(np.zeros_like(zero, np.int8), DType.INT8)
-        operands = (parts, weights.inputs[1], around)
+        middle = g.constant(np.zeros_like(weights.present[2].data, np.int8), DType.INT8)
+        operands = (parts, weights.inputs[1], middle)
         yield weights._replace(inputs=operands, outputs=(read,))
         yield node._replace(inputs=(real, read, *node.inputs[2:]))
 
 
-def _find_steps(
-    weights: Node | None,
-) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any] | None]:
-    """Return weights without their zero point if int8 lacks them, and the zero point; or None."""
+def _find_steps(weights: Node | None) -> Array | None:
+    """Return the steps of weights from their zero point, None unless int8 lacks one of them."""
     known = weights.present if weights and weights.op_type == QDQ[1] else ()
     arrays = [x.data for x in known if x.data is not None]
-    if weights is None or len(arrays) < 3:
-        return None, None
-    stored, _, zero = arrays
-    shape = [1] * stored.ndim
-    if zero.ndim:
-        shape[int(weights.attributes.get("axis", 1))] = -1
-    steps = stored.astype(np.int16) - zero.astype(np.int16).reshape(shape)
+    if weights is None or len(arrays) < 3 or arrays[0].dtype.itemsize > 1:
+        return None
+    steps = count_steps(arrays[0], arrays[2], weights.attributes.get("axis", 1))
     low, high = find_integer_range(DType.INT8)
-    is_out = stored.dtype.itemsize == 1 and (steps.min() < low or steps.max() > high)
-    return (steps, zero) if is_out else (None, None)
+    return steps if steps.min() < low or steps.max() > high else None
 
 
 def _separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
@@ -224,10 +206,10 @@ def _separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _widen_products(
-    g: Builder, nodes: Sequence[Node], widened: Collection[Value]
+    g: Builder, nodes: Sequence[Node], is_wide: Callable[[Value], bool]
 ) -> Iterator[Node]:
-    """Yield the nodes, with uint16 before and after these products of 8 bits."""
-    made = {value: node for node in nodes for value in node.outputs}
+    """Yield the nodes, with uint16 before and after some products of 8 bits."""
+    made = find_makers(nodes)
     readers = find_readers(nodes)
     wide: dict[Value, Value] = {}  # the data of products
     ends: dict[Value, Sequence[Value]] = {}  # the scales of what is quantized
@@ -243,7 +225,7 @@ def _widen_products(
         if [n.op_type for n in found] == ["Relu"]:
             result = found[0].outputs[0]
             found = readers.get(result, ())
-        is_product = node.op_type in _PRODUCTS and node.outputs[0] in widened
+        is_product = node.op_type in _PRODUCTS and is_wide(node.outputs[0])
         weights = made.get(node.present[1]) if is_product else None
         end = _find_wide_scale(g, found[0]) if len(found) == 1 else ()
         is_narrow = weights is not None and weights.op_type == "DequantizeLinear" and all(scales)
@@ -327,7 +309,7 @@ def _gather_joined(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
 
 def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with a MaxPool of single pixels between a Conv and such an activation."""
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
         real = made.get(node.present[0]) if node.op_type in _ACTIVATIONS else None
@@ -420,10 +402,8 @@ def _reshape_end(
     is_wide = dtype in (DType.INT8, DType.UINT8) and x and dequantized.get(x) is DType.UINT16
     is_end = node.op_type == "QuantizeLinear" and result in results and dtype in _UNSIGNED
     shape = find_static_shape(result, g.types) or ()
-    if x is None or dtype is None or not is_end or len(shape) < _LEAST_RANK:
-        yield node
-        return
-    if dtype is DType.UINT8 and not is_wide:
+    is_moved = is_end and (dtype is not DType.UINT8 or is_wide)
+    if x is None or dtype is None or not is_moved or len(shape) < _LEAST_RANK:
         yield node
         return
     if x not in dequantized or is_wide:

@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
+from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import keep_nodes
@@ -61,7 +61,7 @@ def rewrite_nodes(
 
 def _join_groups(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with one group in place of several, whose other weights are zeros."""
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     for node in nodes:
         groups = int(node.attributes.get("group", 1)) if node.op_type == "Conv" else 1
         weights = made.get(node.present[1]) if groups > 1 and len(node.present) > 2 else None
@@ -177,7 +177,7 @@ def _find_window(node: Node, shape: Shape) -> Shape:
 
 def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with a Conv in place of a Gemm of a flattened image."""
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
         sources = [made.get(x) for x in node.present] if node.op_type == "Gemm" else []
@@ -208,7 +208,7 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 
 def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with a Max between two functions that RKNN joins."""
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     for node in nodes:
         apart = {}
         is_joined = node.op_type in (*JOINED, "Slice", "Split")
@@ -238,7 +238,7 @@ def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 
     Outside of the range the results do not change, and within it the steps are finer.
     """
-    made = {value: node for node in nodes for value in node.outputs}
+    made = find_makers(nodes)
     for node in nodes:
         source = made.get(node.present[0]) if node.op_type in _NARROWED else None
         known = source.present[1:] if source and source.op_type == "DequantizeLinear" else ()
