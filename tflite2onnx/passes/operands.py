@@ -9,7 +9,6 @@ from tflite2onnx.op import find_facts, find_operator
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.linear.matmul import FullyConnected
 from tflite2onnx.op.movement.reshape_transpose import Reshape
-from tflite2onnx.op.movement.slice import Slice, StridedSlice
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.op.vision.conv import Conv2D, DepthwiseConv2D
 from tflite2onnx.quantization.storage import BOUNDS
@@ -19,7 +18,6 @@ CONVOLUTIONS = Conv2D.codes + DepthwiseConv2D.codes  # neither transposed nor of
 LAYERS = CONVOLUTIONS + FullyConnected.codes  # of data, weights and biases, in this sequence
 # Operators whose outputs have the elements of the input in the same sequence.
 RESHAPES = Reshape.codes
-SLICES = Slice.codes + StridedSlice.codes  # with one output, unlike others that take ranges
 # Operators whose outputs are never negative, and operators whose outputs are negative only if an
 # input is.
 _POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]

@@ -66,8 +66,8 @@ def remove_copies(graph: Graph) -> Graph:
     def keep(op: Op) -> list[Op]:
         known_op = op.with_inputs(replacements)
         x, y = known_op.operand(0), next(iter(op.outputs), ABSENT)
-        is_resize = op.code.startswith("RESIZE_") and not op.custom and op.operand(1).has_data
-        keeps = op.is_builtin("RESHAPE") or is_resize
+        is_resize = op.is_builtin("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+        keeps = op.is_builtin("RESHAPE") or (is_resize and op.operand(1).has_data)
         is_copy = keeps and x.sizes == y.sizes and x.dtype is y.dtype
         if not is_copy or y in outputs or not same_quantization(x.quantization, y.quantization):
             return [known_op]

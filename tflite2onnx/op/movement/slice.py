@@ -548,3 +548,6 @@ def _open_index(index: Dim, size: Dim) -> Dim | None:
 
 def _clamp_index(index: int, size: int, low: int, high: int) -> int:
     return min(max(index + size if index < 0 else index, low), high)
+
+
+SLICES = Slice.codes + StridedSlice.codes  # with one output, unlike others that take ranges

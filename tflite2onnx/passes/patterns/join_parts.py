@@ -29,7 +29,8 @@ import numpy as np
 
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.op.movement.concat_split import Split
-from tflite2onnx.passes.operands import SLICES, find_data, find_taken_ranges
+from tflite2onnx.op.movement.slice import SLICES
+from tflite2onnx.passes.operands import find_data, find_taken_ranges
 from tflite2onnx.passes.patterns.matching import Match, any_of
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.quantization.storage import same_quantization

@@ -13,7 +13,8 @@ contains, if
 """
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import SLICES, are_fixed_floats, find_taken_ranges, joins_last_axis
+from tflite2onnx.op.movement.slice import SLICES
+from tflite2onnx.passes.operands import are_fixed_floats, find_taken_ranges, joins_last_axis
 from tflite2onnx.passes.patterns.matching import (
     Match,
     Named,

@@ -27,8 +27,9 @@ import numpy as np
 from tflite2onnx.graph import NO_OP, Op
 from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op import find_operator
+from tflite2onnx.op.movement.slice import SLICES
 from tflite2onnx.op.vision.conv import Conv2D
-from tflite2onnx.passes.operands import SLICES, find_data, find_taken_ranges
+from tflite2onnx.passes.operands import find_data, find_taken_ranges
 from tflite2onnx.passes.patterns.join_parts import find_axis
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import rule

@@ -17,7 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import SLICES, find_taken_ranges, is_float
+from tflite2onnx.op.movement.slice import SLICES
+from tflite2onnx.passes.operands import find_taken_ranges, is_float
 from tflite2onnx.passes.patterns.matching import (
     Activated,
     Match,

@@ -29,7 +29,8 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import SLICES, find_order, find_taken_ranges
+from tflite2onnx.op.movement.slice import SLICES
+from tflite2onnx.passes.operands import find_order, find_taken_ranges
 from tflite2onnx.passes.patterns.matching import Match, Named, Shared, any_of
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like

@@ -25,8 +25,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.movement.slice import SLICES
 from tflite2onnx.passes.operands import (
-    SLICES,
     are_fixed_floats,
     find_taken_ranges,
     squeeze_shape,
