@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, StoredAssembly, find_bodies, walk_nodes
-from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType
@@ -45,6 +45,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     values = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
     bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
     narrow = any(map(_is_narrow, constants))
+    only_cast = _find_cast_constants(nodes)
     digests = {digest_elements(data) for data in bytes_read if narrow}
     outputs: dict[Value, Value] = {}
     added = []
@@ -59,11 +60,26 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
         source = values.get(_place(value, plain))
         if source is None and _has_bytes(digests, value, plain):
             source = values.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
-        if source is not None:
-            outputs[value] = Value(name=value.name)
-            permutation = np.argsort(order).tolist()
-            added.append(Node("Transpose", (source,), (outputs[value],), {"perm": permutation}))
+        if source is None or (value.dtype is DType.INT2 and value not in only_cast):
+            continue
+        if value.dtype is DType.INT2:
+            # ONNX Runtime 1.32 cannot keep computed constants of int2 of more than 127 bytes
+            # (Graph::AddInitializedOrtValue: "element type mismatch").
+            wide = Value()
+            added.append(Node("Cast", (source,), (wide,), {"to": require_onnx_type(DType.INT8)}))
+            source = wide
+        outputs[value] = Value(name=value.name)
+        permutation = np.argsort(order).tolist()
+        added.append(Node("Transpose", (source,), (outputs[value],), {"perm": permutation}))
     return (*added, *(replace_inputs(node, outputs) for node in nodes)) if outputs else tuple(nodes)
+
+
+def _find_cast_constants(nodes: Sequence[Node]) -> Collection[Value]:
+    """Return the constants that only Cast reads, so that they may have a wider type."""
+    readers = [(node.op_type, value) for node in walk_nodes(nodes) for value in node.present]
+    return {value for kind, value in readers if kind == "Cast"} - {
+        value for kind, value in readers if kind != "Cast"
+    }
 
 
 def _place(value: Value, data: Array) -> Hashable:
