@@ -22,6 +22,8 @@ depend on the kernel:
     int8 rows   QLinearConv of a matrix whose rows are windows; loads are the rows of windows, each
                 of which is copied at once, 0 for the image itself
     copy        Pad, Slice, Reshape
+    move        Slice, Split, Concat or Transpose of floats; loads are the runs of numbers
+    rows        Gather of floats; loads are the rows
     transpose   Transpose of an image of 8 bits and few channels
     integers    MatMulInteger of a matrix whose rows are windows; bytes are those of the windows
                 among forms of windows
@@ -171,6 +173,10 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # With AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %),
 # and those of `int8` to the times in join_pixels.py (root of the mean squared error 14 and 5 %);
 # `extremes` has the microseconds of AVX2.
+#
+# `move` and `rows`: images of 14x14 to 112x112 pixels and 4 to 384 channels, rolled, cut into
+# windows and joined by pixels, between two Relu (AMD EPYC, family 25, model 17, with AVX-512; error
+# up to a tenth). A memcpy takes 7.5 ns beside its bytes. The kernels do not depend on AVX-512.
 FACTORS: Mapping[int, Mapping[str, Factors]] = {
     16: {
         "pointwise": Factors(2.834, 7.165, 45.49, 1.983, 12.22, 17.54),
@@ -184,6 +190,8 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "int8": Factors(0, 1.812, 2325, 24.85, rows=1682),
         "int8 rows": Factors(0, 1.986, 4061, 79.72, rows=3251),
         "copy": Factors(1.2, 0, 0, 50),
+        "move": Factors(0.5, 0, 2500, 23),
+        "rows": Factors(1, 0, 7500, 13),
         "transpose": Factors(1.2, 0, 0, 220),
         "integers": Factors(1.5, 2.29, 0, 65, activated=500),
         "quantize": Factors(1.74, 0, 404.3, 0),
@@ -208,6 +216,8 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "int8": Factors(4.007, 9.353, 4196, 189.3, rows=1455),
         "int8 rows": Factors(4.007, 9.353, 4196, 189.3, rows=1455),
         "copy": Factors(2, 0, 0, 50),
+        "move": Factors(0.5, 0, 2500, 23),
+        "rows": Factors(1, 0, 7500, 13),
         "transpose": Factors(2, 0, 0, 220),
         "integers": Factors(1.5, 10.12, 0, 65, filters=44.18, activated=500),
         "quantize": Factors(5.88, 0, 641.9, 0),

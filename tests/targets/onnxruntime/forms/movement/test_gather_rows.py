@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -66,26 +68,62 @@ def test_indices_are_those_of_rows() -> None:
         (WINDOWS, "return z", "return z, c"),
         (WINDOWS, "axis=1)", "axis=1, fused_activation_function=RELU)"),
         (WINDOWS, "CONCATENATION(a, b, axis=1)", "CONCATENATION(a, o, axis=1)"),
-        (MERGED, "8]", "4]"),
     ],
-    ids=["another reader", "activation", "two sources", "short rows"],
+    ids=["another reader", "activation", "two sources"],
 )
 def test_other_moves_stay(text: str, old: str, new: str) -> None:
     changed = text.replace(old, new)
     if "(a, o," in changed:
         changed = changed.replace("x: float32[1,16,8]", "x: float32[1,16,8], o: float32[1,1,4,8]")
-    if old == "8]":
-        changed = changed.replace(",32]", ",16]").replace(" 32]", " 16]")
     check_unchanged(gather_rows, parse_graph(changed))
 
 
-def test_moves_of_few_operators_stay() -> None:
-    """Three operators copy the image once more than GATHER, but their copies are long."""
-    start, end = WINDOWS.index("    d: "), WINDOWS.index("    h: ")
-    text = (WINDOWS[:start] + WINDOWS[end:]).replace("RESHAPE(g,", "RESHAPE(c,")
-    text = text.replace("TRANSPOSE(h, [0, 1, 3, 2, 4, 5])", "RESHAPE(h, [1, 2, 2, 2, 2, 8])")
-    check_unchanged(gather_rows, parse_graph(text))
-    check(make_model(text))
+# An image is rolled by three pixels along one axis or both.
+ROLLED = """
+    inputs x: float32[1,N,N,C]
+    e: float32[1,N,N,C] = EXP(x)
+    a: float32[1,M,N,C] = SLICE(e, [0, 3, 0, 0], [1, M, N, C])
+    b: float32[1,3,N,C] = SLICE(e, [0, 0, 0, 0], [1, 3, N, C])
+    c: float32[1,N,N,C] = CONCATENATION(a, b, axis=1)
+    d: float32[1,N,M,C] = SLICE(c, [0, 0, 3, 0], [1, N, M, C])
+    f: float32[1,N,3,C] = SLICE(c, [0, 0, 0, 0], [1, N, 3, C])
+    g: float32[1,N,N,C] = CONCATENATION(d, f, axis=2)
+    z: float32[1,N,N,C] = TANH(g)
+    return z
+"""
+
+
+def roll_image(pixels: int, channels: int) -> str:
+    """Return the graph with these sizes."""
+    text = re.sub(r"\bN\b", str(pixels), ROLLED)
+    return re.sub(r"\bC\b", str(channels), re.sub(r"\bM\b", str(pixels - 3), text))
+
+
+@pytest.mark.parametrize(("pixels", "channels"), [(56, 8), (56, 16), (112, 8), (112, 16)])
+def test_short_rows_stay(pixels: int, channels: int) -> None:
+    """Measured, Gather takes 1.76, 1.23, 2.00 and 1.22 of the time of six operators.
+
+    The first three operators move rows of pixels, which a Gather copies in 0.83 to 0.90.
+    """
+    changed = gather_rows(parse_graph(roll_image(pixels, channels)))
+    codes = ["EXP", "RESHAPE", "GATHER", "RESHAPE", "SLICE", "SLICE", "CONCATENATION", "TANH"]
+    assert [op.code for op in changed.ops] == codes
+
+
+@pytest.mark.parametrize(("pixels", "channels"), [(56, 64), (112, 32), (14, 96), (28, 192)])
+def test_long_rows_are_gathered(pixels: int, channels: int) -> None:
+    """Measured, Gather takes 0.67, 0.83, 0.68 and 0.59 of the time of six operators."""
+    changed = gather_rows(parse_graph(roll_image(pixels, channels)))
+    assert [op.code for op in changed.ops] == ["EXP", "RESHAPE", "GATHER", "RESHAPE", "TANH"]
+
+
+def test_rows_are_as_long_as_the_elements_stay_together() -> None:
+    """A roll by rows of pixels moves whole rows of pixels."""
+    text = roll_image(56, 64)
+    start, end = text.index("    d: "), text.index("    z: ")
+    changed = gather_rows(parse_graph((text[:start] + text[end:]).replace("TANH(g)", "TANH(c)")))
+    (gather,) = (op for op in changed.ops if op.code == "GATHER")
+    assert gather.operand(0).shape == (56, 56 * 64)
 
 
 def test_images_of_convolutions_stay() -> None:

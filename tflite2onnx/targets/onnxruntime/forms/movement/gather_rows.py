@@ -9,14 +9,15 @@ RESHAPE and TRANSPOSE are replaced if
 
 1. all parameters are constants, the elements come from one float tensor of fixed sizes, and nothing
    else reads the tensors between;
-2. at least four of them are no RESHAPE, among them a CONCATENATION;
-3. each row of the result, of as many elements as the last axis of x has and at least 8, is a row of
-   x: the places of all elements are compared;
+2. a CONCATENATION is among them;
+3. a shorter time is expected (`costs.py`): Gather copies the numbers once in place of several
+   times, but calls memcpy for each row. A row is a row of x, or as long as all runs of elements
+   that stay together allow, which the places of all elements tell;
 4. no image with channels first is at either end: its rows would have to be made first.
 """
 
+import logging
 from collections.abc import Mapping
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +29,14 @@ from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import has_channels_first
+from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, estimate_nodes
 from tflite2onnx.tensor import Array, Tensor
 
+_logger = logging.getLogger(__name__)
+_FLOAT = 4  # bytes
 _TAKES = ("SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE")
 _MOVES = ("CONCATENATION", "RESHAPE", *_TAKES)
-_FEWEST, _SHORTEST = 4, 8  # operators, elements of a row
+_GAIN = Gain(part=0.1)  # the factors have an error of about a tenth
 _MOST_OPS, _MOST = 32, 1 << 21  # operators of one gather, and elements of a tensor
 
 
@@ -71,12 +75,11 @@ def _trace(graph: Graph, last: Op) -> _RowMoves | None:
                 ops[op] = None
             else:
                 sources.add(tensor)
-    moving = [op for op in ops if op.code != "RESHAPE"]
-    joins = any(op.code == "CONCATENATION" for op in moving)
+    joins = any(op.code == "CONCATENATION" for op in ops)
     inside = [t for op in ops if op is not last for t in op.outputs]
     alone = all(graph.readers.are_among(ops, t) for t in inside)
     plain = len(last.outputs) == 1 and all(op.activation == "NONE" for op in ops)
-    if waiting or len(moving) < _FEWEST or len(sources) != 1 or not (joins and alone and plain):
+    if waiting or len(sources) != 1 or not (joins and alone and plain):
         return None
     return _RowMoves((*ops,), frozenset(sources))
 
@@ -93,27 +96,48 @@ def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op]:
     (x,), y = moves.sources, last.outputs[0]
     if not are_fixed_floats(x, y) or x.elements > _MOST or not x.rank or x.has_data:
         return []
-    length = x.shape[-1]
     places = _find_places(graph, y, {x: np.arange(x.elements, dtype=np.int32).reshape(x.shape)})
-    if length < _SHORTEST or places is None or places.size % length:
+    if places is None:
         return []
-    rows = places.reshape(-1, length)
-    first = rows[:, :1]
-    if (first % length).any() or not np.array_equal(rows, first + np.arange(length)):
+    order = places[y].reshape(-1)
+    starts = _find_runs(order)
+    longest = int(np.gcd.reduce([x.elements, y.elements, *starts, *order[starts]]))
+    lengths = {longest, x.shape[-1] if longest % x.shape[-1] == 0 else longest}
+    times = {n: _estimate_gather(n, x, y) for n in lengths}
+    length = min(times, key=lambda n: times[n].mean)
+    copies = [
+        ("move", Terms(loads=_find_runs(places[t]).size, size=_FLOAT * t.elements))
+        for op in moves.ops
+        if op.code != "RESHAPE"
+        for t in op.outputs
+    ]
+    if loss := times[length].explain_loss(estimate_nodes(*copies), _GAIN):
+        _logger.debug("%s: %s", y.name, loss)
         return []
     if has_channels_first(graph, x) or has_channels_first(graph, y):
         return []
-    rw, indices = Rewriter(last), make_int32(f"{y.name}/rows", first[:, 0] // length)
-    matrix = rw.reshape(x, (prod(x.shape[:-1]), length), like=x, name="rows")
-    gathered = rw.op(
-        "GATHER", matrix, indices, like=y, shape=(len(rows), length), axis=0, batch_dims=0
-    )
+    rw, indices = Rewriter(last), make_int32(f"{y.name}/rows", order[::length] // length)
+    matrix = rw.reshape(x, (x.elements // length, length), like=x, name="rows")
+    shape = (y.elements // length, length)
+    gathered = rw.op("GATHER", matrix, indices, like=y, shape=shape, axis=0, batch_dims=0)
     rw.reshape(gathered, output=y)
     return rw.ops
 
 
-def _find_places(graph: Graph, tensor: Tensor, known: Mapping[Tensor, Array]) -> Array | None:
-    """Return the place in the source of each element of a tensor, None if it is not known."""
+def _estimate_gather(length: int, x: Tensor, y: Tensor) -> Times:
+    """Return the time of Gather; dense layers have the matrix of the rows of x without RESHAPE."""
+    rows = Terms(loads=y.elements / length, size=_FLOAT * y.elements)
+    reshapes = [] if length == x.shape[-1] else 2 * [("move", Terms())]
+    return estimate_nodes(("rows", rows), *reshapes)
+
+
+def _find_places(
+    graph: Graph, tensor: Tensor, known: Mapping[Tensor, Array]
+) -> dict[Tensor, Array] | None:
+    """Return the places in the source of the elements of a tensor and those before it.
+
+    None if they are not known.
+    """
     places = dict(known)
     waiting = [tensor]
     while waiting:
@@ -133,4 +157,9 @@ def _find_places(graph: Graph, tensor: Tensor, known: Mapping[Tensor, Array]) ->
         if len(results) != len(op.outputs):
             return None
         places.update(zip(op.outputs, results, strict=True))
-    return places[tensor]
+    return places
+
+
+def _find_runs(places: Array) -> Array:
+    """Return where runs of elements start that are together in the source, too."""
+    return np.flatnonzero(np.diff(places.reshape(-1), prepend=-2) != 1)
