@@ -17,6 +17,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 STANDARD = ("", "ai.onnx")
+RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 MIDDLES = {"int8": 0, "uint8": 128}  # the zero points in the middle of a type
 
 # What happens to a model that breaks a rule:
@@ -461,6 +462,23 @@ class SmallWindows(RuntimeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoReshapedPixels(RuntimeRule):
+    """A Conv must read no image of one pixel that Reshape makes of channels before sizes of 1."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every Conv that reads such an image."""
+        made = {value: node for node in model.nodes for value in node.outputs}
+        for node in model.nodes:
+            x = node.inputs[0] if node.operator == "Conv" else ""
+            while x in made and made[x].operator in (*QDQ, *RESHAPES):
+                x = made[x].inputs[0]
+            shape, image = (model.shapes.get(name, ()) for name in (x, node.inputs[0] if x else ""))
+            if is_reshaped_pixel(shape, image):
+                message = f"an image of one pixel must not be reshaped, got one of {[*shape]}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShortNames(RuntimeRule):
     """The names of inputs and outputs must have at most so many letters."""
 
@@ -672,6 +690,19 @@ def _are_equal(model: ModelView, a: str, b: str) -> bool:
     """Return whether two constants are equal; those that are not known may be equal."""
     x, y = model.arrays.get(a), model.arrays.get(b)
     return x is None or y is None or np.array_equal(x, y)
+
+
+def is_reshaped_pixel(shape: Sequence[int | None], image: Sequence[int | None]) -> bool:
+    """Return whether sizes that are reshaped to an image of one pixel end with its channels and 1.
+
+    Such sizes are [1, 16, 1] and [1, 1, 16, 1] for an image of [1, 16, 1, 1].
+    """
+    channels = [*shape]
+    while channels and channels[-1] == 1:
+        channels.pop()
+    is_pixel = len(image) > 2 and all(size == 1 for size in image[2:])
+    is_moved = 2 <= len(channels) < len(shape) and [*shape] != [*image]
+    return is_pixel and is_moved and channels[-1] == image[1]
 
 
 def count_steps(stored: Array, zero: Array, axis: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,33 @@ def convolve_groups(groups: int, *, biased: bool = True, scales: int = 16) -> on
     return make_model(nodes, "int8", sizes, given=("int8", sizes), **constants)
 
 
+def reshape_pixel(shape: Sequence[int], *, apart: bool = False) -> onnx.ModelProto:
+    """Return a Conv of an image of one pixel, which is reshaped; a Max may part them."""
+    stored = [
+        node("QuantizeLinear", ["r", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["b"]),
+    ]
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Reshape", ["a", "sizes"], ["r"]),
+        *stored,
+        *[
+            node("Max", ["b", "least"], ["f"]),
+            node("QuantizeLinear", ["f", "s", "z"], ["l"]),
+            node("DequantizeLinear", ["l", "s", "z"], ["g"]),
+        ]
+        * apart,
+        node("DequantizeLinear", ["k", "sk", "zk"], ["w"]),
+        node("Conv", ["g" if apart else "b", "w"], ["c"], "n"),
+        node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    constants: dict[str, Any] = {"s": f32(0.05), "z": np.int8(3), "sk": f32(0.01)}
+    constants |= {"zk": np.uint8(127), "sizes": np.array([1, 16, 1, 1])}
+    constants |= {"least": f32(-131 * 0.05)} if apart else {}
+    constants["k"] = np.random.default_rng(0).integers(1, 254, (8, 16, 1, 1), np.uint8)
+    return make_model(nodes, "int8", (1, 8, 1, 1), given=("int8", shape), **constants)
+
+
 def read_output() -> onnx.ModelProto:
     """Return a Relu, whose integers are an output and the input of Neg."""
     nodes = [
@@ -217,6 +245,10 @@ KEPT = {
     "two groups of one scale": convolve_groups(2, scales=1),
     "two groups without a bias": convolve_groups(2, biased=False),
     "groups of one channel": convolve_groups(16),
+    "a pixel of [1, 16]": reshape_pixel([1, 16]),
+    "a pixel of [1, 1, 16]": reshape_pixel([1, 1, 16]),
+    "a pixel of [1, 2, 8, 1]": reshape_pixel([1, 2, 8, 1]),
+    "a pixel of [1, 16, 1], and Max": reshape_pixel([1, 16, 1], apart=True),
 }
 BROKEN = {
     **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
@@ -260,6 +292,8 @@ BROKEN = {
         "a window with an even stride over 7 must be at most 31, got 32",
     ),
     "two groups": (convolve_groups(2), "weights of 2 groups must have one scale, got 16"),
+    "a pixel of [1, 16, 1]": (reshape_pixel([1, 16, 1]), "got one of [1, 16, 1]"),
+    "a pixel of [1, 1, 16, 1]": (reshape_pixel([1, 1, 16, 1]), "got one of [1, 1, 16, 1]"),
     "int16": (make_quantized("Relu", "int16", 3), "must be uint8 or int8, got int16"),
 }
 

@@ -11,7 +11,8 @@ What its simulator did with models of one operator (tests/targets/rknn):
   0"): the scale of the bias is not that of the weights of its group. One group is right.
 - A Conv of floats whose stride is even and over 7 is refused beside integers. Rows become channels.
 - A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
-  range: up to 120 steps. Another scale before it has this range.
+  range: up to 120 steps. Another zero point before it has this range.
+- A Reshape from [1, C, 1] to [1, C, 1, 1] before a Conv is moved without end. A Max parts them.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
   computes: up to 175 steps. So do other functions and a Relu. A Max with the smallest number of the
   tensor parts them. It stands before a Split of what a Gemm computes, too.
@@ -20,7 +21,7 @@ What its simulator did with models of one operator (tests/targets/rknn):
   data are read in 128/127 of their scale. Zero points beside the middle avoid it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -39,11 +40,11 @@ from tflite2onnx.targets.rknn.rules import (
     PRODUCTS,
     RANGES,
 )
-from tflite2onnx.targets.rules import MIDDLES, QDQ
+from tflite2onnx.targets.rules import MIDDLES, QDQ, RESHAPES, is_reshaped_pixel
 from tflite2onnx.tensor import DType, Shape
 
 _IMAGE_RANK = 4
-_NARROWED = ("HardSwish", "Sigmoid", "Tanh")
+_CENTERS = {"HardSwish": 0.0, "Sigmoid": 0.5, "Tanh": 0.0}  # what the functions are of 0
 _LOW, _HIGH = -128, 127  # steps around the middle
 
 
@@ -207,59 +208,119 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield the nodes, with a Max between two functions that RKNN joins."""
+    """Yield the nodes, with a Max between two functions that RKNN joins, or a Reshape and a Conv.
+
+    A Max parts a Conv from a Reshape to an image of one pixel, too: see `NoReshapedPixels`.
+    """
     made = find_makers(nodes)
     for node in nodes:
         apart = {}
         is_joined = node.op_type in (*JOINED, "Slice", "Split")
-        for read in [made[x] for x in node.present if x in made and is_joined]:
-            source = made.get(read.present[0])
-            while source is not None and source.op_type in (*QDQ, "Reshape", "Transpose"):
-                source = made.get(source.present[0])
-            before = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
-            is_after = source is not None and source.op_type in before
+        before = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
+        for read in [made[x] for x in node.present if x in made]:
+            source = _find_source(read, made, (*QDQ, "Reshape", "Transpose"))
+            is_after = is_joined and source is not None and source.op_type in before
             numbers = [x.data for x in read.present[1:] if x.data is not None]
-            if read.op_type != "DequantizeLinear" or not is_after or len(numbers) < 2:
+            if read.op_type != "DequantizeLinear" or len(numbers) < 2:
+                continue
+            if not is_after and not _reads_pixel(g, node, read, made):
                 continue
             scale, zero = numbers
             least = (np.iinfo(zero.dtype).min - float(zero)) * float(scale)
-            limited, stored, apart[read.outputs[0]] = (Value() for _ in range(3))
             bound = g.scalar(least, DType.FLOAT32)
+            limited = Value()
             yield Node("Max", (read.outputs[0], bound), (limited,), {})
-            yield Node("QuantizeLinear", (limited, *read.inputs[1:]), (stored,), {})
-            yield Node(
-                "DequantizeLinear", (stored, *read.inputs[1:]), (apart[read.outputs[0]],), {}
-            )
+            apart[read.outputs[0]] = yield from _store(limited, read.inputs[1:])
         yield node.with_inputs(apart)
 
 
-def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield the nodes, with another scale before functions whose input has a larger range.
+def _find_source(
+    node: Node | None, made: Mapping[Value | None, Node], moves: Collection[str]
+) -> Node | None:
+    """Return the first node before a node that only moves numbers, or the node itself."""
+    while node is not None and node.op_type in moves:
+        node = made.get(node.present[0])
+    return node
 
-    Outside of the range the results do not change, and within it the steps are finer.
+
+def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:
+    """Return whether a Conv reads an image of one pixel, which a Reshape makes of such sizes."""
+    if node.op_type != "Conv" or node.inputs[0] != read.outputs[0]:
+        return False
+    shape = find_static_shape(node.inputs[0], g.types)
+    x = read.present[0]
+    while x in made and made[x].op_type in (*QDQ, *RESHAPES):
+        x = made[x].present[0]
+    return shape is not None and is_reshaped_pixel(find_static_shape(x, g.types) or (), shape)
+
+
+def _store(x: Value, operands: Sequence[Value | None]) -> Generator[Node, None, Value]:
+    """Yield nodes that quantize and dequantize numbers, and return the result."""
+    stored, real = Value(), Value()
+    yield Node("QuantizeLinear", (x, *operands), (stored,), {})
+    yield Node("DequantizeLinear", (stored, *operands), (real,), {})
+    return real
+
+
+def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with another zero point before functions whose input has a larger range.
+
+    Outside of the range the results do not change. If a range has more steps than the type, numbers
+    below and above 0 have a function each, whose results are added. Another scale would round each
+    number again: results would be 2 steps off.
     """
     made = find_makers(nodes)
+    scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
-        source = made.get(node.present[0]) if node.op_type in _NARROWED else None
+        source = made.get(node.present[0]) if node.op_type in _CENTERS else None
         known = source.present[1:] if source and source.op_type == "DequantizeLinear" else ()
         numbers = [x.data.reshape(-1) for x in known if x.data is not None]
-        if source is None or [x.size for x in numbers] != [1, 1]:
+        end = scales.get(node.outputs[0])
+        if source is None or end is None or [x.size for x in numbers] != [1, 1]:
             yield node
             continue
-        dtype, scale, zero = known[1].dtype or DType.INT8, *(float(x[0]) for x in numbers)
+        x, (scale, zero) = source.outputs[0], (float(each[0]) for each in numbers)
+        dtype = known[1].dtype or DType.INT8
         least, greatest = find_integer_range(dtype)
-        low, high = ((limit - zero) * scale for limit in (least, greatest))
         lowest, highest = RANGES[node.op_type]
-        if low >= lowest and high <= highest:
-            yield node
+        span, low = (greatest - least) * scale, (least - zero) * scale
+        if span <= highest - lowest:
+            nearest = round(least - min(max(low, lowest), highest - span) / scale)
+            if nearest != zero:
+                x = yield from _store(x, (known[0], g.scalar(nearest, dtype)))
+            yield node._replace(inputs=(x, *node.inputs[1:]))
             continue
-        low, high = max(low, lowest), min(high, highest)
-        step = (high - low) / (greatest - least)
-        operands = (g.scalar(step, DType.FLOAT32), g.scalar(round(least - low / step), dtype))
-        stored, real = Value(), Value()
-        yield Node("QuantizeLinear", (node.inputs[0], *operands), (stored,), {})
-        yield Node("DequantizeLinear", (stored, *operands), (real,), {})
-        yield node._replace(inputs=(real, *node.inputs[1:]))
+        step = scale / int(span / highest)
+        zeros = [round(least - lowest / step), round(greatest - highest / step)]
+        size = g.scalar(step, DType.FLOAT32)
+        yield from _split_function(g, node, x, [(size, g.scalar(z, dtype)) for z in zeros], end)
+
+
+def _split_function(
+    g: Builder,
+    node: Node,
+    x: Value,
+    halves: Sequence[Sequence[Value]],
+    end: Sequence[Value | None],
+) -> Iterator[Node]:
+    """Yield nodes in place of a function, which compute it of numbers below 0, and above.
+
+    `halves` are the scales of these numbers, and `end` is the scale of the result.
+    """
+    parts = []
+    for limit, operands in zip(("Min", "Max"), halves, strict=True):
+        limited, result = Value(), Value()
+        yield Node(limit, (x, g.scalar(0, DType.FLOAT32)), (limited,), {})
+        real = yield from _store(limited, operands)
+        yield node._replace(inputs=(real,), outputs=(result,))
+        parts.append((yield from _store(result, end)))
+    below, above = parts
+    if _CENTERS[node.op_type]:
+        rest = Value()
+        center = g.scalar(_CENTERS[node.op_type], DType.FLOAT32)
+        yield Node("Sub", (above, center), (rest,), {})
+        above = yield from _store(rest, end)
+    yield Node("Add", (below, above), node.outputs, {})
 
 
 def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:

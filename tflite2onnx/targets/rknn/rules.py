@@ -9,6 +9,7 @@ from tflite2onnx.targets.rules import (
     InputsAreRead,
     NoChain,
     NoMiddleZeroPoints,
+    NoReshapedPixels,
     NoTypes,
     OneQuantization,
     OneScaleOfGroups,
@@ -102,6 +103,10 @@ RULES = (
         advice="convert with --target rknn, or average with a Conv",
     ),
     OneQuantization(consequence=WRONG, advice=_UNIFORM),
+    NoReshapedPixels(
+        consequence="the compiler of the runtime does not end",
+        advice="convert with --target rknn, or put a Max between them",
+    ),
     StridesBesideIntegers(
         most=LARGEST_STRIDE,
         window=31,
