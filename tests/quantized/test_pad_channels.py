@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from tests.support import Build, Tensor, check, run_onnx
 from tflite2onnx import convert
@@ -13,26 +14,59 @@ from tflite2onnx import convert
 STEPS: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 
 
+ROW: dict[str, Any] = {"dtype": "int8", "zero_point": -100}
+
+
+class Network(Build):
+    """A model of convolutions of int8 images of 6x5 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = np.random.default_rng(0)
+
+    def convolve(
+        self, x: Tensor, channels: int, scale: float = 0.05, activation: str = "NONE"
+    ) -> Tensor:
+        """Add CONV_2D with 1x1 filters."""
+        return self._add("CONV_2D", x, (channels, 1, 1, x.shape[-1]), 0, scale, activation)
+
+    def convolve_depthwise(self, x: Tensor, activation: str = "NONE") -> Tensor:
+        """Add DEPTHWISE_CONV_2D."""
+        return self._add("DEPTHWISE_CONV_2D", x, (1, 3, 3, x.shape[-1]), 3, 0.05, activation)
+
+    def _add(
+        self, code: str, x: Tensor, shape: tuple[int, ...], axis: int, y: float, activation: str
+    ) -> Tensor:
+        scale = self.random.uniform(0.005, 0.02, shape[axis]).astype(np.float32)
+        integers = self.random.integers(-127, 128, shape).astype(np.int8)
+        w = self.constant(integers, scale=scale.tolist(), axis=axis)
+        biases = self.random.integers(-500, 500, shape[axis]).astype(np.int32)
+        b = self.constant(biases, scale=(scale * 0.05).tolist())
+        words = {**STEPS, **ROW, "fused_activation_function": activation}
+        return self.op(code, [x, w, b], [[1, 6, 5, shape[axis]]], scale=y, **words)[0]
+
+
 def bottleneck(channels: int, activation: str = "RELU6") -> bytes:
     """Return a model of a 1x1, a depthwise and another 1x1 convolution."""
-    m, generator = Build(), np.random.default_rng(0)
-
-    def convolve(x: Tensor, code: str, shape: list[int], axis: int, y: float) -> Tensor:
-        count = shape[axis]
-        scale = generator.uniform(0.005, 0.02, count).astype(np.float32)
-        integers = generator.integers(-127, 128, shape).astype(np.int8)
-        w = m.constant(integers, scale=scale.tolist(), axis=axis)
-        b = m.constant(
-            generator.integers(-500, 500, count).astype(np.int32), scale=(scale * 0.05).tolist()
-        )
-        made = [1, 6, 5, count]
-        words = {**STEPS, "fused_activation_function": activation}
-        return m.op(code, [x, w, b], [made], dtype="int8", scale=y, zero_point=-100, **words)[0]
-
+    m = Network()
     x = m.input([1, 6, 5, 16], dtype="int8", scale=0.05, zero_point=3)
-    x = convolve(x, "CONV_2D", [channels, 1, 1, 16], 0, 0.05)
-    x = convolve(x, "DEPTHWISE_CONV_2D", [1, 3, 3, channels], 3, 0.05)
-    m.output(convolve(x, "CONV_2D", [16, 1, 1, channels], 0, 0.1))
+    x = m.convolve_depthwise(m.convolve(x, channels, activation=activation), activation)
+    m.output(m.convolve(x, 16, 0.1, activation))
+    return m.bytes()
+
+
+def residual(channels: int, more: int, code: str = "") -> bytes:
+    """Return a residual block that grows its channels, between two convolutions."""
+    m, stored = Network(), {"scale": 0.05, **ROW}
+    x = m.convolve(m.input([1, 6, 5, 16], dtype="int8", scale=0.05, zero_point=3), channels)
+    if code:
+        stored = {"dtype": "int8", "scale": 1 / 256, "zero_point": -128}
+        (x,) = m.op(code, [x], [x.shape], **stored)
+    y = m.convolve(m.convolve_depthwise(x), channels + more)
+    pads = m.constant(np.array([[0, 0], [0, 0], [0, 0], [0, more]], np.int32))
+    (wide,) = m.op("PAD", [x, pads], [y.shape], **stored)
+    (x,) = m.op("ADD", [wide, y], [y.shape], scale=0.1, **ROW)
+    m.output(m.convolve(m.convolve_depthwise(x), 16, 0.1))
     return m.bytes()
 
 
@@ -58,3 +92,28 @@ def test_padded_channels_give_equal_integers(channels: int, padded: int, activat
 
 def test_filters_of_whole_blocks_are_not_padded() -> None:
     assert (32, 1, 3, 3) in list_filters(bottleneck(32))
+
+
+@pytest.mark.parametrize(
+    ("channels", "more", "pads"), [(24, 4, []), (24, 16, [16]), (24, 24, [16]), (16, 4, [16])]
+)
+def test_images_around_pad_have_padded_channels(channels: int, more: int, pads: list[int]) -> None:
+    """PAD pads the channels that are left, or disappears."""
+    data = residual(channels, more)
+    check(data, steps=10)
+    model = convert(data, io_layout="tflite").model
+    names = [node.input[1] for node in model.graph.node if node.op_type == "Pad"]
+    found = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    constants = [found[name] for name in names if name in found]
+    assert [int(each.max()) for each in constants if len(each) == 2 * len("NCHW")] == pads
+    canonical = convert(data, io_layout="tflite", forms="canonical").model
+    x = np.random.default_rng(1).integers(-128, 128, (1, 6, 5, 16)).astype(np.int8)
+    have, want = (run_onnx(m, {m.graph.input[0].name: x})[0] for m in (model, canonical))
+    np.testing.assert_array_equal(have, want)
+
+
+def test_channels_that_are_not_zeros_are_not_those_of_pad() -> None:
+    """LOGISTIC makes 0.5 of the zeros of padded channels."""
+    data = residual(24, 4, "LOGISTIC")
+    check(data, steps=10)
+    assert (24, 1, 3, 3) in list_filters(data)

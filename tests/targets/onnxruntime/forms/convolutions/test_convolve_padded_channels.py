@@ -112,10 +112,12 @@ def residual(
     before: int = 0,
     size: tuple[int, int] = (64, 64),
     summed: bool = False,
+    activation: str = "",
 ) -> bytes:
     """Return a residual block that grows its channels, between two convolutions."""
     m = Network()
     x = m.convolve(m.input([1, *size, 3]), channels, 3, fused_activation_function="RELU")
+    x = m.apply(activation, x) if activation else x
     y = m.convolve(m.convolve_depthwise(x), channels + more)
     pads = np.array([[0, 0], [0, 0], [0, 0], [before, more - before]], np.int32)
     (wide,) = m.op("PAD", [x, m.constant(pads)], [y.shape])
@@ -154,6 +156,7 @@ def test_convolutions_compute_the_padded_channels() -> None:
         pytest.param({"before": 2}, id="zeros before the channels"),
         pytest.param({"summed": True}, id="an operator that is not by channel reads the image"),
         pytest.param({"channels": 32, "more": 64}, id="more blocks"),
+        pytest.param({"activation": "LOGISTIC"}, id="padded channels that are not zeros"),
     ],
 )
 def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, Any]) -> None:
@@ -162,6 +165,7 @@ def test_pads_that_filters_cannot_absorb_become_convolutions(options: dict[str, 
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
         op.code for op in changed.ops
     ]
+    check(residual(**options), seeds=[0])
 
 
 def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
