@@ -2,12 +2,14 @@
 
 A table of a target is a tuple of rules. A rule has its source, what happens to a model that breaks
 it, and maybe advice. A rule reads a `ModelView`, which lists the nodes of all graphs with the
-types, shapes and constants of their values. A type or shape that is unknown breaks no rule.
+types, shapes and constants of their values. A type or shape that is unknown breaks no rule. Most
+rules are about a single node (`NodeRule`), or about an input or output (`EndpointRule`).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +46,18 @@ class NodeView(NamedTuple):
     outputs: Sequence[str]
     attributes: Mapping[str, Any]
 
+    def read(self, place: int) -> str:
+        """Return the name of an input, "" if the node lacks it."""
+        return self.inputs[place] if place < len(self.inputs) else ""
 
-class ModelView(NamedTuple):
+    @property
+    def integers(self) -> str:
+        """The name of the integers that QuantizeLinear computes or DequantizeLinear reads."""
+        return self.outputs[0] if self.operator == "QuantizeLinear" else self.read(0)
+
+
+@dataclass(frozen=True)
+class ModelView:
     """The view of a model that rules read.
 
     `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
@@ -62,6 +74,34 @@ class ModelView(NamedTuple):
     shapes: Mapping[str, Sequence[int | None]]
     constants: Collection[str]
     arrays: Mapping[str, Array]
+
+    @cached_property
+    def makers(self) -> Mapping[str, NodeView]:
+        """The nodes by the values that they compute."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    @cached_property
+    def values_read(self) -> Collection[str]:
+        return {name for node in self.nodes for name in node.inputs}
+
+    @cached_property
+    def known(self) -> Collection[str]:
+        """The names of constants, and of what nodes compute from constants only."""
+        known = {*self.constants}
+        for node in self.nodes:
+            is_known = bool(node.inputs) and known.issuperset(filter(None, node.inputs))
+            if node.operator == "Constant" or is_known:
+                known.update(node.outputs)
+        return known
+
+    def find_dequantized(self, value: str) -> NodeView | None:
+        """Return the DequantizeLinear that computes a value."""
+        maker = self.makers.get(value)
+        return maker if maker is not None and maker.operator == "DequantizeLinear" else None
+
+    def read_array(self, node: NodeView, place: int) -> Array | None:
+        """Return the elements of an input of a node, None if they are not known."""
+        return self.arrays.get(node.read(place))
 
 
 class Breach(NamedTuple):
@@ -89,6 +129,38 @@ class RuntimeRule(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeRule(RuntimeRule):
+    """A rule about each node, or about the nodes of some operators."""
+
+    operators: Collection[str] = ()
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        for node in model.nodes:
+            has_rule = not self.operators or node.operator in self.operators
+            if has_rule and (fault := self.find_fault(model, node)):
+                yield Breach(node.name, node.operator, fault)
+
+    @abstractmethod
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        """Return how a node breaks the rule, "" if it does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointRule(RuntimeRule):
+    """A rule about each input and output of a model."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        for kind, names in (("input", model.inputs), ("output", model.outputs)):
+            for name in names:
+                if fault := self.find_fault(model, name, kind):
+                    yield Breach(name, kind, fault)
+
+    @abstractmethod
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        """Return how an "input" or "output" breaks the rule, "" if it does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpsetRange(RuntimeRule):
     """The opset of the standard domain must be in a range."""
 
@@ -96,491 +168,395 @@ class OpsetRange(RuntimeRule):
     most: int
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield the model if its opset is out of the range."""
         if not self.least <= model.opset <= self.most:
             demand = f"opset must be {self.least} to {self.most}, got {model.opset}"
             yield Breach("model", "opset", demand)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operators(RuntimeRule):
+class Operators(NodeRule):
     """Operators must be of the standard domain, among `known` if it is given, and not `refused`."""
 
     known: Collection[str] = ()
     refused: Collection[str] = ()
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with another operator."""
-        for node in model.nodes:
-            foreign = node.domain not in STANDARD
-            unknown = bool(self.known) and node.operator not in self.known
-            if foreign or unknown or node.operator in self.refused:
-                name = f"{node.domain}.{node.operator}" if foreign else node.operator
-                message = f"operator must be one that the runtime has, got {name}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        foreign = node.domain not in STANDARD
+        unknown = bool(self.known) and node.operator not in self.known
+        if not (foreign or unknown or node.operator in self.refused):
+            return ""
+        name = f"{node.domain}.{node.operator}" if foreign else node.operator
+        return f"operator must be one that the runtime has, got {name}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusedAttributes(RuntimeRule):
-    """An operator must not have such values of all these attributes; None is a missing one."""
+class RefusedAttributes(NodeRule):
+    """Operators must not have such values of all these attributes; None is a missing one."""
 
-    operator: str
     values: Mapping[str, Sequence[int | str | None]]
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with such values."""
-        for node in model.nodes:
-            found = [node.attributes.get(name) in refused for name, refused in self.values.items()]
-            if node.operator == self.operator and all(found):
-                words = [f"{name} must not be {each[0]}" for name, each in self.values.items()]
-                yield Breach(node.name, node.operator, " if ".join(words))
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        found = [node.attributes.get(name) in refused for name, refused in self.values.items()]
+        words = [f"{name} must not be {each[0]}" for name, each in self.values.items()]
+        return " if ".join(words) if all(found) else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SymmetricPads(RuntimeRule):
+class SymmetricPads(NodeRule):
     """Operators must have equal pads at both ends of an axis."""
 
-    operators: Collection[str]
-
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with other pads."""
-        for node in model.nodes:
-            pads = [*node.attributes.get("pads", ())]
-            half = len(pads) // 2
-            if node.operator in self.operators and pads[:half] != pads[half:]:
-                message = f"pads must be equal at both ends, got {_join_words(pads)}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        pads = [*node.attributes.get("pads", ())]
+        half = len(pads) // 2
+        is_equal = pads[:half] == pads[half:]
+        return "" if is_equal else f"pads must be equal at both ends, got {_join_words(pads)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoDilations(RuntimeRule):
+class NoDilations(NodeRule):
     """Operators must have no dilations."""
 
-    operators: Collection[str]
-
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with dilations."""
-        for node in model.nodes:
-            most = max(node.attributes.get("dilations", (1,)))
-            if node.operator in self.operators and most > 1:
-                yield Breach(node.name, node.operator, f"dilations must be 1, got {most}")
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        most = max(node.attributes.get("dilations", (1,)))
+        return f"dilations must be 1, got {most}" if most > 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StridesBesideIntegers(RuntimeRule):
+class StridesBesideIntegers(NodeRule):
     """In a model with integers even strides of a Conv must be at most `most`.
 
     The rule is about a Conv of floats, and about a window of more than `window` rows or columns.
     """
 
+    operators: Collection[str] = ("Conv",)
     most: int
     window: int
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every Conv with a larger even stride."""
-        real = _find_dequantized(model)
-        for node in model.nodes if any(_list_quantized(model)) else ():
-            even = [i for i in node.attributes.get("strides", ()) if i > self.most and i % 2 == 0]
-            window = max(node.attributes.get("kernel_shape", (1,)))
-            if node.operator == "Conv" and even and node.inputs[0] not in real:
-                message = f"even strides of floats must be at most {self.most}, got {even[0]}"
-                yield Breach(node.name, node.operator, message)
-            elif node.operator == "Conv" and even and window > self.window:
-                demand = f"a window with an even stride over {self.most} must be at most"
-                yield Breach(node.name, node.operator, f"{demand} {self.window}, got {window}")
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        even = [i for i in node.attributes.get("strides", ()) if i > self.most and i % 2 == 0]
+        if not even or all(each.operator not in QDQ for each in model.nodes):
+            return ""
+        if not model.find_dequantized(node.read(0)):
+            return f"even strides of floats must be at most {self.most}, got {even[0]}"
+        window = max(node.attributes.get("kernel_shape", (1,)))
+        demand = f"a window with an even stride over {self.most} must be at most {self.window}"
+        return f"{demand}, got {window}" if window > self.window else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneScaleOfGroups(RuntimeRule):
+class OneScaleOfGroups(NodeRule):
     """A Conv of several groups with a bias must have one scale, or one channel in each group."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every Conv with a scale for each channel."""
-        weights = _find_dequantized(model)
-        for node in model.nodes:
-            groups = node.attributes.get("group", 1)
-            if node.operator != "Conv" or groups == 1 or len(node.inputs) < 3:
-                continue
-            source = weights.get(node.inputs[1])
-            scales = model.arrays.get(source.inputs[1]) if source else None
-            width = model.shapes.get(node.inputs[1], (1, 1))[1]
-            if scales is not None and scales.size > 1 and width != 1:
-                message = f"weights of {groups} groups must have one scale, got {scales.size}"
-                yield Breach(node.name, node.operator, message)
+    operators: Collection[str] = ("Conv",)
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        groups = node.attributes.get("group", 1)
+        source = model.find_dequantized(node.read(1))
+        if groups == 1 or len(node.inputs) < 3 or source is None:
+            return ""
+        scales = model.read_array(source, 1)
+        if scales is None or scales.size == 1 or model.shapes.get(node.inputs[1], (1, 1))[1] == 1:
+            return ""
+        return f"weights of {groups} groups must have one scale, got {scales.size}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZeroPointsOfZero(RuntimeRule):
+class ZeroPointsOfZero(NodeRule):
     """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with another zero point."""
-        for node in _list_quantized(model):
-            zero_point = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
-            if zero_point is not None and zero_point.any():
-                other = zero_point[zero_point != 0].flat[0]
-                yield Breach(node.name, node.operator, f"zero point must be 0, got {other}")
+    operators: Collection[str] = QDQ
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        zero_point = model.read_array(node, 2)
+        if zero_point is None or not zero_point.any():
+            return ""
+        return f"zero point must be 0, got {zero_point[zero_point != 0].flat[0]}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizedTypes(RuntimeRule):
+class QuantizedTypes(NodeRule):
     """Integers of QuantizeLinear and DequantizeLinear must have one of these element types.
 
     `data` are the types of computed tensors, `weights` the types of constants; biases may be int32.
     """
 
+    operators: Collection[str] = QDQ
     data: Sequence[str]
     weights: Sequence[str]
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node whose integers have another type."""
-        for node in _list_quantized(model):
-            integers = node.inputs[0] if node.operator == "DequantizeLinear" else node.outputs[0]
-            constant = node.inputs[0] in model.constants
-            allowed = (*self.weights, "int32") if constant else self.data
-            dtype = model.types.get(integers)
-            if dtype is not None and dtype not in allowed:
-                subject = "constants" if constant else "quantized tensors"
-                message = f"type of {subject} must be {_join_words(allowed)}, got {dtype}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        constant = node.read(0) in model.constants
+        subject = "constants" if constant else "quantized tensors"
+        allowed = (*self.weights, "int32") if constant else self.data
+        return _find_wrong_type(f"type of {subject}", allowed, model.types.get(node.integers))
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerChannelWeights(RuntimeRule):
+class PerChannelWeights(NodeRule):
     """Only constants may have several scales; `axes` are the allowed axes, all if it is empty."""
 
+    operators: Collection[str] = QDQ
     axes: Collection[int] = ()
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with several scales for data, or along another axis."""
-        for node in _list_quantized(model):
-            if all(size == 1 for size in model.shapes.get(node.inputs[1], ())):
-                continue
-            axis = node.attributes.get("axis", 1)
-            if node.inputs[0] not in model.constants:
-                message = "scale of data must be one number, got one for each channel"
-                yield Breach(node.name, node.operator, message)
-            elif self.axes and axis not in self.axes:
-                message = f"axis of scales must be {_join_words(self.axes)}, got {axis}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        if all(size == 1 for size in model.shapes.get(node.read(1), ())):
+            return ""
+        axis = node.attributes.get("axis", 1)
+        if node.read(0) not in model.constants:
+            return "scale of data must be one number, got one for each channel"
+        if not self.axes or axis in self.axes:
+            return ""
+        return f"axis of scales must be {_join_words(self.axes)}, got {axis}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StaticShapes(RuntimeRule):
+class StaticShapes(EndpointRule):
     """All sizes of inputs must be numbers."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every input with a dynamic size."""
-        for name in model.inputs:
-            if None in model.shapes.get(name, ()):
-                yield Breach(name, "input", "sizes must be numbers, got a dynamic size")
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        is_dynamic = kind == "input" and None in model.shapes.get(name, ())
+        return "sizes must be numbers, got a dynamic size" if is_dynamic else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks(RuntimeRule):
-    """The first input of some operators must have one of these numbers of axes."""
+class Ranks(NodeRule):
+    """The first input of operators must have one of these numbers of axes."""
 
-    ranks: Mapping[str, Sequence[int]]
+    ranks: Sequence[int]
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node whose first input has another number of axes."""
-        for node in model.nodes:
-            shape = model.shapes.get(node.inputs[0]) if node.operator in self.ranks else None
-            if shape is not None and len(shape) not in self.ranks[node.operator]:
-                allowed = _join_words(self.ranks[node.operator])
-                message = f"number of axes must be {allowed}, got {len(shape)}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        shape = model.shapes.get(node.read(0))
+        if shape is None or len(shape) in self.ranks:
+            return ""
+        return f"number of axes must be {_join_words(self.ranks)}, got {len(shape)}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypesOfEndpoints(RuntimeRule):
+class TypesOfEndpoints(EndpointRule):
     """Inputs must have one of `inputs`, and outputs one of `outputs` (default: `inputs`)."""
 
     inputs: Collection[str]
     outputs: Collection[str] = ()
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every input and output with another type."""
-        endpoints = [(name, "input", self.inputs) for name in model.inputs]
-        endpoints += [(name, "output", self.outputs or self.inputs) for name in model.outputs]
-        for name, kind, allowed in endpoints:
-            dtype = model.types.get(name)
-            if dtype is not None and dtype not in allowed:
-                message = f"type must be {_join_words(allowed)}, got {dtype}"
-                yield Breach(name, kind, message)
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        allowed = (kind == "output" and self.outputs) or self.inputs
+        return _find_wrong_type("type", allowed, model.types.get(name))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoTypes(RuntimeRule):
+class NoTypes(NodeRule):
     """No node may read or write these element types, except the operators `unless`."""
 
     types: Collection[str]
     unless: Collection[str] = ()
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node that has a value of one of these types."""
-        for node in model.nodes:
-            types = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
-            wrong = sorted(types & {*self.types})
-            if wrong and node.operator not in self.unless:
-                message = f"type must not be {_join_words(self.types)}, got {wrong[0]}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        types = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
+        wrong = sorted(types & {*self.types})
+        if not wrong or node.operator in self.unless:
+            return ""
+        return f"type must not be {_join_words(self.types)}, got {wrong[0]}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoNegativePads(RuntimeRule):
+class NoNegativePads(NodeRule):
     """Pad must remove no rows."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every Pad with a negative number."""
-        for node in model.nodes:
-            pads = model.arrays.get(node.inputs[1]) if node.operator == "Pad" else None
-            if pads is not None and (pads < 0).any():
-                message = f"pads must not be negative, got {pads.min()}"
-                yield Breach(node.name, node.operator, message)
+    operators: Collection[str] = ("Pad",)
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        pads = model.read_array(node, 1)
+        least = 0 if pads is None else pads.min(initial=0)
+        return f"pads must not be negative, got {least}" if least < 0 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoDefaultInputs(RuntimeRule):
+class NoDefaultInputs(EndpointRule):
     """An input must not have an initial value."""
 
     consequence: str = "the runtime reads the input as a constant"
     advice: str = "convert with --states required"
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every input that is an initializer too."""
-        for name in model.inputs:
-            if name in model.constants:
-                yield Breach(name, "input", "input must have no initial value, got one")
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        has_value = kind == "input" and name in model.constants
+        return "input must have no initial value, got one" if has_value else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputsAreRead(RuntimeRule):
+class InputsAreRead(EndpointRule):
     """A node must read each input."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every input that no node reads."""
-        read = {name for node in model.nodes for name in node.inputs}
-        for name in model.inputs:
-            if name not in read:
-                yield Breach(name, "input", "a node must read the input, got none")
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        is_unread = kind == "input" and name not in model.values_read
+        return "a node must read the input, got none" if is_unread else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstantInputs(RuntimeRule):
+class ConstantInputs(NodeRule):
     """Some inputs of operators must be constants, or be computed from constants only."""
 
     inputs: Mapping[str, Sequence[int]]
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node that reads a computed value in place of a constant."""
-        constants = {*model.constants}
-        for node in model.nodes:
-            is_known = bool(node.inputs) and constants.issuperset(filter(None, node.inputs))
-            if node.operator == "Constant" or is_known:
-                constants.update(node.outputs)
-        for node in model.nodes:
-            for place in self.inputs.get(node.operator, ()):
-                if place < len(node.inputs) and node.inputs[place] not in constants | {""}:
-                    message = f"input {place} must be a constant, got a computed tensor"
-                    yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        places = self.inputs.get(node.operator, ())
+        wrong = next((i for i in places if node.read(i) not in {*model.known, ""}), None)
+        return "" if wrong is None else f"input {wrong} must be a constant, got a computed tensor"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DequantizedInputs(RuntimeRule):
-    """Inputs of operators that come from DequantizeLinear must have integers of these types.
+class DequantizedInputs(NodeRule):
+    """An input of operators that comes from DequantizeLinear must have integers of these types.
 
     `constant` is whether the rule is about constants or about computed integers; None for both.
     """
 
-    inputs: Mapping[str, Sequence[int]]
+    place: int = 0
     types: Sequence[str]
     constant: bool | None = None
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node that reads integers of another type."""
-        types = {
-            node.outputs[0]: model.types.get(node.inputs[0])
-            for node in model.nodes
-            if node.operator == "DequantizeLinear"
-            and self.constant in (None, node.inputs[0] in model.constants)
-        }
-        for node in model.nodes:
-            for place in self.inputs.get(node.operator, ()):
-                value = types.get(node.inputs[place]) if place < len(node.inputs) else None
-                if value is not None and value not in self.types:
-                    demand = f"type of input {place} before DequantizeLinear must be"
-                    message = f"{demand} {_join_words(self.types)}, got {value}"
-                    yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        source = model.find_dequantized(node.read(self.place))
+        if source is None or self.constant not in (None, source.read(0) in model.constants):
+            return ""
+        subject = f"type of input {self.place} before DequantizeLinear"
+        return _find_wrong_type(subject, self.types, model.types.get(source.read(0)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputRanges(RuntimeRule):
-    """Integers that some functions read must stand for numbers in a range."""
+class InputRanges(NodeRule):
+    """Integers that some functions read must stand for numbers in a range, or a step more."""
 
     ranges: Mapping[str, tuple[float, float]]
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every function whose input has a range that is larger by a step or more."""
-        made = _find_dequantized(model)
-        for node in model.nodes:
-            source = made.get(node.inputs[0]) if node.operator in self.ranges else None
-            if source is None or len(source.inputs) < 3:
-                continue
-            scale, zero = (model.arrays.get(name) for name in source.inputs[1:])
-            if scale is None or zero is None or scale.size > 1:
-                continue
-            ends = np.array([np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max])
-            low, high = ((ends - zero.reshape(-1)) * scale.reshape(-1)).tolist()
-            lowest, highest = self.ranges[node.operator]
-            if low < lowest - scale or high > highest + scale:
-                demand = f"integers of the input must stand for {lowest:g} to {highest:g}"
-                message = f"{demand}, got {low:.3g} to {high:.3g}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        source = model.find_dequantized(node.read(0)) if node.operator in self.ranges else None
+        scale, zero = (source and model.read_array(source, place) for place in (1, 2))
+        if scale is None or zero is None or scale.size > 1:
+            return ""
+        ends = np.array([np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max])
+        low, high = ((ends - zero.reshape(-1)) * scale.reshape(-1)).tolist()
+        lowest, highest = self.ranges[node.operator]
+        if lowest - scale <= low and high <= highest + scale:
+            return ""
+        demand = f"integers of the input must stand for {lowest:g} to {highest:g}"
+        return f"{demand}, got {low:.3g} to {high:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallWindows(RuntimeRule):
+class SmallWindows(NodeRule):
     """Averages of dequantized images must have at most so many rows and columns."""
 
-    operators: Collection[str]
     most: int
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every average with a larger window."""
-        real = _find_dequantized(model)
-        for node in model.nodes:
-            if node.operator not in self.operators or node.inputs[0] not in real:
-                continue
-            shape = model.shapes.get(node.inputs[0], ())
-            named = node.attributes.get("axes", model.arrays.get(node.inputs[-1], range(2, 4)))
-            sides = [shape[i] or 0 for i in named if -len(shape) <= i < len(shape)]
-            largest = max(node.attributes.get("kernel_shape", sides), default=0)
-            if largest > self.most:
-                message = f"rows and columns must be at most {self.most}, got {largest}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        shape = model.shapes.get(node.read(0), ())
+        named = node.attributes.get("axes", model.arrays.get(node.inputs[-1], range(2, 4)))
+        sides = [shape[i] or 0 for i in named if -len(shape) <= i < len(shape)]
+        largest = max(node.attributes.get("kernel_shape", sides), default=0)
+        if largest <= self.most or not model.find_dequantized(node.read(0)):
+            return ""
+        return f"rows and columns must be at most {self.most}, got {largest}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoReshapedPixels(RuntimeRule):
+class NoReshapedPixels(NodeRule):
     """A Conv must read no image of one pixel that Reshape makes of channels before sizes of 1."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every Conv that reads such an image."""
-        made = {value: node for node in model.nodes for value in node.outputs}
-        for node in model.nodes:
-            x = node.inputs[0] if node.operator == "Conv" else ""
-            while x in made and made[x].operator in (*QDQ, *RESHAPES):
-                x = made[x].inputs[0]
-            shape, image = (model.shapes.get(name, ()) for name in (x, node.inputs[0] if x else ""))
-            if is_reshaped_pixel(shape, image):
-                message = f"an image of one pixel must not be reshaped, got one of {[*shape]}"
-                yield Breach(node.name, node.operator, message)
+    operators: Collection[str] = ("Conv",)
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        x = node.name_input(0)
+        while x in model.makers and model.makers[x].operator in (*QDQ, *RESHAPES):
+            x = model.makers[x].name_input(0)
+        shape, image = (model.shapes.get(name, ()) for name in (x, node.name_input(0)))
+        is_moved = is_reshaped_pixel(shape, image)
+        return f"an image of one pixel must not be reshaped, got one of {[*shape]}" * is_moved
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortNames(RuntimeRule):
+class ShortNames(EndpointRule):
     """The names of inputs and outputs must have at most so many letters."""
 
     most: int
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every input and output with a longer name."""
-        for name in (*model.inputs, *model.outputs):
-            if len(name) > self.most:
-                message = f"name must have at most {self.most} letters, got {len(name)}"
-                yield Breach(name, "input" if name in model.inputs else "output", message)
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        is_long = len(name) > self.most
+        return f"name must have at most {self.most} letters, got {len(name)}" if is_long else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputsAreEnds(RuntimeRule):
+class OutputsAreEnds(NodeRule):
     """No node may read an output of integers that QuantizeLinear computes."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node that computes such an output."""
-        read = {name for node in model.nodes for name in node.inputs}
-        for node in model.nodes:
-            if node.operator == "QuantizeLinear" and node.outputs[0] in read & {*model.outputs}:
-                message = f"no node must read the output {node.outputs[0]}, got one that does"
-                yield Breach(node.name, node.operator, message)
+    operators: Collection[str] = ("QuantizeLinear",)
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        output = node.integers
+        is_read = output in model.values_read and output in model.outputs
+        return f"no node must read the output {output}, got one that does" if is_read else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneTypeAround(RuntimeRule):
+class OneTypeAround(NodeRule):
     """DequantizeLinear and QuantizeLinear around some operators, or around nothing, have one type.
 
     This is the type of their integers.
     """
 
-    operators: Collection[str]
+    operators: Collection[str] = ("QuantizeLinear",)
+    around: Collection[str]
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every QuantizeLinear of another type."""
-        made = {value: node for node in model.nodes for value in node.outputs}
-        for node in _list_quantized(model):
-            source = made.get(node.inputs[0]) if node.operator == "QuantizeLinear" else None
-            if source is not None and source.operator in self.operators:
-                source = made.get(source.inputs[0])
-            if source is None or source.operator != "DequantizeLinear":
-                continue
-            types = [model.types.get(name) for name in (source.inputs[0], node.outputs[0])]
-            if None not in types and types[0] != types[1]:
-                message = f"type must be {types[0]} as before DequantizeLinear, got {types[1]}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        maker = model.makers.get(node.read(0))
+        if maker is not None and maker.operator in self.around:
+            maker = model.makers.get(maker.read(0))
+        source = maker and model.find_dequantized(maker.outputs[0])
+        before = source and model.types.get(source.read(0))
+        after = model.types.get(node.integers)
+        if before is None or after in (None, before):
+            return ""
+        return f"type must be {before} as before DequantizeLinear, got {after}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneQuantization(RuntimeRule):
     """All QuantizeLinear and DequantizeLinear of a tensor must have one scale and zero point."""
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node whose scale or zero point is not that of an earlier node."""
         first: dict[str, Sequence[str]] = {}
         for node in _list_quantized(model):
-            place = node.outputs[0] if node.operator == "QuantizeLinear" else node.inputs[0]
-            names = first.setdefault(place, node.inputs[1:])
+            names = first.setdefault(node.integers, node.inputs[1:])
             pairs = zip(names, node.inputs[1:], strict=False)
             if any(a != b and not _are_equal(model, a, b) for a, b in pairs):
-                message = f"{place} must have one scale and zero point, got several"
+                message = f"{node.integers} must have one scale and zero point, got several"
                 yield Breach(node.name, node.operator, message)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightsOfInt8(RuntimeRule):
+class WeightsOfInt8(NodeRule):
     """Weights of some operators must be -128 to 127 steps from their zero point."""
 
-    operators: Collection[str]
-
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every node with other weights."""
-        made = _find_dequantized(model)
-        for node in model.nodes:
-            source = made.get(node.inputs[1]) if node.operator in self.operators else None
-            arrays = [model.arrays.get(name) for name in source.inputs] if source else []
-            if source is None or len(arrays) < 3 or arrays[0] is None or arrays[2] is None:
-                continue
-            steps = count_steps(arrays[0], arrays[2], source.attributes.get("axis", 1))
-            low, high = steps.min(initial=0), steps.max(initial=0)
-            if low < -128 or high > 127:
-                demand = "weights must be -128 to 127 steps from their zero point"
-                yield Breach(node.name, node.operator, f"{demand}, got {low} to {high}")
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        source = model.find_dequantized(node.read(1))
+        stored, zero = (source and model.read_array(source, place) for place in (0, 2))
+        if source is None or stored is None or zero is None:
+            return ""
+        steps = count_steps(stored, zero, source.attributes.get("axis", 1))
+        low, high = steps.min(initial=0), steps.max(initial=0)
+        if low >= -128 and high <= 127:
+            return ""
+        return f"weights must be -128 to 127 steps from their zero point, got {low} to {high}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoMiddleZeroPoints(RuntimeRule):
-    """Tensors of 8 bits must have another zero point than the middle of their type."""
+    """Tensors of 8 bits must have another zero point than the middle of their type.
+
+    The first node of a tensor whose zero points all are the middle stands for all its nodes.
+    """
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield the first node of every such tensor, whose zero points all are the middle."""
         seen = set()
         for node in _list_quantized(model):
-            tensor = node.outputs[0] if node.operator == "QuantizeLinear" else node.inputs[0]
-            dtype = model.types.get(tensor, "")
+            dtype = model.types.get(node.integers, "")
             middle = MIDDLES.get(dtype)
-            zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else np.int8(0)
+            zero = model.read_array(node, 2) if len(node.inputs) > 2 else np.int8(0)
             is_middle = middle is not None and zero is not None and np.all(zero == middle)
-            if is_middle and tensor not in seen:
-                seen.add(tensor)
+            if is_middle and node.integers not in seen:
+                seen.add(node.integers)
                 message = f"zero point must not be the middle of {dtype}, got {middle}"
                 yield Breach(node.name, node.operator, message)
 
@@ -596,9 +572,8 @@ class LowestZeroPoints(RuntimeRule):
     types: Collection[str]
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every QuantizeLinear of such a result with another zero point."""
         for node in _find_chains(model, (*self.chain, ("QuantizeLinear",))):
-            zero = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
+            zero = model.read_array(node, 2)
             lowest = 0 if zero is None else np.iinfo(zero.dtype).min
             if zero is not None and zero.dtype.name in self.types and (zero != lowest).any():
                 message = f"zero point must be {lowest}, got {zero.flat[0]}"
@@ -615,7 +590,6 @@ class NoChain(RuntimeRule):
     chain: Sequence[Collection[str]]
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield the last node of every such chain."""
         before = ", ".join(map(_join_words, self.chain[:-1]))
         for node in _find_chains(model, self.chain):
             yield Breach(node.name, node.operator, f"it must not follow {before}")
@@ -623,13 +597,15 @@ class NoChain(RuntimeRule):
 
 @dataclass(frozen=True, kw_only=True)
 class WholeBlocks(RuntimeRule):
-    """Parts of images between some operators must start at a multiple of a number of pixels."""
+    """Parts of images between some operators must start at a multiple of a number of pixels.
+
+    Slice, Split and Concat have parts.
+    """
 
     size: int
     operators: Collection[str]
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every Slice, Split and Concat with a part that starts within a block."""
         before: dict[str, str] = {}
         for node in model.nodes:
             moved = before.get(node.inputs[0], "") if node.operator in QDQ else node.operator
@@ -714,9 +690,10 @@ def count_steps(stored: Array, zero: Array, axis: int) -> Array:
     return steps
 
 
-def _find_dequantized(model: ModelView) -> Mapping[str, NodeView]:
-    """Return the DequantizeLinear of each value that one computes."""
-    return {n.outputs[0]: n for n in model.nodes if n.operator == "DequantizeLinear"}
+def _find_wrong_type(subject: str, allowed: Collection[str], dtype: str | None) -> str:
+    """Return the message about an element type that is not allowed; an unknown type is."""
+    is_right = dtype is None or dtype in allowed
+    return "" if is_right else f"{subject} must be {_join_words(allowed)}, got {dtype}"
 
 
 def _list_quantized(model: ModelView) -> Iterator[NodeView]:

@@ -16,7 +16,7 @@ RULES = (
     Operators(refused=("Loop", "Softsign"), consequence=NOT_LOADED, advice=_CUT),
     Operators(refused=("ReverseSequence",), consequence=WRONG, advice=_CUT),
     RefusedAttributes(
-        operator="DepthToSpace", values={"mode": ("CRD",)}, consequence=WRONG, advice=_CUT
+        operators=("DepthToSpace",), values={"mode": ("CRD",)}, consequence=WRONG, advice=_CUT
     ),
     SymmetricPads(operators=("ConvTranspose",), consequence=NOT_LOADED, advice=_CUT),
     NoNegativePads(consequence=NOT_LOADED, advice=_CUT),

@@ -30,7 +30,7 @@ RULES = (
         consequence=f"{WRONG} if an index has several numbers",
         advice=_CUT,
     ),
-    Ranks(ranks={"Conv": (3, 4)}, consequence=NOT_LOADED, advice=_CUT),
+    Ranks(operators=("Conv",), ranks=(3, 4), consequence=NOT_LOADED, advice=_CUT),
     TypesOfEndpoints(
         inputs=("float32", "int32", "uint8"),
         outputs=("float32", "int32", "int8", "uint8"),

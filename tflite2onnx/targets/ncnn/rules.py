@@ -34,19 +34,22 @@ RULES = (
     ),
     Operators(refused=("SpaceToDepth",), consequence=WRONG, advice=_CUT),
     RefusedAttributes(
-        operator="DepthToSpace", values={"mode": ("DCR", None)}, consequence=NOT_LOADED, advice=_CUT
+        operators=("DepthToSpace",),
+        values={"mode": ("DCR", None)},
+        consequence=NOT_LOADED,
+        advice=_CUT,
     ),
     RefusedAttributes(
-        operator="Pad", values={"mode": ("constant", None)}, consequence=NOT_LOADED, advice=_CUT
+        operators=("Pad",), values={"mode": ("constant", None)}, consequence=NOT_LOADED, advice=_CUT
     ),
     RefusedAttributes(
-        operator="Resize",
+        operators=("Resize",),
         values={"coordinate_transformation_mode": ("asymmetric",), "mode": ("linear",)},
         consequence=WRONG,
         advice=_CUT,
     ),
     RefusedAttributes(
-        operator="Resize",
+        operators=("Resize",),
         values={
             "coordinate_transformation_mode": ("half_pixel", None),
             "mode": ("nearest", None),
@@ -54,7 +57,7 @@ RULES = (
         consequence=WRONG,
         advice=_CUT,
     ),
-    Ranks(ranks={"Transpose": (1, 2, 3, 4, 5)}, consequence=NOT_LOADED, advice=_CUT),
+    Ranks(operators=("Transpose",), ranks=range(1, 6), consequence=NOT_LOADED, advice=_CUT),
     SymmetricPads(operators=("AveragePool", "ConvTranspose"), consequence=NOT_LOADED, advice=_CUT),
     NoDilations(operators=("MaxPool",), consequence=NOT_LOADED, advice=_CUT),
     StaticShapes(consequence=NOT_LOADED, advice="convert with --static"),

@@ -16,7 +16,8 @@ RULES = (
         advice="convert with --dynamic-range float, or cut the model before it",
     ),
     DequantizedInputs(
-        inputs={"Conv": (1,)},
+        operators=("Conv",),
+        place=1,
         types=("uint8",),
         consequence=f"{WRONG} on processors with AVX-VNNI",
         advice="convert with --weights uint8",

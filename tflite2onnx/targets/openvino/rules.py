@@ -36,14 +36,15 @@ RULES = (
     ),
     # OpenVINO computes this product in floats.
     DequantizedInputs(
-        inputs={"Conv": (0,)},
+        operators=("Conv",),
         types=("uint8", "int16", "uint16"),
         consequence="processors with bfloat16 do not load the model",
         advice="convert with --activations uint8, or compile with INFERENCE_PRECISION_HINT f32",
         source=_CONVOLUTIONS,
     ),
     DequantizedInputs(
-        inputs={"Conv": (1,), "Gemm": (1,), "MatMul": (1,)},
+        operators=("Conv", "Gemm", "MatMul"),
+        place=1,
         types=("int8",),
         constant=True,
         consequence=WRONG,
@@ -51,7 +52,8 @@ RULES = (
     ),
     # Products of int8 saturate without VNNI. Products of uint8 were wrong on a processor with VNNI.
     DequantizedInputs(
-        inputs={"Gemm": (1,), "MatMul": (1,)},
+        operators=("Gemm", "MatMul"),
+        place=1,
         types=("int16", "uint16"),
         constant=False,
         consequence=WRONG,

@@ -59,13 +59,13 @@ RULES = (
         advice=_UNIFORM,
     ),
     DequantizedInputs(
-        inputs={"HardSigmoid": (0,), "LeakyRelu": (0,), "Neg": (0,)},
+        operators=("HardSigmoid", "LeakyRelu", "Neg"),
         types=("uint8", "uint16"),
         consequence=ON_THE_CPU,
         advice="convert with --activations uint8",
     ),
     DequantizedInputs(
-        inputs={"AveragePool": (0,)},
+        operators=("AveragePool",),
         types=("uint8", "int8", "uint16"),
         consequence=ON_THE_CPU,
     ),

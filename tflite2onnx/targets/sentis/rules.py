@@ -50,7 +50,7 @@ RULES = (
     ),
     *(
         RefusedAttributes(
-            operator=operator, values={name: (1,)}, consequence=NOT_LOADED, source=_OPERATORS
+            operators=(operator,), values={name: (1,)}, consequence=NOT_LOADED, source=_OPERATORS
         )
         for operator, name in (
             ("AveragePool", "ceil_mode"),

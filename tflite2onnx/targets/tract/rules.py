@@ -32,7 +32,7 @@ RULES = (
     ),
     # tract computes these functions on the integers.
     OneTypeAround(
-        operators=list_names(
+        around=list_names(
             "Abs Erf Exp Floor HardSwish Identity LeakyRelu Log Neg Reshape Round Sigmoid Sin Slice"
             " Softmax Sqrt Tanh Transpose"
         ),

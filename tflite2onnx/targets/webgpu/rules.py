@@ -1,29 +1,22 @@
 """ONNX Runtime with its WebGPU provider, whose other nodes run on the CPU."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from tflite2onnx.targets.rules import (
     NOT_LOADED,
-    Breach,
     ModelView,
     NoDefaultInputs,
+    NodeRule,
+    NodeView,
     NoTypes,
     OpsetRange,
-    RuntimeRule,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoSines(RuntimeRule):
+class NoSines(NodeRule):
     """No node may be a function of angles."""
 
-    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
-        """Yield every such node."""
-        for node in model.nodes:
-            if node.operator in ("Cos", "Sin", "Tan"):
-                message = f"operator must not be Cos, Sin or Tan, got {node.operator}"
-                yield Breach(node.name, node.operator, message)
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        is_sine = node.operator in ("Cos", "Sin", "Tan")
+        return f"operator must not be Cos, Sin or Tan, got {node.operator}" if is_sine else ""
 
 
 RULES = (
