@@ -46,14 +46,14 @@ class NodeView(NamedTuple):
     outputs: Sequence[str]
     attributes: Mapping[str, Any]
 
-    def read(self, place: int) -> str:
+    def name_input(self, place: int) -> str:
         """Return the name of an input, "" if the node lacks it."""
         return self.inputs[place] if place < len(self.inputs) else ""
 
     @property
-    def integers(self) -> str:
+    def quantized_tensor(self) -> str:
         """The name of the integers that QuantizeLinear computes or DequantizeLinear reads."""
-        return self.outputs[0] if self.operator == "QuantizeLinear" else self.read(0)
+        return self.outputs[0] if self.operator == "QuantizeLinear" else self.name_input(0)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ModelView:
 
     def read_array(self, node: NodeView, place: int) -> Array | None:
         """Return the elements of an input of a node, None if they are not known."""
-        return self.arrays.get(node.read(place))
+        return self.arrays.get(node.name_input(place))
 
 
 class Breach(NamedTuple):
@@ -234,7 +234,7 @@ class StridesBesideIntegers(NodeRule):
         even = [i for i in node.attributes.get("strides", ()) if i > self.most and i % 2 == 0]
         if not even or all(each.operator not in QDQ for each in model.nodes):
             return ""
-        if not model.find_dequantized(node.read(0)):
+        if not model.find_dequantized(node.name_input(0)):
             return f"even strides of floats must be at most {self.most}, got {even[0]}"
         window = max(node.attributes.get("kernel_shape", (1,)))
         demand = f"a window with an even stride over {self.most} must be at most {self.window}"
@@ -249,7 +249,7 @@ class OneScaleOfGroups(NodeRule):
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         groups = node.attributes.get("group", 1)
-        source = model.find_dequantized(node.read(1))
+        source = model.find_dequantized(node.name_input(1))
         if groups == 1 or len(node.inputs) < 3 or source is None:
             return ""
         scales = model.read_array(source, 1)
@@ -283,10 +283,12 @@ class QuantizedTypes(NodeRule):
     weights: Sequence[str]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        constant = node.read(0) in model.constants
+        constant = node.name_input(0) in model.constants
         subject = "constants" if constant else "quantized tensors"
         allowed = (*self.weights, "int32") if constant else self.data
-        return _find_wrong_type(f"type of {subject}", allowed, model.types.get(node.integers))
+        return _find_wrong_type(
+            f"type of {subject}", allowed, model.types.get(node.quantized_tensor)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,10 +299,10 @@ class PerChannelWeights(NodeRule):
     axes: Collection[int] = ()
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        if all(size == 1 for size in model.shapes.get(node.read(1), ())):
+        if all(size == 1 for size in model.shapes.get(node.name_input(1), ())):
             return ""
         axis = node.attributes.get("axis", 1)
-        if node.read(0) not in model.constants:
+        if node.name_input(0) not in model.constants:
             return "scale of data must be one number, got one for each channel"
         if not self.axes or axis in self.axes:
             return ""
@@ -322,7 +324,7 @@ class Ranks(NodeRule):
     ranks: Sequence[int]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        shape = model.shapes.get(node.read(0))
+        shape = model.shapes.get(node.name_input(0))
         if shape is None or len(shape) in self.ranks:
             return ""
         return f"number of axes must be {_join_words(self.ranks)}, got {len(shape)}"
@@ -395,7 +397,7 @@ class ConstantInputs(NodeRule):
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         places = self.inputs.get(node.operator, ())
-        wrong = next((i for i in places if node.read(i) not in {*model.known, ""}), None)
+        wrong = next((i for i in places if node.name_input(i) not in {*model.known, ""}), None)
         return "" if wrong is None else f"input {wrong} must be a constant, got a computed tensor"
 
 
@@ -411,11 +413,11 @@ class DequantizedInputs(NodeRule):
     constant: bool | None = None
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        source = model.find_dequantized(node.read(self.place))
-        if source is None or self.constant not in (None, source.read(0) in model.constants):
+        source = model.find_dequantized(node.name_input(self.place))
+        if source is None or self.constant not in (None, source.name_input(0) in model.constants):
             return ""
         subject = f"type of input {self.place} before DequantizeLinear"
-        return _find_wrong_type(subject, self.types, model.types.get(source.read(0)))
+        return _find_wrong_type(subject, self.types, model.types.get(source.name_input(0)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -425,7 +427,9 @@ class InputRanges(NodeRule):
     ranges: Mapping[str, tuple[float, float]]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        source = model.find_dequantized(node.read(0)) if node.operator in self.ranges else None
+        source = (
+            model.find_dequantized(node.name_input(0)) if node.operator in self.ranges else None
+        )
         scale, zero = (source and model.read_array(source, place) for place in (1, 2))
         if scale is None or zero is None or scale.size > 1:
             return ""
@@ -445,11 +449,11 @@ class SmallWindows(NodeRule):
     most: int
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        shape = model.shapes.get(node.read(0), ())
+        shape = model.shapes.get(node.name_input(0), ())
         named = node.attributes.get("axes", model.arrays.get(node.inputs[-1], range(2, 4)))
         sides = [shape[i] or 0 for i in named if -len(shape) <= i < len(shape)]
         largest = max(node.attributes.get("kernel_shape", sides), default=0)
-        if largest <= self.most or not model.find_dequantized(node.read(0)):
+        if largest <= self.most or not model.find_dequantized(node.name_input(0)):
             return ""
         return f"rows and columns must be at most {self.most}, got {largest}"
 
@@ -487,7 +491,7 @@ class OutputsAreEnds(NodeRule):
     operators: Collection[str] = ("QuantizeLinear",)
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        output = node.integers
+        output = node.quantized_tensor
         is_read = output in model.values_read and output in model.outputs
         return f"no node must read the output {output}, got one that does" if is_read else ""
 
@@ -503,12 +507,12 @@ class OneTypeAround(NodeRule):
     around: Collection[str]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        maker = model.makers.get(node.read(0))
+        maker = model.makers.get(node.name_input(0))
         if maker is not None and maker.operator in self.around:
-            maker = model.makers.get(maker.read(0))
+            maker = model.makers.get(maker.name_input(0))
         source = maker and model.find_dequantized(maker.outputs[0])
-        before = source and model.types.get(source.read(0))
-        after = model.types.get(node.integers)
+        before = source and model.types.get(source.name_input(0))
+        after = model.types.get(node.quantized_tensor)
         if before is None or after in (None, before):
             return ""
         return f"type must be {before} as before DequantizeLinear, got {after}"
@@ -520,10 +524,10 @@ class OneQuantization(RuntimeRule):
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         first: dict[str, Sequence[str]] = {}
         for node in _list_quantized(model):
-            names = first.setdefault(node.integers, node.inputs[1:])
+            names = first.setdefault(node.quantized_tensor, node.inputs[1:])
             pairs = zip(names, node.inputs[1:], strict=False)
             if any(a != b and not _are_equal(model, a, b) for a, b in pairs):
-                message = f"{node.integers} must have one scale and zero point, got several"
+                message = f"{node.quantized_tensor} must have one scale and zero point, got several"
                 yield Breach(node.name, node.operator, message)
 
 
@@ -531,7 +535,7 @@ class WeightsOfInt8(NodeRule):
     """Weights of some operators must be -128 to 127 steps from their zero point."""
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        source = model.find_dequantized(node.read(1))
+        source = model.find_dequantized(node.name_input(1))
         stored, zero = (source and model.read_array(source, place) for place in (0, 2))
         if source is None or stored is None or zero is None:
             return ""
@@ -551,12 +555,12 @@ class NoMiddleZeroPoints(RuntimeRule):
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         seen = set()
         for node in _list_quantized(model):
-            dtype = model.types.get(node.integers, "")
+            dtype = model.types.get(node.quantized_tensor, "")
             middle = MIDDLES.get(dtype)
             zero = model.read_array(node, 2) if len(node.inputs) > 2 else np.int8(0)
             is_middle = middle is not None and zero is not None and np.all(zero == middle)
-            if is_middle and node.integers not in seen:
-                seen.add(node.integers)
+            if is_middle and node.quantized_tensor not in seen:
+                seen.add(node.quantized_tensor)
                 message = f"zero point must not be the middle of {dtype}, got {middle}"
                 yield Breach(node.name, node.operator, message)
 
