@@ -51,10 +51,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.timeout(_LONGEST))
     chosen = {
-        item for name, cases in functions.items() for item in draw(cases, _count(cases[0]), name)
+        item
+        for name, cases in functions.items()
+        for item in draw(cases, _count(cases[0]), name, [*map(_list_values, cases)])
     }
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
+
+
+def _list_values(item: pytest.Item) -> set[tuple[str, str]]:
+    """Return the parameters of a case, each with its value."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return {(name, repr(value)) for name, value in parameters.items()}
 
 
 def _count(item: pytest.Item) -> int:

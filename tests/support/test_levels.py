@@ -21,6 +21,20 @@ def test_a_seed_draws_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn["a"] != drawn["b"]
 
 
+@pytest.mark.parametrize("seed", ["a", "b"])
+def test_every_value_of_a_parameter_is_drawn_once(
+    seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As few cases as the longest parameter has values run each value of both parameters."""
+    monkeypatch.setenv(SEED, seed)
+    cases = [(letter, number) for letter in "abcdefgh" for number in range(4)]
+    values = [{("letter", letter), ("number", number)} for letter, number in cases]
+    drawn = draw(cases, 8, "name", values)
+    assert {letter for letter, _ in drawn} == {*"abcdefgh"}
+    assert {number for _, number in drawn} == {*range(4)}
+    assert drawn == draw(cases, 8, "name", values) == sorted(drawn)
+
+
 def test_the_second_level_runs_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SEED, "")
     assert (find_seed(), runs_all()) == (find_commit(), True)
