@@ -150,7 +150,8 @@ def test_matrix_refuses_invalid_options(changes: dict[str, Any], reason: str) ->
 def test_matrix_of_version_2_refuses_sizes_of_0() -> None:
     code = "Landmarks2TransformMatrix"
     for name in ("scale_x", "output_width"):
-        assert f"its {name} must be positive, got 0.0" in refusal(
-            code, [1, 11, 3], {**SECOND, name: 0}, 2
-        )
+        without = {k: v for k, v in SECOND.items() if k != name}
+        for options in (without, {**SECOND, name: 0}):
+            reason = refusal(code, [1, 11, 3], options, 2)
+            assert f"its {name} must be positive, got 0.0" in reason
     assert "in version 2" in refusal(code, [1, 1, 1, 33], SECOND, 2)

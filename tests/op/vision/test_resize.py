@@ -91,9 +91,11 @@ def test_scales_of_a_dynamic_batch_are_constant_if_exact(
     is_exact: bool,
 ) -> None:
     """Scales are constant if they are exact; other sizes are computed from the batch."""
-    data = build_resize(code, size, made, options, shape_signature=[-1, *size, 3])
-    found = {node.op_type for node in check(data).model.graph.node}
-    assert ("Shape" in found) == ("Resize" in found and not is_exact)
+    for channels in (3, 1):
+        fields: dict[str, Any] = {"channels": channels, "shape_signature": [-1, *size, channels]}
+        data = build_resize(code, size, made, options, **fields)
+        found = {node.op_type for node in check(data).model.graph.node}
+        assert ("Shape" in found) == ("Resize" in found and not is_exact)
 
 
 @pytest.mark.parametrize("options", MODES)

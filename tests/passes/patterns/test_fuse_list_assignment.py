@@ -37,7 +37,7 @@ def build_set_item(  # noqa: PLR0913 - each is a choice
 ) -> Build:
     """Return `items[index] = item` as TFLite's converter writes it, or a variant of it.
 
-    The declared size of the list may be a guess.
+    The declared sizes of the list and of the item may be guesses.
     """
     m = Build()
     fields: dict[str, Any] = {"dtype": dtype}
@@ -51,6 +51,8 @@ def build_set_item(  # noqa: PLR0913 - each is a choice
     if guessed:
         (items,) = m.op("RESHAPE", [items, m.constant(int32(*SHAPE))], [unknown()])
     update = m.input(item, name="item", **fields)
+    if guessed:
+        (update,) = m.op("RESHAPE", [update, m.constant(int32(*item))], [unknown()])
     index = m.input([], dtype="int32", name="index")
     (following,) = m.op("ADD", [index, m.constant(np.array(step, np.int32))], [[]])
 

@@ -264,7 +264,7 @@ class Reshape(Movement, Foldable):
         rest = x.elements // product if product != 0 else 0
         resolved = [rest if size == -1 else size for size in shape]
         if is_known(x.elements) or -1 not in shape:  # the kernel divides at run time
-            is_computed = has_dimensions(shape) and len(self.op.inputs) > 1
+            is_computed = has_dimensions(shape)
             is_computed |= not is_known(x.elements) and not depends_on_inputs(x.elements)
             _require_elements(prod(resolved), x.elements, message, computed=is_computed)
         return [resolved]

@@ -55,9 +55,8 @@ class Gru(MadeOperator, AnySizes):
             linear_before_reset=int(made.reset_after),
             **list_attributes(made.activations),
         )
-        dynamic = len(y[0].tensor.symbols) > 1  # The node's output has an axis for directions.
-        squeezed = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)
-        return squeezed, g.reshape(state, y[1].sizes)
+        # The node's outputs have an axis for directions.
+        return g.Squeeze(sequence, g.ints([1])), g.Squeeze(state, g.ints([0]))
 
 
 class UnidirectionalSequenceGru(Operator):

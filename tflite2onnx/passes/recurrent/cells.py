@@ -138,7 +138,7 @@ def _find_first_rnn(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formul
 def _find_first_lstm(cell: RecurrentCell, h: Formula) -> Iterator[Sequence[Formula | None]]:
     function, inner, last = cell.made.activations
     p, (_, c) = cell.parameters, cell.changes
-    if any(p[8:11]) or p[15]:  # peepholes, a projection
+    if any(p[8:11]):  # peepholes
         return
     for parts in _MATCHER.match(_LSTM, h, {}):
         if _split_activation(parts["ending"]) != (last, c.before):
