@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.graph_text import parse_graph
@@ -145,3 +147,10 @@ def test_ends_include_fused_activations() -> None:
     assert list_ends(Named("y", Activated(OneOf(("ADD", "x"), "x")))) == {("ADD", True)}
     assert list_ends(Through(("SUB", "x"))) == {("SUB", False), ("RESHAPE", False)}
     assert list_ends("x") == set()
+
+
+def test_a_custom_operator_with_the_name_of_a_builtin_one_does_not_match() -> None:
+    graph = parse_graph("inputs a: float32[2]\nb: float32[2] = NEG(a)\nreturn b")
+    custom = graph.rewrite(lambda op: [replace(op, custom=True)])
+    for each, count in ((graph, 1), (custom, 0)):
+        assert len(list(GraphMatcher(each).find_all(each.ops[-1], ("NEG", "x")))) == count
