@@ -275,17 +275,18 @@ class ZeroPointsOfZero(NodeRule):
 class QuantizedTypes(NodeRule):
     """Integers of QuantizeLinear and DequantizeLinear must have one of these element types.
 
-    `data` are the types of computed tensors, `weights` the types of constants; biases may be int32.
+    `data` are the types of computed tensors, `weights` those of constants if they are others;
+    biases may be int32.
     """
 
     operators: Collection[str] = QDQ
     data: Sequence[str]
-    weights: Sequence[str]
+    weights: Sequence[str] = ()
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         constant = node.name_input(0) in model.constants
         subject = "constants" if constant else "quantized tensors"
-        allowed = (*self.weights, "int32") if constant else self.data
+        allowed = (*(self.weights or self.data), "int32") if constant else self.data
         return _find_wrong_type(
             f"type of {subject}", allowed, model.types.get(node.quantized_tensor)
         )

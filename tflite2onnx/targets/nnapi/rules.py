@@ -40,7 +40,6 @@ RULES = (
     ),
     QuantizedTypes(
         data=("uint8", "int8"),
-        weights=("uint8", "int8"),
         consequence=ON_THE_CPU,
         source=_NEURAL_NETWORKS,
     ),

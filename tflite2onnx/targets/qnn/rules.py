@@ -47,7 +47,6 @@ RULES = (
     ),
     QuantizedTypes(
         data=("uint8", "int8", "uint16", "int16"),
-        weights=("uint8", "int8", "uint16", "int16"),
         consequence=ON_THE_CPU,
         advice="convert with --quantization float",
     ),

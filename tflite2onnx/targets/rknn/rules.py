@@ -66,7 +66,6 @@ RULES = (
     ),
     QuantizedTypes(
         data=("uint8", "int8"),
-        weights=("uint8", "int8"),
         consequence=NOT_LOADED,
         advice=_FLOAT,
     ),
