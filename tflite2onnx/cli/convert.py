@@ -44,6 +44,7 @@ from tflite2onnx.cli.places import (
 )
 from tflite2onnx.cli.standard_streams import (
     find_text_stream,
+    print_unless_quiet,
     read_source,
     write_standard_output,
 )
@@ -56,7 +57,7 @@ from tflite2onnx.reader.model import list_entry_points
 from tflite2onnx.result import Result
 from tflite2onnx.targets.table import find_contradictions, has_part
 from tflite2onnx.utils.atomic_files import check_distinct_files, resolve_target
-from tflite2onnx.utils.console import TextTable, count, print_lines
+from tflite2onnx.utils.console import TextTable, count
 from tflite2onnx.utils.contradictions import GIVEN, Contradiction, check_contradictions
 from tflite2onnx.writer import list_external_weights
 
@@ -154,7 +155,7 @@ def _convert_several_models(
     left = [job for job in jobs if job not in done]
     if done and not options.json:
         number = count(len(done), "model")
-        _print_unless_quiet(options, [f"{number} left out: the output is newer than the model"])
+        print_unless_quiet(options, [f"{number} left out: the output is newer than the model"])
         if not left:
             return _OK
     return _run_jobs(options, left, [job for job in jobs if job in done])
@@ -212,8 +213,7 @@ def _has_signatures(job: Job) -> bool:
 def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job], earlier: Sequence[Job] = ()) -> int:
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
-    if not options.json:
-        _print_unless_quiet(options, _explain_target(options))
+    print_unless_quiet(options, _explain_target(options))
     return many.run_jobs(jobs, partial(_attempt_job, options), options, earlier)
 
 
@@ -250,14 +250,14 @@ def _print_verdict(model: str, report: Report) -> int:
 def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     """Convert one model, and print its inputs and outputs."""
     result, report, size = _convert_model(options, job)
-    _print_unless_quiet(options, [*_list_results(options, result), *_explain_target(options)])
+    print_unless_quiet(options, [*_list_results(options, result), *_explain_target(options)])
     status = _print_verification(options, job.model, report)
     external = list_external_weights(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if external else job.output
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
     pages = [] if options.report is None else [options.report]
     parts = [f"wrote {path}" for path in (*_list_parts(options, job, result), *pages)]
-    _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
+    print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
     _print_conclusion(options, job.model, report)
     return status
 
@@ -322,10 +322,10 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     """Convert each model of a bundle, and print the inputs and outputs of each."""
     done = _convert_bundle(options, job)
-    _print_unless_quiet(options, _explain_target(options))
+    print_unless_quiet(options, _explain_target(options))
     statuses = {done.status}
     for name, result in done.results.items():
-        _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
+        print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, done.reports.get(name)))
         _print_conclusion(options, name, done.reports.get(name))
     wrote = f"wrote {count(len(done.results), 'model')} and {done.manifest} to {job.output}"
@@ -340,7 +340,7 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
 
         index = write_index(options.report, _describe_parts(done))
         pages.append(f"wrote {index} and the pages of the models")
-    _print_unless_quiet(options, [wrote, *pages, *tokens])
+    print_unless_quiet(options, [wrote, *pages, *tokens])
     return _FAILED if _FAILED in statuses else max(statuses)
 
 
@@ -405,20 +405,15 @@ def _convert_bundle(options: argparse.Namespace, job: Job) -> _ConvertedBundle:
     return _ConvertedBundle(results, reports, written, manifest, status, chat)
 
 
-def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:
-    if not options.quiet:
-        print_lines(find_text_stream(options), lines, wide=options.wide)
-
-
 def _print_verification(options: argparse.Namespace, model: str, report: Report | None) -> int:
     """Print the findings of a verification, and return the exit status."""
     if report is None:
         return _OK
     from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
 
-    _print_unless_quiet(options, verdict.list_outputs(report))
+    print_unless_quiet(options, verdict.list_outputs(report))
     if options.report is not None:
-        _print_unless_quiet(options, verdict.list_tensors(report))
+        print_unless_quiet(options, verdict.list_tensors(report))
     return verdict.print_verdict(model, report)
 
 

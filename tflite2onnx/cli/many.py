@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.cli.arguments.verification import spell_options
 from tflite2onnx.cli.places import Job
 from tflite2onnx.cli.progress import hide_progress, show_progress
-from tflite2onnx.cli.standard_streams import find_text_stream
+from tflite2onnx.cli.standard_streams import find_text_stream, print_unless_quiet
 from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
@@ -117,8 +117,7 @@ def _write_index(
     ]
     models += [{"name": job.model, "page": job.report} for job in earlier]
     index = write_index(options.report, models)
-    if not (options.quiet or options.json):
-        print_lines(sys.stdout, [f"wrote {index} and the pages of the models"])
+    print_unless_quiet(options, [f"wrote {index} and the pages of the models"])
 
 
 def _yield_outcomes(

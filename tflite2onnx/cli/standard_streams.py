@@ -3,12 +3,13 @@
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 from tflite2onnx.cli.places import STANDARD, STANDARD_OUTPUTS
 from tflite2onnx.errors import ModelFileError, OutputError
 from tflite2onnx.result import Result
-from tflite2onnx.utils.console import is_closed
+from tflite2onnx.utils.console import TextTable, is_closed, print_lines
 from tflite2onnx.writer import LARGEST_FILE
 
 
@@ -40,6 +41,12 @@ def find_text_stream(options: argparse.Namespace) -> TextIO:
     # Without -o the second of two files is the output, see `split_files`.
     outputs = options.others if options.output is None else [options.output]
     return sys.stderr if (outputs or [options.model])[-1] in STANDARD_OUTPUTS else sys.stdout
+
+
+def print_unless_quiet(options: argparse.Namespace, lines: Iterable[str | TextTable]) -> None:
+    """Print lines for people, with neither --quiet nor --json."""
+    if not (options.quiet or options.json):
+        print_lines(find_text_stream(options), lines, wide=options.wide)
 
 
 def write_standard_output(result: Result) -> int:

@@ -24,7 +24,7 @@ from tflite2onnx.cli.arguments.verification import (
 )
 from tflite2onnx.cli.places import STANDARD, check_blanks, check_page, check_report, is_folder
 from tflite2onnx.cli.progress import show_progress
-from tflite2onnx.cli.standard_streams import read_source
+from tflite2onnx.cli.standard_streams import print_unless_quiet, read_source
 from tflite2onnx.cli.verdict import (
     describe_decodings,
     list_outputs,
@@ -36,7 +36,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, ModelFileError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.report.pages import check_pages, place_index, place_page, write_index, write_page
-from tflite2onnx.utils.console import TextTable, print_error, print_json, print_lines
+from tflite2onnx.utils.console import print_error, print_json
 from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.chats import find_target, verify_folder
 from tflite2onnx.verification.decoding import Decoding, verify_decoders
@@ -169,7 +169,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         check_pages(options.report, [place_index(options.report), *pages])
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])
-        _print_unless_quiet(options, [f"{name}:"])
+        print_unless_quiet(options, [f"{name}:"])
         try:
             converted = (
                 convert(model, signature=part.signature)
@@ -194,7 +194,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         told = {name: decoding.to_dict() for name, decoding in decodings.items()}
         print_json({"model": options.model, "models": findings, "decodings": told})
     wrote = [] if options.report is None else [f"wrote {options.report}"]
-    _print_unless_quiet(options, [*lines, *wrote])
+    print_unless_quiet(options, [*lines, *wrote])
     return max(statuses)
 
 
@@ -208,7 +208,7 @@ def _verify_folder(options: argparse.Namespace, bundle: Bundle, target: str) -> 
     lines, status = describe_decodings(options.model, {"": chat})
     if options.json:
         print_json({"model": options.model, "chat": chat.to_dict()})
-    _print_unless_quiet(options, lines)
+    print_unless_quiet(options, lines)
     return status
 
 
@@ -277,14 +277,9 @@ def _print_report(
     options: argparse.Namespace, name: str, report: Report, wrote: Sequence[str] = ()
 ) -> int:
     """Print the findings, what was written and the verdict; return the exit status."""
-    _print_unless_quiet(options, [*list_outputs(report), *list_tensors(report)])
+    print_unless_quiet(options, [*list_outputs(report), *list_tensors(report)])
     status = print_verdict(name, report)
-    _print_unless_quiet(options, wrote)
+    print_unless_quiet(options, wrote)
     if not (options.quiet or options.json):
         print_conclusion(sys.stdout, name, report)
     return status
-
-
-def _print_unless_quiet(options: argparse.Namespace, lines: Sequence[str | TextTable]) -> None:
-    if not (options.quiet or options.json):
-        print_lines(sys.stdout, lines, wide=options.wide)
