@@ -55,7 +55,7 @@ def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     seed: int = 1,
     depth: int = DEPTH,
     normalized: bool = False,
-    rotated: bool = False,
+    rotated: bool | str = False,
     cap: float = 0,
     prefills: Sequence[int] = (PREFILL,),
 ) -> bytes:
@@ -72,7 +72,8 @@ def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     attention follows, which is spelled out in "formulas". `depth` is that of a head. The rows
     before the last product may be `normalized`, and scores may have a cap. If they are `rotated`,
     queries and keys are rotated by their positions before heads and tokens change places, and the
-    queries are scaled between. `prefills` are numbers of tokens.
+    queries are scaled between; with "half" only the first half of the numbers of a head is rotated.
+    `prefills` are numbers of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
@@ -186,11 +187,27 @@ class _Signature:
         scale = self.g.constant(np.ones(shape[1], np.float32))
         return self.op("MUL", [self.op("MUL", [rows, root], shape), scale], shape)
 
-    def rotate_both(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return queries, which are scaled, and keys."""
-        queries, keys = self.rotate(x, positions), self.rotate(x, positions)
+    def rotate_both(
+        self, x: Tensor, positions: Tensor, options: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Return queries, which are scaled if they are rotated, and keys."""
+        if not options["rotated"]:
+            return x, x
+        rotate = self.rotate_half if options["rotated"] == "half" else self.rotate
+        queries, keys = rotate(x, positions), rotate(x, positions)
         factor = self.g.constant(np.array(0.5, np.float32))
         return self.op("MUL", [queries, factor], list(x.shape)), keys
+
+    def rotate_half(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Return rows, the first half of whose numbers is rotated."""
+        (*axes, depth), half = x.shape, x.shape[-1] // 2
+        part = [*axes, half]
+        first, second = (
+            self.op("SLICE", [x, self.ints(0, 0, 0, start), self.ints(*part)], part)
+            for start in (0, half)
+        )
+        halves = [self.rotate(first, positions), second]
+        return self.op("CONCATENATION", halves, [*axes, depth], axis=3)
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return rows, [1, rows, heads, depth], rotated by the angles of their positions."""
@@ -293,7 +310,7 @@ def _build_signature(
     if options["mask"] == "replaced":
         start = s.reshape(s.input("param_tensor", [1, 1, 1, 7], "int32"), [7])
     split = s.reshape(rows, [1, count, HEADS, depth])
-    queries, new = s.rotate_both(split, positions) if options["rotated"] else (split, split)
+    queries, new = s.rotate_both(split, positions, options)
     heads = s.transpose(queries, (0, 2, 1, 3), [1, HEADS, count, depth])
     if options["tokens_first"]:
         shape = [1, LENGTH, HEADS, depth]

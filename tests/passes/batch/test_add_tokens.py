@@ -78,6 +78,25 @@ return %25, %19, %20"""
     )
 
 
+@pytest.mark.parametrize(("axis", "shape"), [(1, "1,1,2,8"), (2, "1,2,1,8")])
+def test_rotations_have_tokens_as_positions(axis: int, shape: str) -> None:
+    """The angles of each token rotate its rows, if attention does not rotate them itself."""
+    text = STEP.replace(
+        "    heads: float32[1,1,2,8] = RESHAPE(rows",
+        f"""    angles: float32[1,4] = CAST(at)
+    c: float32[1,4] = COS(angles)
+    s: float32[1,4] = SIN(angles)
+    split: float32[{shape}] = RESHAPE(rows, [{shape}])
+    rotated: float32[{shape}] = ROTARY_EMBEDDING(split, c, s, positions={axis})
+    heads: float32[1,1,2,8] = RESHAPE(rotated""",
+    ).replace(
+        "angles: float32[1,4] = CAST(at)",
+        """number: float32[1,1] = CAST(at)
+    angles: float32[1,4] = MUL(number, float32[1,4])""",
+    )
+    assert f"float32[{shape}] = ROTARY_EMBEDDING(" in _add(text)
+
+
 def test_windows_are_parts_of_the_state_and_all_rows() -> None:
     """The last rows are the next state."""
     text = _add(WINDOW)

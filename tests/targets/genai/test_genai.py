@@ -47,6 +47,7 @@ FORMS = [
     {"mask": "float32", "extra": "mixed"},
     {"mask": "float32", "rotated": True},
     {"mask": "", "rotated": True, "tokens_first": True},
+    {"mask": "", "rotated": "half"},
 ]
 STATE: dict[str, Any] = {"mask": "float32", "extra": "state", "depth": 16}
 TOKENS = [3, 14, 7, 1, 1, 9]

@@ -1,6 +1,6 @@
 """Attention, linear attention and rotations of language models, which forms make."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,10 +11,11 @@ from tflite2onnx.made_options import MadeOptions
 from tflite2onnx.op.base import Builder, Category, OutputShape, Value, View
 from tflite2onnx.op.linear.attention import ScaledAttention
 from tflite2onnx.op.traits import DynamicShape, MadeOperator
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType, Shape, Sizes
 
 # Operators of ONNX Runtime. The CPU provider has them in versions 1.20 to 1.32.
 _DOMAIN = "com.microsoft"
+_ROTATED = 3  # operands of a rotation by the angles of each position
 _ROWS = 16  # The rows that a product computes at once.
 # The axes of heads, tokens and depth in a cache.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
@@ -49,7 +50,7 @@ class AttentionOptions(MadeOptions):
     is_long: bool = False
 
 
-class RotaryEmbedding(MadeOperator):
+class RotaryEmbedding(MadeOperator, DynamicShape):
     """ROTARY_EMBEDDING: both halves a and b of each row become a cos - b sin and b cos + a sin.
 
     The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; see
@@ -75,16 +76,30 @@ class RotaryEmbedding(MadeOperator):
 
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
 
+    def find_mixed_axes(self, operand: int) -> Collection[int]:
+        return (-1,)
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        """Return the axis of the positions, which is the first axis of cosines and sines."""
+        positions = self.op.read_made(RotationOptions).positions
+        places = [positions if i in (0, ~0) else 0 for i in (operand, other)]
+        same = (operand in (0, ~0)) == (other in (0, ~0))
+        return axis if same else places[1] if axis == places[0] else None
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        positions = self.op.read_made(RotationOptions).positions
+        return axis == (positions if operand in (0, ~0) else 0) and len(self.op.present) == _ROTATED
+
     def emit(
         self, g: Builder, y: View, x: View, cosines: View, sines: View, place: View | None = None
     ) -> Value | NeedsReshape:
         positions = self.op.read_made(RotationOptions).positions
         heads = x.tensor.shape[3 - positions]
-        batch, _, _, depth = x.shape
+        batch, depth = x.tensor.shape[0], x.tensor.shape[3]
         rows = x.axis(positions) == 1
         tables, places = [cosines.value, sines.value], g.constant(np.zeros(1, np.int64))
         if batch == 1 and (place is not None or cosines.sizes[0] == 1):
-            shape: Shape = (1, 1, heads, depth)  # The heads are rows before and after the node.
+            shape: Sizes = (1, 1, heads, depth)  # The heads are rows before and after the node.
             rows = False
             value = x.reshape(shape)
             if place is None:
@@ -94,7 +109,7 @@ class RotaryEmbedding(MadeOperator):
                 places = g.Expand(position, g.ints([1, heads]))
         else:
             # The heads are an axis before the positions, or are joined with the last of three axes.
-            shape = (batch, x.shape[1], heads * depth) if rows else x.shape
+            shape = (batch, x.sizes[1], heads * depth) if rows else x.sizes
             value = x.reshape(shape)
         (rotated,) = g.node_outputs(
             "RotaryEmbedding",
