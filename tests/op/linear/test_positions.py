@@ -23,6 +23,7 @@ OPTIONS: list[dict[str, float]] = [
     {},
     {"min_timescale": 2.0, "max_timescale": 500.0, "kernel_type": 0},
     {"proportion": 0.5, "base": 100.0, "theta": 7.0},
+    {"max_timescale": 1.0},
 ]
 
 

@@ -276,6 +276,13 @@ def test_reshapes_to_more_elements_are_refused(code: str) -> None:
     refuse(m, r"6 elements of float32, as tensor_0 is float32\[2, 3\], got float32\[7\]")
 
 
+@pytest.mark.parametrize("shape", [[1], [4, 9]])
+def test_only_one_size_of_a_reshape_may_be_missing(shape: list[int]) -> None:
+    m = Build()
+    m.output(*m.op("RESHAPE", [m.input(shape)], [shape], new_shape=[-1, -1]))
+    refuse(m, r"got \[-1, -1\]")
+
+
 def test_reshapes_to_another_type_are_refused() -> None:
     m = Build()
     m.output(*m.op("RESHAPE", [m.input([2, 3])], [[6]], dtype="int32"))

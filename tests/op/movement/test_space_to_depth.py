@@ -39,15 +39,16 @@ def test_blocks_of_images_of_any_size_equal_litert(code: str, size: int, dtype: 
     """The image of a super-resolution network has the height and width of a run."""
     deeper = code == "SPACE_TO_DEPTH"
     step, depth = (size, 5) if deeper else (1, 5 * size * size)
-    m = Build()
-    x = m.input([None, None, None, depth], dtype=dtype)
     made = 5 * size * size if deeper else 5
-    m.output(*m.op(code, [x], [m.tensor([None, None, None, made], dtype=dtype)], block_size=size))
-    for batch, height, width in ((1, 3, 4), (2, 5, 2)):
-        image = np.random.default_rng(0).integers(
-            0, 99, (batch, height * step, width * step, depth)
-        )
-        check(m.bytes(), inputs=[image.astype(dtype)])
+    for fixed in (None, 4):  # the width
+        m = Build()
+        x = m.input([None, None, fixed and fixed * step, depth], dtype=dtype)
+        y = m.tensor([None, None, fixed and fixed * step * size // step**2, made], dtype=dtype)
+        m.output(*m.op(code, [x], [y], block_size=size))
+        for batch, height, width in ((1, 3, 4), (2, 5, fixed or 2)):
+            shape = batch, height * step, width * step, depth
+            image = np.random.default_rng(0).integers(0, 99, shape)
+            check(m.bytes(), inputs=[image.astype(dtype)])
 
 
 @pytest.mark.parametrize(("channels", "forms"), [(7, "fastest"), (8, "canonical"), (8, "fastest")])

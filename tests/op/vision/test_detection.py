@@ -268,6 +268,7 @@ def test_missing_output_shapes_are_computed() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_detections": 0}, "must be positive, got 0 and 1"),
+    ({"max_detections": None}, "must be positive, got 0 and 1"),  # the option is missing
     ({"max_classes_per_detection": -1}, "must be positive, got 11 and -1"),
     ({"max_detections": 1 << 30}, "a constant must have"),
     ({"nms_iou_threshold": 0.0}, "at most 1, got 0.0"),
@@ -289,7 +290,8 @@ def test_detection_refuses_invalid_options(changes: dict[str, Any], reason: str)
     encoded, scores = m.input([1, BOXES, 4]), m.input([1, BOXES, CLASSES + 1])
     operands = [encoded, scores, m.constant(anchors())]
     outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
-    m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, OPTIONS | changes))
+    given = {k: v for k, v in (OPTIONS | changes).items() if v is not None}
+    m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, given))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     assert reason in str(error.value)
