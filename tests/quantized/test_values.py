@@ -161,6 +161,29 @@ def test_comparisons_equal_litert_without_dequantization(
     check(binary(code, pair, given, None, 1), inputs=pair[:1], optimize=[True])
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("code", ["EQUAL", "NOT_EQUAL"])
+def test_comparisons_with_a_constant_infinity_equal_litert(code: str, dtype: str) -> None:
+    """The infinity of torch.isinf and logsumexp has an infinite scale, and is 0 in the kernels."""
+    x, scale = all_integers(dtype), scales(dtype, 0.05)[0]
+    m = Build()
+    infinity = m.constant(np.array(0, dtype), scale=np.inf, zero_point=-128 * (dtype == "int8"))
+    y = output_tensor(m, x.shape, "bool", None)
+    m.output(*m.op(code, [add_input(m, x, scale), infinity], [y]))
+    check(m.bytes(), inputs=[x])
+
+
+def test_other_operators_refuse_infinite_scales() -> None:
+    x, scale = all_integers("int8"), (0.05, 0)
+    m = Build()
+    infinity = m.constant(np.array(0, "int8"), scale=np.inf, zero_point=0)
+    m.output(
+        *m.op("ADD", [add_input(m, x, scale), infinity], [output_tensor(m, x.shape, "int8", scale)])
+    )
+    with pytest.raises(ConversionError, match="must be finite, got inf"):
+        convert(m.bytes())
+
+
 def test_comparisons_at_equal_scales_are_exact() -> None:
     """Numbers with equal scales are compared exactly."""
     pair, given = grid("int8"), [(0.05, 3), (0.05, 3)]

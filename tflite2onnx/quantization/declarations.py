@@ -48,12 +48,13 @@ class Integers(NamedTuple):
             never dequantized. equal_scales: only if all operands share one scale; otherwise the
             operator computes with real numbers.
         keeps_scales: the output has the real numbers of the input, though the integers may differ.
-        kernel_writes: as in `Real`.
+        takes_infinity: a constant may have an infinite scale. kernel_writes: as in `Real`.
     """
 
     in_file_types: bool = False
     equal_scales: bool = False
     keeps_scales: bool = False
+    takes_infinity: bool = False
     kernel_writes: Quantization | None = None
 
 
@@ -181,6 +182,7 @@ def check_scales(operator: Declared) -> None:
     The reader has checked scales by declared shapes. A computed tensor may have another shape.
     """
     op = operator.op
+    _check_infinite_scales(operator)
     several = [t for t in op.tensors if t.per_axis and is_quantized(t)]
     unscaled = find_tensor_without_scale(op)
     if (unscaled is None and not several) or reads_integers(operator):
@@ -194,6 +196,19 @@ def check_scales(operator: Declared) -> None:
             expect_one_scale(op)
     if unscaled is not None:
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")
+
+
+def _check_infinite_scales(operator: Declared) -> None:
+    match operator.quantization:
+        case Integers(takes_infinity=True):
+            return
+    for tensor in operator.op.present:
+        own = tensor.quantization
+        if own and tensor.has_data and own.scale.max(initial=0) == np.inf:
+            raise OperatorError(
+                f"the scales of {tensor.name} must be finite, got inf: exclude the operator from"
+                " quantization"
+            )
 
 
 def _check_scales_of_axis(tensor: Tensor) -> None:

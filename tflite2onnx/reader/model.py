@@ -419,7 +419,9 @@ class _ModelReader(TableReader):
                 f" got {scale.size}"
             )
         if dtype.is_integer:
-            buffers.check_scales(abs(scale) if constant else scale)  # see `flip_negative_scales`
+            # Operators check infinite scales, and `flip_negative_scales` makes scales positive.
+            known = scale if not constant else np.where(scale == np.inf, 0, abs(scale))
+            buffers.check_scales(known)
             if not buffers.fits_type(dtype, zero):
                 raise buffers.ElementsError(f"its zero points must fit into {dtype.label}")
         return Quantization(

@@ -53,7 +53,7 @@ class Comparison(Elementwise):
     arity = 2
     evaluates_dimensions = True
     makes = DType.BOOL
-    quantization = Integers()
+    quantization = Integers(takes_infinity=True)
     rows: ClassVar[Mapping[str, Row]] = {
         "EQUAL": Row(emit_comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
         "GREATER": Row(emit_comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
@@ -85,8 +85,13 @@ def list_comparable_integers(stored: Storage) -> Array:
 
     The arithmetic is gemmlowp's, which rounds twice: the product with 31 bits of the scale is
     rounded half up, then the shift rounds half away from zero.
+
+    ai-edge-quantizer writes an infinite scale for the infinity of torch.isinf and logsumexp. The
+    kernel's multiplier is then 0: on x86-64, C makes -2**63 of infinity, whose low 32 bits it
+    takes (QuantizeMultiplier).
     """
     scale = stored.quantization.scale[0] if stored.quantization else 1
+    scale = scale if scale < np.inf else 0
     fraction, exponent = np.frexp(np.float64(scale))
     multiplier = np.int64(np.floor(fraction * 2**31 + 0.5))
     product = ((_list_integers(stored.dtype) - stored.zero_point) * 256 * multiplier + 2**30) >> 31
