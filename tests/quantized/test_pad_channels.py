@@ -25,24 +25,37 @@ class Network(Build):
         self.random = np.random.default_rng(0)
 
     def convolve(
-        self, x: Tensor, channels: int, scale: float = 0.05, activation: str = "NONE"
+        self, x: Tensor, channels: int, scale: float = 0.05, activation: str = "NONE", size: int = 1
     ) -> Tensor:
-        """Add CONV_2D with 1x1 filters."""
-        return self._add("CONV_2D", x, (channels, 1, 1, x.shape[-1]), 0, scale, activation)
+        """Add CONV_2D."""
+        filters = (channels, size, size, x.shape[-1])
+        return self._add("CONV_2D", x, filters, 0, scale, activation)
+
+    def multiply(self, x: Tensor, channels: int) -> Tensor:
+        """Add FULLY_CONNECTED of each pixel."""
+        filters, words = (channels, x.shape[-1]), {"keep_num_dims": True}
+        return self._add("FULLY_CONNECTED", x, filters, 0, 0.05, "RELU", **words)
 
     def convolve_depthwise(self, x: Tensor, activation: str = "NONE") -> Tensor:
         """Add DEPTHWISE_CONV_2D."""
         return self._add("DEPTHWISE_CONV_2D", x, (1, 3, 3, x.shape[-1]), 3, 0.05, activation)
 
     def _add(
-        self, code: str, x: Tensor, shape: tuple[int, ...], axis: int, y: float, activation: str
+        self,
+        code: str,
+        x: Tensor,
+        shape: tuple[int, ...],
+        axis: int,
+        y: float,
+        activation: str,
+        **options: Any,
     ) -> Tensor:
         scale = self.random.uniform(0.005, 0.02, shape[axis]).astype(np.float32)
         integers = self.random.integers(-127, 128, shape).astype(np.int8)
         w = self.constant(integers, scale=scale.tolist(), axis=axis)
         biases = self.random.integers(-500, 500, shape[axis]).astype(np.int32)
         b = self.constant(biases, scale=(scale * 0.05).tolist())
-        words = {**STEPS, **ROW, "fused_activation_function": activation}
+        words = {**(options or STEPS), **ROW, "fused_activation_function": activation}
         return self.op(code, [x, w, b], [[1, 6, 5, shape[axis]]], scale=y, **words)[0]
 
 
@@ -117,3 +130,27 @@ def test_channels_that_are_not_zeros_are_not_those_of_pad() -> None:
     data = residual(24, 4, "LOGISTIC")
     check(data, steps=10)
     assert (24, 1, 3, 3) in list_filters(data)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "outputs", "padded"),
+    [(10, 3, 16, 12), (5, 1, 16, 8), (6, 3, 16, 6), (10, 3, 10, 10), (12, 3, 16, 12)],
+)
+def test_channels_of_convolutions_become_a_multiple_of_4(
+    channels: int, size: int, outputs: int, padded: int
+) -> None:
+    """They stay if more than a fifth is added to a window, or if there is no direct kernel."""
+    m = Network()
+    x = m.convolve(m.input([1, 6, 5, 16], dtype="int8", scale=0.05, zero_point=3), channels)
+    m.output(m.convolve(x, outputs, 0.2, size=size))
+    check(m.bytes(), steps=3)
+    assert (outputs, padded, size, size) in list_filters(m.bytes())
+
+
+def test_dense_layer_of_pixels_is_a_convolution() -> None:
+    """Its data have padded channels, for which there is a direct kernel."""
+    m = Network()
+    x = m.convolve(m.input([1, 6, 5, 16], dtype="int8", scale=0.05, zero_point=3), 5)
+    m.output(m.convolve(m.multiply(x, 32), 16, 0.2))
+    check(m.bytes(), steps=3)
+    assert (32, 8, 1, 1) in list_filters(m.bytes())

@@ -118,6 +118,8 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("float32: SLICE STRIDED_SLICE", "convolutions.split_convolutions"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     _apply("float32: CONV_2D", "convolutions.convolve_pixel_blocks"),
+    # A dense layer of each pixel is a Conv. The next passes look for convolutions.
+    _apply("FULLY_CONNECTED", "convolutions.join_pixels:convolve_pixels"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.pad_channels"),
     # ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above

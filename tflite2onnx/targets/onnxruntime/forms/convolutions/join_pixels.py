@@ -23,7 +23,8 @@ Time of QLinearConv with VNNI, us on one thread (AMD EPYC, Zen 5), by the pixels
     224x224, 3 to 32, 3x3, 1                      946    739    450    740
     112x112, 16 to 8, 1x1, 1                       55     18     21     31
 
-A convolution is replaced if
+A dense layer for each pixel of an image is a convolution, too (`convolve_pixels`): Dense of Keras
+after Conv2D. A convolution is replaced if
 
 1. its data, filters and output are integers of 8 bits, the filters and the bias are constant, and
    the filters have the zero point 0 as int8;
@@ -47,6 +48,7 @@ from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import (
     Rewriter,
+    as_builtin,
     assemble_constant,
     make_int32,
     make_like,
@@ -54,6 +56,7 @@ from tflite2onnx.passes.rewriter import (
     repeat_channels,
     shift_filters,
 )
+from tflite2onnx.planning import has_channels_first
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, choose_form, estimate_nodes
 from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
@@ -66,6 +69,36 @@ _BLOCKS = (2, 4, 8)  # pixels that are computed at once
 _FILTERS = 16  # filters that a kernel computes together
 _GAIN = Gain(part=0.1, loss=0)  # the factors have an error of about a tenth
 _WEIGHT = 2  # processors with VNNI for each without
+
+
+def _computes_pixels(match: Match) -> bool:
+    """Return whether a dense layer computes each pixel of an image with channels first."""
+    x, w, y = match.tensors["x"], match.tensors["weights#"], match.last.outputs[0]
+    images = all(has_channels_first(match.graph, t) for t in (x, y))
+    bytes_alone = all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y))
+    return images and bytes_alone and w.shape[1:] == x.shape[-1:]
+
+
+@rule(
+    "dense layer of 8 bits for each pixel of an image",
+    "CONV_2D",
+    Activated(("FULLY_CONNECTED", "x", "weights#", ...)),
+    _computes_pixels,
+    dtype=None,
+)
+def convolve_pixels(match: Match) -> Op:
+    """Return the layer as the convolution that it is."""
+    x, w, bias = match.tensors["x"], match.tensors["weights#"], match.last.inputs[2:]
+    filters = w.reshape_constant((w.shape[0], 1, 1, w.shape[1]))
+    return as_builtin(
+        match.last,
+        "CONV_2D",
+        *(x, filters, *bias),
+        padding="VALID",
+        stride_h=1,
+        stride_w=1,
+        fused_activation_function=match.last.activation,
+    )
 
 
 class _Pieces(NamedTuple):
