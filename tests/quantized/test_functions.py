@@ -12,8 +12,17 @@ import numpy as np
 import pytest
 
 from tests.quantized.layers import LIMITS
-from tests.quantized.values import Scale, all_integers, binary, check_integers, scales, unary
-from tests.support import check, run_onnx
+from tests.quantized.values import (
+    Scale,
+    add_input,
+    all_integers,
+    binary,
+    check_integers,
+    output_tensor,
+    scales,
+    unary,
+)
+from tests.support import Build, check, run_onnx
 from tests.support.fusions import count_optimized_nodes
 from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
@@ -254,3 +263,14 @@ def test_l2_normalization_is_within_a_step_of_litert(dtype: str, size: int) -> N
     wanted = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}[dtype]
     x[0] = given[1]
     check_integers(unary("L2_NORMALIZATION", x, given, wanted), [x], steps=1)
+
+
+def test_softmax_of_int16_keeps_masks_of_large_scales() -> None:
+    """The kernel's differences wrap around in 32 bits; masked elements are 0 in the ONNX model."""
+    x = np.array([[0, -32767, 0, -32767]], np.int16)
+    m = Build()
+    y = output_tensor(m, x.shape, "int16", (1 / 32768, 0))
+    m.output(*m.op("SOFTMAX", [add_input(m, x, (1e34, 0))], [y], beta=1.0))
+    result = convert(m.bytes())
+    (have,) = run_onnx(result.model, {result.model.graph.input[0].name: x})
+    np.testing.assert_array_equal(have, [[16384, 0, 16384, 0]])

@@ -43,7 +43,13 @@ class Exponential(LastAxis):
 
 
 class Softmax(Exponential):
-    """SOFTMAX: exp(beta * x), divided by its sum."""
+    """SOFTMAX: exp(beta * x), divided by its sum.
+
+    LiteRT's int16 kernel loses masks of -1e9 and less (Keras's attention, converted to int16x8):
+    their scale is above 10, and the kernel's difference from the maximum, scaled to units of
+    10 / 65535, wraps around in 32 bits (`SoftmaxInt16`). Some masked elements then count as the
+    maximum. The converted model keeps the mask.
+    """
 
     codes = ("SOFTMAX",)
     operands = (
