@@ -27,6 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 VOCABULARY, HEADS, LENGTH, DEPTH = 16, 2, 8, 4
 PREFILL = 3
 STATES = ("state", "recurrence", "formulas")
+_EXTRAS = ("", "embeddings", "mixed", "product", "scaled", "shared", *STATES)
 _LETTERS = {letter: 3 + i for i, letter in enumerate("abcdefghijkl")}
 TOKENIZER = json.dumps(
     {
@@ -69,7 +70,8 @@ def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     second layer reads the caches of the first layer; with "mixed" numbers of a token are multiplied
     by a matrix of the token; with "product" decode adds a product of two int8 constants to the
     logits; with "state" it convolves the rows of three tokens, and with "recurrence" linear
-    attention follows, which is spelled out in "formulas". `depth` is that of a head. The rows
+    attention follows, which is spelled out in "formulas"; with "scaled" the rows are multiplied by
+    other weights in prefill than in decode. `depth` is that of a head. The rows
     before the last product may be `normalized`, and scores may have a cap. If they are `rotated`,
     queries and keys are rotated by their positions before heads and tokens change places, and the
     queries are scaled between; with "half" only the first half of the numbers of a head is rotated.
@@ -227,6 +229,15 @@ class _Signature:
         halves = [self.op("SUB", [ac, bs], part), self.op("ADD", [bc, as_], part)]
         return self.op("CONCATENATION", halves, [*axes, depth], axis=3)
 
+    def look_up(self, tokens: Tensor, table: Tensor, extra: str) -> Tensor:
+        """Return the rows of tokens; if they are "scaled", times weights that differ in prefill."""
+        shape = [self.count, table.shape[1]]
+        rows = self.op("EMBEDDING_LOOKUP", [tokens, table], shape)
+        if extra != "scaled":
+            return rows
+        factor = np.eye(shape[1], dtype=np.float32) * (1 if self.count == 1 else 3)
+        return self.op("FULLY_CONNECTED", [rows, self.g.constant(factor)], shape)
+
     def convolve(self, row: Tensor) -> Tensor:
         """Return the weighted sum of a row and the two rows before it, which are a state."""
         width = row.shape[1]
@@ -302,7 +313,7 @@ def _build_signature(
         rows = s.reshape(s.input("embeddings", [1, count, width]), [count, width])
     else:
         tokens = s.reshape(s.input("tokens", [1, count], "int32"), [count])
-        rows = s.op("EMBEDDING_LOOKUP", [tokens, weights], [count, width])
+        rows = s.look_up(tokens, weights, options["extra"])
     if options["extra"] in STATES and count == 1:
         rows = s.convolve(rows)
         rows = rows if options["extra"] == "state" else s.recur(rows, options["extra"])
@@ -331,7 +342,7 @@ def _build_signature(
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"] == "mixed" and count == 1:
         mixed = s.mix(mixed, rows)
-    elif options["extra"] not in ("", "embeddings", "mixed", "product", "shared", *STATES):
+    elif options["extra"] not in _EXTRAS:
         mixed = s.op("ADD", [mixed, s.input(options["extra"], [1])], [count, width])
     if options["normalized"]:
         mixed = s.normalize(mixed)

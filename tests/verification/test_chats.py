@@ -68,6 +68,18 @@ def test_equal_tokens_are_right(
     assert json.loads(capsys.readouterr().out)["chat"]["ok"]
 
 
+def test_prompts_have_the_weights_of_the_decoder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder has no weights of prefill, so LiteRT computes prompts with those of decode."""
+    data = build_decoder(extra="scaled")
+    monkeypatch.setitem(sys.modules, "onnxruntime_genai", make_runtime(data))
+    bundle = folder / "scaled.litertlm"
+    bundle.write_bytes(build_language_model(data))
+    assert main(["verify", str(bundle), str(folder)]) == 0
+    assert "(prompts of 3 tokens with the weights of decode)" in capsys.readouterr().out
+
+
 def test_other_tokens_are_wrong(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

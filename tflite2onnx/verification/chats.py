@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.graph import Model
 from tflite2onnx.language_steps import list_pairs, list_step, make_bundle_signature
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
+from tflite2onnx.signatures import find_signature
 from tflite2onnx.targets.table import TARGETS, has_part, import_part
+from tflite2onnx.utils.mapped_files import digest_elements
 from tflite2onnx.verification.decoding import STEPS, Decoding, LiteRTSteps, RunOfPrompt
 from tflite2onnx.verification.runtimes import as_verify_error, import_runtime
 
@@ -52,13 +55,15 @@ class Chat:
         count = sum(len(decoding.tokens) for decoding in self.decodings)
         equal = sum(decoding.equal for decoding in self.decodings)
         lengths = ", ".join(str(len(decoding.prompt)) for decoding in self.decodings)
+        first, last = self.decodings[0].signatures
+        weights = f" with the weights of {last}" if first == last else ""
         wrong = len(self.wrong)
         difference = max(decoding.difference for decoding in self.decodings)
         own, litert = self.speeds
         return (
             f"{equal} of {count} tokens equal LiteRT's, {count - equal - wrong} ties, {wrong} wrong"
-            f" (prompts of {lengths} tokens); logits differ by at most {difference:.1e} of their"
-            f" deviation; {own:,.0f} tokens per second, LiteRT {litert:,.0f}"
+            f" (prompts of {lengths} tokens{weights}); logits differ by at most {difference:.1e} of"
+            f" their deviation; {own:,.0f} tokens per second, LiteRT {litert:,.0f}"
         )
 
 
@@ -100,9 +105,28 @@ def _verify_decoder(
     if key not in known:
         raise VerifyError(f"the inputs of {key} must be those of a language model")
     keys = next((pair for pair in list_pairs(known) if pair[1] == key), (key, key))
+    # The folder has the weights of `key` only. Exporters may multiply the weights of a prompt's
+    # signature by the scales of a normalization before they are quantized, and those of `key` not.
+    if not _shares_weights(read_model(models[model]), *keys):
+        keys = (key, key)
     litert = LiteRTSteps(models, [known[each] for each in keys])
     steps = min(STEPS, max(1, session.length // 2))
     counts = dict.fromkeys(min(count, session.length - steps) for count in _PROMPTS)
     prompts = [prompt] if prompt else [litert.make_prompt(count) for count in counts]
     decodings = tuple(litert.compare(keys, given, session.start, steps) for given in prompts)
     return Chat(decodings, litert.measure(session.start(prompts[0]), steps))
+
+
+def _shares_weights(model: Model, prompt: str, token: str) -> bool:
+    """Return whether the weights of a signature are weights of another one, too."""
+    first, second = (
+        {
+            digest_elements(t.data)
+            for op in model.graphs[find_signature(model, key)[0]].walk_ops()
+            if op.is_builtin("FULLY_CONNECTED", "DEQUANTIZE")
+            for t in op.present
+            if t.data is not None
+        }
+        for key in (prompt, token)
+    )
+    return first <= second
