@@ -170,7 +170,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     try:
         result = convert_read_model(read_source, model, options)
     except UnsupportedOperators as error:
-        hint = _suggest_signatures(model, options)
+        order = "the sizes of `shapes` must be in the order of the TFLite file"
+        hint = _suggest_signatures(model, options) or (order if options.shapes else "")
         raise UnsupportedOperators(error.problems, hint) if hint else error from error
     if output is not None:
         result.save(output, external_data)

@@ -225,6 +225,9 @@ def _check_io_type(value: object) -> None:
             )
 
 
+_SIZES = {"batch": "write 4, or n", "shapes": "write 1,224,224,3, or n,224,224,3"}
+
+
 def _check_sizes(shapes: object, batch: object) -> None:
     """Raise OptionError unless sizes are positive numbers or names."""
     if not isinstance(shapes, Mapping) or any(
@@ -240,9 +243,11 @@ def _check_sizes(shapes: object, batch: object) -> None:
     for option, size in listed:
         named = isinstance(size, str) and size.isidentifier()
         if not (named or (_is_integer(size) and 0 < size < _MOST)):
-            limit = f"; it must be below {_MOST}" if _is_integer(size) and size >= _MOST else ""
+            hint = f"; {_SIZES[option]} if it is dynamic"
+            if _is_integer(size) and size >= _MOST:
+                hint = f"; it must be below {_MOST}"
             raise OptionError(
-                f"`{option}`: a size must be a positive number or a name, got {size!r}{limit}"
+                f"`{option}`: a size must be a positive number or a name, got {size!r}{hint}"
             )
 
 

@@ -84,7 +84,7 @@ def test_check_reads_stdin(
     with (tmp_path / "n.onnx").open() as file:
         monkeypatch.setattr(sys, "stdin", file)
         assert main(["check", "-", "--target", "openvino"]) == 0
-    assert "- breaks no rule of openvino" in capsys.readouterr().out
+    assert "PASSED: - breaks no rule of openvino" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import sys
 from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.targets.checker import check_file
 from tflite2onnx.targets.table import TARGETS, has_part
-from tflite2onnx.utils.console import print_json, print_lines
+from tflite2onnx.utils.console import Colour, count, print_json, print_lines
 from tflite2onnx.utils.suggestions import join_alternatives
 
+_SHOWN = 3  # nodes that break a rule alike, and are listed
 SUMMARY = "List the nodes of any ONNX model that break a rule of a runtime."
 EPILOG = """\
-each line is a node, its operator, the rule that it breaks, what happens, and what to do;
-docs/runtimes.md says where the rules come from
+each line has nodes with their operators, the rule that they break, what happens, and what
+to do; docs/runtimes.md says where the rules come from
 
 exit status:
   0    no rule is broken
@@ -43,8 +44,21 @@ def run_command(options: argparse.Namespace) -> int:
     broken = check_file(read_source(options.model), options.target)
     if options.json:
         print_json([breach._asdict() for breach in broken])
-    elif broken:
-        print_lines(sys.stdout, map(str, broken))
-    elif not options.quiet:
-        print_lines(sys.stdout, [f"{options.model} breaks no rule of {options.target}"])
-    return 1 if broken else 0
+        return bool(broken)
+    places: dict[str, dict[str, None]] = {}
+    for breach in broken:
+        places.setdefault(breach.words, {})[f"{breach.operator} {breach.place}"] = None
+    lines = (f"{_join([*found], options)}: {words}" for words, found in places.items())
+    print_lines(sys.stdout, lines)
+    if broken or not options.quiet:
+        word, colour = ("FAILED", Colour.RED) if broken else ("PASSED", Colour.GREEN)
+        number = count(len(places), "rule") if broken else "no rule"
+        verdict = f"{word}: {options.model} breaks {number} of {options.target}"
+        print_lines(sys.stdout, [verdict], colour)
+    return bool(broken)
+
+
+def _join(places: list[str], options: argparse.Namespace) -> str:
+    shown = places if options.wide else places[:_SHOWN]
+    rest = f" and {len(places) - len(shown):,} more" if places[len(shown) :] else ""
+    return f"{', '.join(shown)}{rest}"

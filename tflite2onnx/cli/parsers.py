@@ -39,14 +39,14 @@ _MESSAGES = {
 # What users call options, commands and values, among them the words of other converters, by what
 # they mean: an option, a command, a value, or after a semicolon what to do instead.
 _MEANINGS = {
-    "tflite": "nhwc",
-    "onnx": "nchw",
-    "float": "fp32 none",
+    "tflite": "nhwc channels-last keep",
+    "onnx": "nchw channels-first",
+    "float": "fp32 none off",
     "qdq": "int8 dynamic",
     "inspect": "info show summary",
     "verify": "compare test validate",
     "ops": "list",
-    "--float16": "--half --fp16 --precision fp16 float16",
+    "--float16": "--half --fp16 --precision --dtype fp16 float16",
     "--quantization float": "--fp32 --float32 --dequantize --no-quant --no-quantization",
     "--verbose": "--debug --log-level",
     "--io-type": "--int8",
@@ -60,29 +60,38 @@ _MEANINGS = {
     "--tolerance": "--atol --rtol",
     "--jobs": "--threads --workers",
     "--target": "--device --provider --format --runtime --backend",
-    "--opset": "--target-opset --opset-version",
+    "--opset": "--target-opset --opset-version --ir-version",
+    "--version": "-V",
+    "--forms canonical": "--disable-optimization --no-optimize --no-fusion",
     "--external-data": "--large-model",
     "--allow-custom": "--custom-ops --extra-opset --continue-on-error",
     "--signature": "--concrete-function --tag",
     "--preprocess mean=...": "--mean",
     "--preprocess std=...": "--std",
     "--postprocess": "--nms --labels --score-threshold --iou-threshold",
-    "--output": "--output-folder-path --output-path --out --outdir",
+    "--output": "--output-folder-path --output-path --output-dir --out --outdir --save-dir",
     "--report": "--visualize",
     "; the model must be a .tflite file, which tf.lite.TFLiteConverter makes": "--saved-model"
     " --graphdef --keras --checkpoint",
+    "; --help lists the options": "-help -? --help-all",
+    "; nothing is verified without --verify": "--no-verify --skip-verify",
+    "; a model is always converted from TFLite to ONNX": "--from --to --input-format"
+    " --output-format",
+    "; floats stay floats: quantize the TFLite or the ONNX model": "--calibrate --calibration"
+    " --calibration-data --int8-calibration --representative-dataset",
     "; the model is simplified already": "--simplify",
     "; the model is optimized for the runtime of --target": "--optimize",
     "; a file of this name is replaced": "--overwrite --force -y",
     "; a folder is converted with its sub-folders": "--recursive -r",
     "; the ONNX model is given without an option": "--onnx",
     "; the model is given without an option": "--file",
-    "; tflite2onnx inspect MODEL.tflite tells what can be converted": "--dry-run --list-ops",
+    "; tflite2onnx inspect MODEL.tflite tells what can be converted": "--dry-run --list-ops"
+    " --operators --layers --ops",
     "; tflite2onnx inspect MODEL.tflite tells the metadata": "--metadata --summary --print",
     "; tflite2onnx ops lists all operators": "--supported-ops",
     "; tflite2onnx verify measures the times": "--benchmark --profile",
     "; a quantized model stays quantized": "-oiqt -odrqt",
-    "; the output is an ONNX model": "-oh5 -okv3 -otfv1pb",
+    "; the output is an ONNX model": "-oh5 -okv3 -otfv1pb tflite",
     "; did you mean qnn, rknn, hailo, nnapi or coreml?": "npu",
     "; the Edge TPU runs TFLite models only": "coral edgetpu",
 }
@@ -119,7 +128,7 @@ class Parser(argparse.ArgumentParser):
                 name = alias.lstrip("-")
                 runtime = name if name in TARGETS else find_target(name)
                 target = f"--target {runtime}" if word.startswith("--") else runtime
-                alike = _SYNONYMS.get(alias) or (target if runtime else word)
+                alike = _SYNONYMS.get(word, _SYNONYMS.get(alias)) or (target if runtime else word)
                 message = words.format(
                     value or "nothing",
                     option=option,
@@ -130,13 +139,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help", self.prog)
 
     def refuse_foreign_words(self, words: Sequence[str]) -> None:
-        """Raise UsageError for options of other converters that argparse takes for others.
+        """Raise UsageError for options of other programs, before argparse looks for a model.
 
-        It takes -oiqt for -o, and a model after --input for data.
+        It takes -oiqt for -o, -help for -h, and a model after --input for data.
         """
+        known = {text for action in self._actions for text in action.option_strings}
         for word, after in zip(words, [*words[1:], ""], strict=False):
             is_model = word == "--input" and _names_model(after)
-            if is_model or (word.startswith("-o") and word in _SYNONYMS):
+            if is_model or (word.startswith("-") and word in _SYNONYMS.keys() - known):
                 self.error(f"unrecognized arguments: {word}")
 
     def _find_command(self, option: str) -> str:

@@ -18,8 +18,6 @@ STANDARD_OUTPUTS = (STANDARD, "/dev/stdout")  # the latter cannot be replaced if
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIXES = (".task", ".litertlm")
 SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
-# Suffixes of what users may take for an output, or for the value of the option before it.
-_OTHERS = (".pb", ".h5", ".keras", ".pt", ".ort", ".xml", ".json", ".txt", ".npy", ".npz", ".html")
 _LONGEST = 4096  # characters of a path in Linux
 
 
@@ -73,12 +71,13 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     if len(named) > 1 and len(named) >= len(outputs):
         raise OptionError(f"a model must have one output, got {' and '.join(named)}")
     if output is None and len(files) > 2:
-        raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
+        raise OptionError(
+            f"the output of {len(files)} models must be given, as -o FOLDER; one model is given as"
+            " MODEL.tflite OUT.onnx"
+        )
     if output is None and len(files) == 2:
         output = outputs.pop()
-        name = Path(output).name
-        if "=" in name or name.isdecimal() or name.lower().endswith(_OTHERS):
-            raise OutputError(f"cannot write {output}: the name of an ONNX model must end in .onnx")
+        _check_name(output, models[0])
     models += outputs
     output = STANDARD if output in STANDARD_OUTPUTS else output
     if len(models) > 1 and STANDARD in models:
@@ -86,6 +85,15 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     if output is not None:
         _check_output(output, models[0])
     return models, output
+
+
+def _check_name(output: str, model: str) -> None:
+    """Raise OutputError if the second file is the value of an option, or has another suffix."""
+    name = Path(output).name
+    is_number = name[:1].isdecimal() and not name.strip("0123456789.e-")
+    is_named = Path(output).suffix.lower() in ("", ".onnx", *SUFFIXES)
+    if "=" in name or is_number or not (is_named or Path(output).is_dir() or is_bundle(model)):
+        raise OutputError(f"cannot write {output}: the name of an ONNX model must end in .onnx")
 
 
 def _check_output(path: str, model: str) -> None:

@@ -132,8 +132,8 @@ def _split_text(option: str, text: str) -> dict[str, str]:
             pairs[last] += f",{part}"
         else:
             raise OptionError(
-                f"`{option}` must have values such as KEY=VALUE,KEY=VALUE, got {text}; a file that"
-                f" follows `{option}` needs `{option}`={AUTO} before it"
+                f"`{option}` must be KEY=VALUE,..., as in mean=127.5,std=127.5, got {text};"
+                f" `{option}`={AUTO} may stand before a file"
             )
     return pairs
 

@@ -34,9 +34,12 @@ class BrokenRule(NamedTuple):
     advice: str
     source: str
 
+    @property
+    def words(self) -> str:
+        return "; ".join(filter(None, (self.rule, self.consequence, self.advice)))
+
     def __str__(self) -> str:
-        words = (self.rule, self.consequence, self.advice)
-        return f"{self.operator} {self.place}: {'; '.join(filter(None, words))}"
+        return f"{self.operator} {self.place}: {self.words}"
 
 
 def check_file(file: str | os.PathLike[str] | bytes, target: str) -> list[BrokenRule]:
