@@ -38,6 +38,7 @@ from tflite2onnx.emit import keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rules import QDQ, count_steps
+from tflite2onnx.targets.separate_constants import separate_constants
 from tflite2onnx.tensor import Array, DType, Shape
 
 _BLOCK = 8  # pixels
@@ -80,7 +81,7 @@ def _rewrite_nodes(
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
     stored = [*_store_constants(g, eliminate_dead_nodes(nodes, results), results)]
     products = [*_quantize_products(g, stored, results)]
-    separate = [*_separate_constants(g, [*_divide_weights(g, products)])]
+    separate = [*separate_constants(g, [*_divide_weights(g, products)])]
     live = [*_widen_products(g, separate, is_wide)]
     sliced = [each for node in live for each in _gather_rows(g, node)]
     joined = {n.outputs[0]: n for n in live if n.op_type == "Concat"}
@@ -189,20 +190,6 @@ def _find_steps(weights: Node | None) -> Array | None:
     steps = count_steps(arrays[0], arrays[2], weights.attributes.get("axis", 1))
     low, high = find_integer_range(DType.INT8)
     return steps if steps.min() < low or steps.max() > high else None
-
-
-def _separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield nodes that dequantize no constant with two scales, of which the runtime takes one."""
-    made: dict[Value, dict[tuple[Value | None, ...], Value]] = {}
-    for node in nodes:
-        x = node.inputs[0] if node.op_type == "DequantizeLinear" else None
-        if x is None or x.data is None or x.dtype is None:
-            yield node
-            continue
-        copies = made.setdefault(x, {node.inputs[1:]: x})
-        if node.inputs[1:] not in copies:
-            copies[node.inputs[1:]] = g.make_separate_constant(x.data, x.dtype, x.name)
-        yield node._replace(inputs=(copies[node.inputs[1:]], *node.inputs[1:]))
 
 
 def _widen_products(

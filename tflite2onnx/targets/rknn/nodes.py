@@ -41,6 +41,7 @@ from tflite2onnx.targets.rknn.rules import (
     RANGES,
 )
 from tflite2onnx.targets.rules import MIDDLES, QDQ, RESHAPES, is_reshaped_pixel
+from tflite2onnx.targets.separate_constants import separate_constants
 from tflite2onnx.tensor import DType, Shape
 
 _IMAGE_RANK = 4
@@ -57,7 +58,8 @@ def rewrite_nodes(
     convolved = [*_convolve_images(g, averaged)]
     narrow = [*_narrow_inputs(g, [*_part_products(g, convolved)])]
     live = eliminate_dead_nodes([*_part_outputs(g, narrow, results)], results)
-    return keep_nodes(g, [*_move_data(g, [*_move_weights(g, live)], results)], results)
+    moved = [*_move_weights(g, [*separate_constants(g, live)])]
+    return keep_nodes(g, [*_move_data(g, moved, results)], results)
 
 
 def _join_groups(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
