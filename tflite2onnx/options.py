@@ -225,7 +225,7 @@ def _check_io_type(value: object) -> None:
             )
 
 
-_SIZES = {"batch": "write 4, or n", "shapes": "write 1,224,224,3, or n,224,224,3"}
+_SIZE_EXAMPLES = {"batch": "write 4, or n", "shapes": "write 1,224,224,3, or n,224,224,3"}
 
 
 def _check_sizes(shapes: object, batch: object) -> None:
@@ -243,7 +243,7 @@ def _check_sizes(shapes: object, batch: object) -> None:
     for option, size in listed:
         named = isinstance(size, str) and size.isidentifier()
         if not (named or (_is_integer(size) and 0 < size < _MOST)):
-            hint = f"; {_SIZES[option]} if it is dynamic"
+            hint = f"; {_SIZE_EXAMPLES[option]} if it is dynamic"
             if _is_integer(size) and size >= _MOST:
                 hint = f"; it must be below {_MOST}"
             raise OptionError(

@@ -45,7 +45,8 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     values = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
     bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
     narrow = any(map(_is_narrow, constants))
-    only_cast = _find_cast_constants(nodes)
+    has_int2 = any(value.dtype is DType.INT2 for value, _ in large)
+    only_cast = _find_cast_constants(nodes) if has_int2 else ()
     digests = {digest_elements(data) for data in bytes_read if narrow}
     outputs: dict[Value, Value] = {}
     added = []

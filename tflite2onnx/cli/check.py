@@ -48,7 +48,7 @@ def run_command(options: argparse.Namespace) -> int:
     places: dict[str, dict[str, None]] = {}
     for breach in broken:
         places.setdefault(breach.words, {})[f"{breach.operator} {breach.place}"] = None
-    lines = (f"{_join([*found], options)}: {words}" for words, found in places.items())
+    lines = (f"{_list_places([*found], options)}: {words}" for words, found in places.items())
     print_lines(sys.stdout, lines)
     if broken or not options.quiet:
         word, colour = ("FAILED", Colour.RED) if broken else ("PASSED", Colour.GREEN)
@@ -58,7 +58,7 @@ def run_command(options: argparse.Namespace) -> int:
     return bool(broken)
 
 
-def _join(places: list[str], options: argparse.Namespace) -> str:
+def _list_places(places: list[str], options: argparse.Namespace) -> str:
     shown = places if options.wide else places[:_SHOWN]
     rest = f" and {len(places) - len(shown):,} more" if places[len(shown) :] else ""
     return f"{', '.join(shown)}{rest}"

@@ -199,9 +199,8 @@ def check_scales(operator: Declared) -> None:
 
 
 def _check_infinite_scales(operator: Declared) -> None:
-    match operator.quantization:
-        case Integers(takes_infinity=True):
-            return
+    if isinstance(operator.quantization, Integers) and operator.quantization.takes_infinity:
+        return
     for tensor in operator.op.present:
         own = tensor.quantization
         if own and tensor.has_data and own.scale.max(initial=0) == np.inf:

@@ -397,9 +397,10 @@ class ConstantInputs(NodeRule):
     inputs: Mapping[str, Sequence[int]]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        places = self.inputs.get(node.operator, ())
-        wrong = next((i for i in places if node.name_input(i) not in {*model.known, ""}), None)
-        return "" if wrong is None else f"input {wrong} must be a constant, got a computed tensor"
+        for place in self.inputs.get(node.operator, ()):
+            if (name := node.name_input(place)) and name not in model.known:
+                return f"input {place} must be a constant, got a computed tensor"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,10 +429,10 @@ class InputRanges(NodeRule):
     ranges: Mapping[str, tuple[float, float]]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        source = (
-            model.find_dequantized(node.name_input(0)) if node.operator in self.ranges else None
-        )
-        scale, zero = (source and model.read_array(source, place) for place in (1, 2))
+        source = model.find_dequantized(node.name_input(0))
+        if source is None or node.operator not in self.ranges:
+            return ""
+        scale, zero = (model.read_array(source, place) for place in (1, 2))
         if scale is None or zero is None or scale.size > 1:
             return ""
         ends = np.array([np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max])
@@ -470,8 +471,9 @@ class NoReshapedPixels(NodeRule):
         while x in model.makers and model.makers[x].operator in (*QDQ, *RESHAPES):
             x = model.makers[x].name_input(0)
         shape, image = (model.shapes.get(name, ()) for name in (x, node.name_input(0)))
-        is_moved = is_reshaped_pixel(shape, image)
-        return f"an image of one pixel must not be reshaped, got one of {[*shape]}" * is_moved
+        if not is_reshaped_pixel(shape, image):
+            return ""
+        return f"an image of one pixel must not be reshaped, got one of {[*shape]}"
 
 
 @dataclass(frozen=True, kw_only=True)

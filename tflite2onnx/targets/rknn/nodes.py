@@ -220,7 +220,7 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         is_joined = node.op_type in (*JOINED, "Slice", "Split")
         before = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
         for read in [made[x] for x in node.present if x in made]:
-            source = _find_source(read, made, (*QDQ, "Reshape", "Transpose"))
+            source = made.get(_find_source(read.outputs[0], made, (*QDQ, "Reshape", "Transpose")))
             is_after = is_joined and source is not None and source.op_type in before
             numbers = [x.data for x in read.present[1:] if x.data is not None]
             if read.op_type != "DequantizeLinear" or len(numbers) < 2:
@@ -236,13 +236,11 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield node.with_inputs(apart)
 
 
-def _find_source(
-    node: Node | None, made: Mapping[Value | None, Node], moves: Collection[str]
-) -> Node | None:
-    """Return the first node before a node that only moves numbers, or the node itself."""
-    while node is not None and node.op_type in moves:
-        node = made.get(node.present[0])
-    return node
+def _find_source(x: Value, made: Mapping[Value | None, Node], moves: Collection[str]) -> Value:
+    """Return the value whose numbers nodes move to x, or x itself."""
+    while x in made and made[x].op_type in moves:
+        x = made[x].present[0]
+    return x
 
 
 def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:
@@ -250,9 +248,7 @@ def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None,
     if node.op_type != "Conv" or node.inputs[0] != read.outputs[0]:
         return False
     shape = find_static_shape(node.inputs[0], g.types)
-    x = read.present[0]
-    while x in made and made[x].op_type in (*QDQ, *RESHAPES):
-        x = made[x].present[0]
+    x = _find_source(read.present[0], made, (*QDQ, *RESHAPES))
     return shape is not None and is_reshaped_pixel(find_static_shape(x, g.types) or (), shape)
 
 

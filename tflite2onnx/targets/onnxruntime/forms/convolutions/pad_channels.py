@@ -82,8 +82,8 @@ _BY_CHANNEL = (
     *("ABS", "ADD", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D", "ELU", "MAXIMUM", "MAX_POOL_2D"),
     *("MINIMUM", "MUL", "NEG", "SUB", *_SIZED),
 )
-# Those of zeros, and channels of constants that are zeros, are zeros. So are those of a constant
-# number for all channels if it is a factor.
+# Operators whose results are zeros if all they read is zeros. A constant of one number is no zero:
+# MUL by it makes zeros of zeros, ADD does not (`_keeps_zeros`).
 _KEEP_ZEROS = frozenset(
     (*_BY_CHANNEL, "GELU", "HARD_SWISH", "LEAKY_RELU", "PRELU", "RELU", "RELU6", "TANH")
 )
