@@ -1,4 +1,4 @@
-"""Products and means of float16 equal those of LiteRT's default delegate."""
+"""Products and sums of float16 equal those of LiteRT's default delegate."""
 
 from __future__ import annotations
 
@@ -81,6 +81,19 @@ def test_mean_of_half_precision_equals_the_default_delegate() -> None:
     operands = [m.input(x.shape, dtype="float16"), m.constant(np.array([1], np.int32))]
     m.output(*m.op("MEAN", operands, [m.tensor([2, 1, 4], dtype="float16")], keep_dims=True))
     check_half(m, [x])
+
+
+@pytest.mark.parametrize("code", ["ADD", "DIV", "MUL", "SUB"])
+def test_sums_and_products_between_casts_are_rounded(code: str) -> None:
+    m, x = Build(), np.linspace(-3, 3, 15, dtype=np.float32).reshape(3, 5)
+    three = np.array([3], np.float16)
+    (half,) = m.op("CAST", [m.input(x.shape)], [m.tensor(x.shape, dtype="float16")])
+    (made,) = m.op(code, [half, m.constant(three)], [m.tensor(x.shape, dtype="float16")])
+    m.output(*m.op("CAST", [made], [m.tensor(x.shape)]))
+    result = convert(m.bytes(), io_layout="tflite")
+    (got,) = run_onnx(result.model, {result.inputs[0].name: x})
+    numpy = {"ADD": np.add, "DIV": np.divide, "MUL": np.multiply, "SUB": np.subtract}[code]
+    np.testing.assert_array_equal(got, numpy(x.astype(np.float16), three).astype(np.float32))
 
 
 def test_any_number_of_rows_is_kept() -> None:

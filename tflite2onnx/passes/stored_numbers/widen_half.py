@@ -1,8 +1,11 @@
-"""Products and sums of float16, which LiteRT's default delegate runs, and no built-in kernel.
+"""Products and sums of float16: CAST, the operator in float32, and CAST.
 
-On processors without float16 arithmetic the delegate, XNNPACK, computes them in float32 and rounds
-the results to float16. CAST, the operator in float32 and CAST do the same. Exporters write these
-operators for models of mixed precision.
+LiteRT's default delegate, XNNPACK, runs those of `_CODES` in the first line. On processors without
+float16 arithmetic it computes them in float32 and rounds the results to float16. A built-in kernel
+runs those in the second line, and rounds them, too. A runtime that has no kernel for the latter in
+float16 may insert Casts and merge them with those beside them, so that nothing is rounded. It keeps
+the Casts of the file (`InsertedPrecisionFreeCast` in `insert_cast_transformer.cc`). Exporters
+write these operators for models of mixed precision.
 """
 
 from dataclasses import replace
@@ -16,12 +19,12 @@ from tflite2onnx.tensor import DType, Tensor
 
 _CODES = (
     *("AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"),
-    "MEAN",
+    *("MEAN", "ADD", "DIV", "MUL", "SUB"),
 )
 
 
 @rule(
-    "products and means of float16",
+    "products and sums of float16",
     "CAST, the same of float32, CAST",
     Activated(any_of(_CODES, "x", ...)),
     lambda found: all(map(_is_half, (found.x, *found.last.outputs))),
