@@ -170,9 +170,11 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # 96 nodes QLinearConv of uint8 filters: 24 convolutions of 1 to 24 channels, 1x1 to 7x7, by 1, 2, 4
 # and 8 pixels (median error 2 %). Nodes with 9 to 15 numbers in the last block of 16 take up to 1.4
 # times the expected time.
-# With AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %),
-# and those of `int8` to the times in join_pixels.py (root of the mean squared error 14 and 5 %);
-# `extremes` has the microseconds of AVX2.
+# With AVX-512 the factors are fitted to the times of docs/integer-kernels.md (median error 6 %).
+# Those of `int8` and `int8 rows` are fitted to 110 nodes as above on an AMD EPYC (family 25, model
+# 17; median error 3 and 5 %), and divided by 1.4. The factors of products are those of Zen 5, which
+# multiplies 64 bytes at once: the times of join_pixels.py have an error of 5 and 6 % (root of the
+# mean square). `extremes` has the microseconds of AVX2.
 #
 # `move` and `rows`: images of 14x14 to 112x112 pixels and 4 to 384 channels, rolled, cut into
 # windows and joined by pixels, between two Relu (AMD EPYC, family 25, model 17, with AVX-512; error
@@ -187,8 +189,8 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "pixels": Factors(2.874, 0, 0, 143.6, 0, 0),
         "planar": Factors(2.834, 11.77, 0, 0),
         "transposed": Factors(2.834, 12.66, 0, 0),
-        "int8": Factors(0, 1.812, 2325, 24.85, rows=1682),
-        "int8 rows": Factors(0, 1.986, 4061, 79.72, rows=3251),
+        "int8": Factors(3.16, 1.812, 1630, 30.1, rows=908),
+        "int8 rows": Factors(3.16, 2.084, 3847, 150, rows=2125),
         "copy": Factors(1.2, 0, 0, 50),
         "move": Factors(0.5, 0, 2500, 23),
         "rows": Factors(1, 0, 7500, 13),
