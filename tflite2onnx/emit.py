@@ -27,12 +27,11 @@ from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.rewrites import (
+    Merged,
     join_reshapes,
-    keep_float_weights,
     merge_equal_nodes,
     omit_zero_states,
     rename_ports,
-    share_copied_outputs,
 )
 from tflite2onnx.builder.store_once import share_transposed
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
@@ -109,18 +108,25 @@ def find_shared_caches(emitted: Emitted) -> dict[str, str]:
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 
-# A function from the nodes of the main graph, and the values of its outputs, to the nodes that a
-# runtime wants, without dead ones, and the values that hold other elements then than the tensors.
-NodeRewrite = Callable[
-    [Builder, Sequence[Node], Sequence[Value]], tuple[tuple[Node, ...], Collection[Value]]
-]
+class Rewritten(NamedTuple):
+    """The nodes of the main graph as a runtime wants them, without dead ones.
+
+    `merged` has the values of removed nodes, with the equal values that stay. `changed` are values
+    that hold other elements now than the tensors.
+    """
+
+    nodes: tuple[Node, ...]
+    merged: Merged = MappingProxyType({})
+    changed: Collection[Value] = ()
 
 
-def keep_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+NodeRewrite = Callable[[Builder, Sequence[Node], Sequence[Value]], Rewritten]
+
+
+def keep_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes without dead ones, and with nodes that make the constants they read."""
-    return share_transposed(add_adaptive_weights(g, eliminate_dead_nodes(nodes, results))), ()
+    live = eliminate_dead_nodes(nodes, results)
+    return Rewritten(share_transposed(add_adaptive_weights(g, live)))
 
 
 def emit(
@@ -148,9 +154,7 @@ def emit(
     results = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, results, g.ints)
     distinct, merged = merge_equal_nodes(joined, results)
-    exact = keep_float_weights(g, omit_zero_states(distinct), results)
-    named, copied = share_copied_outputs(exact, g.types, results)
-    live, changed = rewrite(g, named, results)
+    live, copied, changed = rewrite(g, omit_zero_states(distinct), results)
     same = {**merged, **copied}
     ports = tuple(p for p in rename_ports(_list_ports(g), same) if p.value not in changed)
     nodes = lower_nodes(_join_products(g, graph, live, results, ports), g.opset, g.types)
@@ -248,8 +252,8 @@ def _emit_input(g: Builder, tensor: Tensor, order: Order, least_sizes: Mapping[s
     """Return an input of the file's type; inside the model the tensor may have another type.
 
     An input with a dynamic size that is too small ends the run: Reshape names the least sizes. It
-    copies no element, while a check at the operator would end the blocks of channels in which
-    ONNX Runtime computes images (1.1 to 1.3 of the time).
+    copies no element, while a check at the operator would split the part of the network that a
+    runtime computes in its own layout (1.1 to 1.3 of the time).
     """
     inside, in_file = g.find_storage(tensor), g.find_endpoint_storage(tensor)
     shape = tuple(tensor.sizes[i] for i in order)

@@ -4,50 +4,31 @@
 these nodes around ONNX operators with other axes, such as LSTM or a convolution along one axis.
 Between two such operators, one node reverses the other.
 
-`keep_float_weights`: products of dequantized data and float weights, whose results are quantized
-again. ONNX Runtime 1.22 and newer round the weights of such a Conv, ConvTranspose or Gemm to int8,
-with one scale for all channels (weight_bias_quantization.cc): 7 % of the results differ by a step,
-and some networks are wrong by 30 steps. Weights that are folded at load are such weights, too.
-Files for other runtimes are run in ONNX Runtime as well, so that every target has these nodes. A
-Gemm is left alone if its bias has two axes. A convolution is left alone if its data have more than
-one scale: DequantizeLinear with a scale for each index of an axis, all of them equal, gives
-the same data. Before opset 13 this node becomes Cast, Sub and Mul, and weights with a scale for
-each channel are float weights, too. Data of symmetric integers keep one scale, because the runtimes
-that need these integers take no other.
-
 `merge_equal_nodes`: nodes that compute the same values become one node. Operators that read the
 same tensor may emit the same nodes: the extremes of data that several products quantize, or a
 Reshape to a shape that an ONNX operator requires.
-
-`share_copied_outputs`: an output that copies a computed quantized tensor, by DequantizeLinear and
-QuantizeLinear of one scale. ONNX Runtime before 1.31 removes these two nodes without renaming the
-tensor for its other readers, and refuses the model (qdq_final_cleanup.cc).
 
 `omit_zero_states`: computed initial states of recurrent nodes that are zeros, the default of ONNX's
 nodes. A layer whose batch is dynamic reads the size of the batch from its sequence, and makes zeros
 of this size. These are eight nodes.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-
-import numpy as np
 
 from tflite2onnx.builder.builder import (
     Body,
-    Builder,
     Port,
     find_bodies,
     find_makers,
-    find_readers,
     walk_nodes,
 )
 from tflite2onnx.builder.nodes import Node, Types, Value
-from tflite2onnx.builder.opsets import DOMAINS, ORDINARY_OPSET
+from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.tensor import DType, Shape
 
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
-# Element types for which ONNX Runtime's Reshape takes constants only.
+# Element types that Reshape takes of constants only.
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 
 
@@ -139,117 +120,6 @@ class _Chains:
         return value in self._types and self._types[value][0] in _PACKED
 
 
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
-# ONNX Runtime moves DequantizeLinear after these nodes, and QuantizeLinear before them.
-_MOVES = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-# ONNX Runtime fuses these nodes into the product before them.
-_FUSED = ("Add", "Clip", "Mul", "Relu")
-_ENDS = ("DequantizeLinear", "QuantizeLinear")
-
-
-def keep_float_weights(
-    g: Builder, nodes: Sequence[Node], outputs: Collection[Value]
-) -> tuple[Node, ...]:
-    """Return nodes in which such products have another bias, or data of several equal scales.
-
-    `outputs` are the outputs of the graph. Nodes that nothing reads any more are kept.
-    """
-    if not {node.op_type for node in nodes}.issuperset(_ENDS):
-        return tuple(nodes)
-    makers, readers, constants = find_makers(nodes), find_readers(nodes), _find_constants(g, nodes)
-    kept: list[Node] = []
-    for node in nodes:
-        is_product = node.op_type in _PRODUCTS and node.present[1] in constants
-        is_rounded = is_product and _is_quantized_again(node.outputs[0], readers, outputs)
-        if is_rounded and node.op_type == "Gemm":
-            kept += _add_axis_to_bias(g, node)
-        elif is_rounded and not g.plan.symmetric:
-            kept += _repeat_scale(g, node, makers)
-        else:
-            kept.append(node)
-    return tuple(kept)
-
-
-def _find_constants(g: Builder, nodes: Sequence[Node]) -> set[Value]:
-    """Return the constants, and the values that are folded at load, without dequantized ones.
-
-    DequantizeLinear of older opsets has no axis: such a node becomes Cast, Sub and Mul, which are
-    folded.
-    """
-    found = {value for node in nodes for value in node.present if value.data is not None}
-    for node in nodes:
-        has_axis = node.attributes.get("axis") is not None
-        is_folded = node.op_type != "DequantizeLinear" or (has_axis and g.opset < ORDINARY_OPSET)
-        if is_folded and node.present and found.issuperset(node.present):
-            found.update(node.outputs)
-    return found
-
-
-def _is_quantized_again(
-    value: Value, readers: Mapping[Value, Sequence[Node]], outputs: Collection[Value]
-) -> bool:
-    """Return whether only QuantizeLinear reads a value, maybe after nodes that do not stop it."""
-    while value not in outputs and len(readers.get(value, ())) == 1:
-        (node,) = readers[value]
-        if node.op_type == "QuantizeLinear":
-            return True
-        if node.op_type not in (*_FUSED, *_MOVES):
-            return False
-        value = node.outputs[0]
-    return False
-
-
-def _add_axis_to_bias(g: Builder, product: Node) -> Iterator[Node]:
-    """Yield a Gemm whose bias has two axes, after the node that makes a computed bias so."""
-    data, weights, *biases = product.present
-    bias = biases[0] if biases else g.constant(np.zeros(1, np.float32))
-    if bias.data is None:
-        row = Value()
-        yield Node("Reshape", (bias, g.ints([1, -1])), (row,), {})
-    else:
-        row = g.constant(np.atleast_2d(bias.data), bias.dtype)
-    yield product._replace(inputs=(data, weights, row))
-
-
-def _repeat_scale(g: Builder, product: Node, makers: Mapping[Value | None, Node]) -> Iterator[Node]:
-    """Yield the nodes from DequantizeLinear to a convolution; this alone if there is none."""
-    moves: list[Node] = []
-    source = makers.get(product.present[0])
-    while source and source.op_type in _MOVES:
-        moves.insert(0, source)
-        source = makers.get(source.present[0])
-    read = _dequantize_by_axis(g, source) if source else None
-    if read is None:
-        yield product
-        return
-    yield read
-    (value,) = read.outputs
-    for node in moves:
-        like = g.types.get(node.outputs[0])
-        moved = g.annotate(Value(), *like) if like else Value()
-        yield node._replace(inputs=(value, *node.inputs[1:]), outputs=(moved,))
-        value = moved
-    yield product._replace(inputs=(value, *product.inputs[1:]))
-
-
-def _dequantize_by_axis(g: Builder, node: Node) -> Node | None:
-    """Return a DequantizeLinear with its scale repeated, None if it is another node.
-
-    The kernel has a loop for each index of the axis, so an early axis is the fastest.
-    """
-    integers, *numbers = node.present
-    known = [each.data for each in numbers if each.data is not None and each.data.size == 1]
-    dtype, sizes = g.types.get(node.outputs[0], (DType.FLOAT32, ()))
-    axes = ((i, n) for i, n in enumerate(sizes) if isinstance(n, int) and n > 1)
-    axis, size = next(axes, (0, 0))
-    if node.op_type != "DequantizeLinear" or len(known) < len(numbers) or not size:
-        return None
-    pairs = zip(numbers, known, strict=True)
-    repeated = (g.constant(np.full(size, data, data.dtype), each.dtype) for each, data in pairs)
-    made = g.annotate(Value(), dtype, sizes)
-    return Node("DequantizeLinear", (integers, *repeated), (made,), {"axis": axis})
-
-
 # Operators whose nodes may return another result each time. Operators in a user's domain and
 # operators with nested graphs are kept too.
 _KEPT = frozenset(
@@ -278,7 +148,7 @@ def merge_equal_nodes(
     alike: dict[tuple[object, ...], list[Node]] = {}
     results = []
     for node in nodes:
-        current = _read_merged(node, merged)
+        current = read_merged(node, merged)
         key = (node.op_type, node.domain, current.inputs, len(node.outputs))
         may_go = node.op_type not in _KEPT and node.domain in _KNOWN
         others = alike.setdefault(key, []) if may_go else []
@@ -289,36 +159,6 @@ def merge_equal_nodes(
             others.append(current)
             results.append(current)
     return tuple(results), merged
-
-
-def share_copied_outputs(
-    nodes: Sequence[Node], types: Types, outputs: Collection[Value]
-) -> tuple[tuple[Node, ...], Merged]:
-    """Return nodes that read such an output in place of the tensor, and the tensors' outputs."""
-    makers, merged = find_makers(nodes), dict[Value, Value]()
-    for node in nodes:
-        real = makers.get(node.inputs[0]) if node.op_type == "QuantizeLinear" else None
-        x = real.inputs[0] if real and real.op_type == "DequantizeLinear" else None
-        if real is None or x is None or x not in makers or node.outputs[0] not in outputs:
-            continue
-        operands = (*real.inputs[1:], *node.inputs[1:])
-        numbers = [None if value is None else value.data for value in operands]
-        half = len(numbers) // 2
-        pairs = zip(numbers[:half], numbers[half:], strict=True)
-        is_copy = all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs)
-        y = node.outputs[0]
-        # Integers of 4 bits are cast to 8 bits before they are dequantized: a copy has fewer bits.
-        has_type = x in types and y in types and types[x][0] is types[y][0]
-        if is_copy and has_type and x not in outputs and x not in merged:
-            merged[x] = y
-    if not merged:
-        return (*nodes,), merged
-    copies = {*merged.values()}
-    kept = (node for node in nodes if copies.isdisjoint(node.outputs))
-    renamed = (
-        node._replace(outputs=tuple(merged.get(y, y) for y in node.outputs)) for node in kept
-    )
-    return tuple(_read_merged(node, merged) for node in renamed), merged
 
 
 def _have_equal_attributes(a: Node, b: Node) -> bool:
@@ -336,7 +176,7 @@ def _compute_equal_values(a: Body, b: Body) -> bool:
     return of_a == of_b
 
 
-def _read_merged(node: Node, merged: Merged) -> Node:
+def read_merged(node: Node, merged: Merged) -> Node:
     """Return a node that reads the values that stay, in its nested graphs too."""
     bodies = {key: _merge_inside(body, merged) for key, body in find_bodies(node).items()}
     node = node.with_inputs(merged)

@@ -1,8 +1,10 @@
 """How the target wants a planned graph: its forms, its operators, and its rewriting of nodes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from tflite2onnx.emit import NodeRewrite, keep_nodes
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.emit import NodeRewrite, Rewritten, keep_nodes
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order
@@ -11,6 +13,7 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import apply_passes
 from tflite2onnx.planning import PlannedGraph
+from tflite2onnx.targets import every_target
 from tflite2onnx.targets.table import has_part, import_part
 from tflite2onnx.tensor import Tensor
 
@@ -79,4 +82,9 @@ def find_rewrite(options: ConversionOptions) -> NodeRewrite:
             message = f"`activations` must be auto, int8 or uint8 for {options.target}, got uint16"
             raise OptionError(message)
         rewrite = wide
-    return rewrite
+
+    def rewrite_twice(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
+        first = every_target.rewrite_nodes(g, nodes, results)
+        return rewrite(g, first.nodes, results)._replace(merged=first.merged)
+
+    return rewrite_twice

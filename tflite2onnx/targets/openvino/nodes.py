@@ -6,17 +6,15 @@ the data of another one. ONNX Runtime folds the Shape of an input, so that it wo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
-from tflite2onnx.emit import keep_nodes
+from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.tensor import DType
 
 
-def rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph; none of their values changes its type."""
     live = eliminate_dead_nodes(nodes, results)
     every = [*walk_nodes((*g.nodes, *live))]

@@ -26,7 +26,7 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -34,7 +34,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers, find_readers
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
-from tflite2onnx.emit import keep_nodes
+from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rules import QDQ, count_steps
@@ -56,16 +56,12 @@ _WIDE = 257  # steps of uint16 in one of uint8, as many as there are: 65535 is 2
 _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
 
 
-def rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
     return _rewrite_nodes(g, nodes, results, lambda y: _is_row(find_static_shape(y, g.types)))
 
 
-def rewrite_wide_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+def rewrite_wide_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the same, with uint16 before and after all products of 8 bits."""
     return _rewrite_nodes(g, nodes, results, lambda _: True)
 
@@ -77,7 +73,7 @@ def _is_row(shape: Shape | None) -> bool:
 
 def _rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+) -> Rewritten:
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
     stored = [*_store_constants(g, eliminate_dead_nodes(nodes, results), results)]
     products = [*_quantize_products(g, stored, results)]
@@ -94,7 +90,7 @@ def _rewrite_nodes(
         if node.op_type == "DequantizeLinear"
     }
     reshaped = [each for node in moved for each in _reshape_end(g, node, real, results)]
-    return keep_nodes(g, reshaped, results)[0], changed
+    return keep_nodes(g, reshaped, results)._replace(changed=changed)
 
 
 def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:

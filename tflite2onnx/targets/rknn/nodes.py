@@ -29,7 +29,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
-from tflite2onnx.emit import keep_nodes
+from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rknn.rules import (
@@ -49,9 +49,7 @@ _CENTERS = {"HardSwish": 0.0, "Sigmoid": 0.5, "Tanh": 0.0}  # what the functions
 _LOW, _HIGH = -128, 127  # steps around the middle
 
 
-def rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph; none of their values changes its type."""
     joined = [*_join_groups(g, eliminate_dead_nodes(nodes, results))]
     averaged = [*_convolve_averages(g, [*_fold_strides(g, joined)])]

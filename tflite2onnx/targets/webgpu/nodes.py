@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
-from tflite2onnx.emit import keep_nodes
+from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.tensor import DType
 
 # From 2 ** 23 to 2 ** 24 neighbours of float32 differ by 1. A number under 2 ** 22 keeps the sum in
@@ -32,9 +32,7 @@ _SINE = (
 )
 
 
-def rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph; none of their values changes its type."""
     live = eliminate_dead_nodes(nodes, results)
     reals = _find_reals(g, live)

@@ -1,7 +1,7 @@
 """Nodes as ONNX Runtime computes them fastest, where its kernels or optimizer need other ones."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import nan
 
 import numpy as np
@@ -11,6 +11,7 @@ from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
+from tflite2onnx.emit import Rewritten
 from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import DType, Shape
@@ -20,14 +21,12 @@ _STEPS = 128  # of tanh from 0 to 1, in TFLite
 _BYTES = (DType.INT8, DType.UINT8)
 
 
-def rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[tuple[Node, ...], Collection[Value]]:
+def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     rows = _keep_softmax_rows(g, nodes)
     live = eliminate_dead_nodes(_join_tanh(g, join_rows(g, rows, results), results), results)
     wide, changed = widen_blocks(g, add_adaptive_weights(g, live), results)
-    return assemble_constants(g, share_transposed(wide)), changed
+    return Rewritten(assemble_constants(g, share_transposed(wide)), changed=changed)
 
 
 def _keep_softmax_rows(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:

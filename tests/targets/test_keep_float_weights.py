@@ -1,4 +1,4 @@
-"""builder/rewrites.py: ONNX Runtime does not round these weights."""
+"""targets/every_target.py: ONNX Runtime does not round these weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""builder/rewrites.py: outputs that copy a quantized tensor are this tensor."""
+"""targets/every_target.py: outputs that copy a quantized tensor are this tensor."""
 
 from __future__ import annotations
 
