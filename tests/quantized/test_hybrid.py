@@ -136,6 +136,14 @@ def test_many_weights_are_multiplied_as_integers(dtype: str, rows_of_data: int) 
     assert left["Gemm"] == (1 if delegated and rows_of_data > 1 else 0)
 
 
+def test_one_row_keeps_its_axes_without_a_reshape() -> None:
+    options = {"keep_num_dims": True}
+    layer = Shape("FULLY_CONNECTED", [1, 1, 350], [300, 350], [1, 1, 300], options=options)
+    data = hybrid(layer, "int8", per_channel=True, bias=False)
+    result = check(data, inputs=extremes(layer, asymmetric=True), default_kernels=True)
+    assert "Reshape" not in {node.op_type for node in result.model.graph.node}
+
+
 STEPS = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 
 

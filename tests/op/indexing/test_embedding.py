@@ -167,10 +167,10 @@ def blockwise3(m: Build) -> Tensor:
 
 
 def sparse(
-    indices: Any, shape: list[int], row: list[int], combiner: str
+    indices: Any, shape: list[int], row: list[int], combiner: str, rows: int | None = 7
 ) -> tuple[Build, Tensor, list[Any]]:
     m, generator = Build(), np.random.default_rng(0)
-    count, table = len(indices), m.input([7, *row])
+    count, table = len(indices), m.input([rows, *row])
     ids, weights = m.input([count], dtype="int32"), m.input([count])
     inputs = [ids, m.constant(np.array(indices, np.int32)), m.constant(shape), weights, table]
     made = [m.tensor([*shape[:-1], *row])]
@@ -203,6 +203,11 @@ def test_combined_rows_equal_litert(
 
 def test_combined_rows_of_no_ids_are_0() -> None:
     m, y, given = sparse(np.empty((0, 2)), [3, 4], [5], "MEAN")
+    check_outputs(m, y, inputs=given)
+
+
+def test_combined_rows_of_a_table_of_any_number_of_rows_equal_litert() -> None:
+    m, y, given = sparse(*SPARSE[0], "MEAN", rows=None)
     check_outputs(m, y, inputs=given)
 
 

@@ -11,7 +11,7 @@ from tests.references import check_reference, draw_numbers
 from tests.references.genai import run_litert
 from tests.support import Build, difference, run_onnx
 from tflite2onnx import convert, verify
-from tflite2onnx.errors import ConversionError
+from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.verification.runtimes import FASTEST_KERNELS
 
 if TYPE_CHECKING:
@@ -96,6 +96,16 @@ def test_the_number_of_tokens_may_be_dynamic() -> None:
     feeds = zip((end.name for end in result.inputs), inputs, strict=True)
     (have,) = run_onnx(result.model, dict(feeds))
     assert not difference(run_litert(m.bytes(), inputs)[0][0], have)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "axis"), [("tensor_0", [1, 3, "n"], 2), ("tensor_1", [1, 1, 3, "n"], 3)]
+)
+def test_the_numbers_of_a_token_may_not_be_dynamic(
+    name: str, shape: list[int | str], axis: int
+) -> None:
+    with pytest.raises(OptionError, match=f"needs the size of axis {axis} of {name}"):
+        convert(experts((4, 2, 3), "int8")[0].bytes(), shapes={name: shape})
 
 
 @pytest.mark.parametrize(

@@ -360,6 +360,33 @@ def test_strided_slice_refuses_lists_of_different_lengths() -> None:
         convert(m.bytes())
 
 
+@pytest.mark.parametrize("operand", range(3))
+@pytest.mark.parametrize(
+    ("shape", "dtype", "reason"),
+    [
+        ([1, 1], "int32", r"int32\[1\], got int32\[1, 1\]"),
+        ([1], "float32", "int32 or int64, got float32"),
+    ],
+)
+def test_computed_bounds_are_lists_of_integers(
+    operand: int, shape: list[int], dtype: str, reason: str
+) -> None:
+    m = Build()
+    bounds = [m.input([1], dtype="int32") for _ in range(3)]
+    bounds[operand] = m.input(shape, dtype=dtype)
+    m.output(*m.op("STRIDED_SLICE", [m.input([5]), *bounds], [m.tensor([None])]))
+    with pytest.raises(ConversionError, match=f"tensor_3 must be {reason}"):
+        convert(m.bytes())
+
+
+def test_whole_dynamic_axes_are_not_sliced() -> None:
+    """A begin of 0 takes an axis of any size from its first element on."""
+    m = Build()
+    x = m.input([None, None], dtype="int32")
+    m.output(Cut(((0, 0, 1), (0, 0, 1)), end_mask=3).add(m, x, m.tensor(None, dtype="int32")))
+    assert [node.op_type for node in convert(m.bytes()).model.graph.node] == ["Identity"]
+
+
 @pytest.mark.parametrize(
     "each",
     [

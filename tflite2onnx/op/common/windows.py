@@ -53,10 +53,8 @@ class ImageOperator(DynamicShape):
         return floats and not self.op.read_made(WindowOptions).rounds_data
 
     def _turn_column(self, frame: Frame) -> Frame:
-        """Return a frame with the width before the height, unless an image has one pixel."""
-        if frame.label is None or any(
-            self.find_image_sizes(i) == (1, 1) for i in frame.slots if i <= 0
-        ):
+        """Return a frame with the width before the height."""
+        if frame.label is None:
             return frame
         turned = {"H": "W", "W": "H"}
         return replace(frame, label=tuple(turned.get(name, name) for name in frame.label))

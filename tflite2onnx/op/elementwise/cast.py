@@ -82,8 +82,7 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
     if target.bits <= _FLOAT32_BITS:
         whole = g.Where(is_below, clamped, g.scalar(high, source))
         # Cast rounds to types of less than 8 bits, and truncates to types of 8 bits.
-        byte = DType.UINT8 if low == 0 else DType.INT8
-        return g.cast(g.cast(whole, byte) if target in _PACKED else whole, target)
+        return g.cast(g.cast(whole, DType.INT8) if target in _PACKED else whole, target)
     compute_type = g.compute_type("Where", target)
     largest = g.scalar(high, compute_type)
     whole = g.Where(is_below, g.cast(clamped, compute_type), largest)
