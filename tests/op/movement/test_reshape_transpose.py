@@ -289,6 +289,15 @@ def test_reshapes_to_another_type_are_refused() -> None:
     refuse(m, r"6 elements of float32, as tensor_0 is float32\[2, 3\], got int32\[6\]")
 
 
+def test_computed_shapes_keep_the_sizes_that_they_list() -> None:
+    m = Build()
+    parts = [m.input([], dtype="int32"), m.constant(3), m.constant(5)]
+    (shape,) = m.op("PACK", parts, [[3]], dtype="int32", axis=0, values_count=3)
+    m.output(*m.op("RESHAPE", [m.input([None, 15]), shape], [m.tensor([None] * 3)]))
+    (end,) = convert(m.bytes()).outputs
+    assert (end.onnx_shape, {*end.symbols}) == ((1, 3, 5), {0})
+
+
 @pytest.mark.parametrize("rows", [8, 5])
 def test_single_computed_size_is_the_number_of_elements(rows: int) -> None:
     """Whatever the computed size is, LiteRT makes all elements or refuses."""

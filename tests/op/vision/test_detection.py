@@ -328,6 +328,15 @@ def test_detection_refuses_unsupported_operands(
         convert(m.bytes())
 
 
+def test_boxes_of_a_dynamic_number_have_that_of_the_anchors() -> None:
+    m = Build()
+    operands = [m.input([1, None, 4]), m.input([1, None, CLASSES + 1]), m.constant(anchors())]
+    outputs = [m.tensor(shape) for shape in ([1, 11, 4], [1, 11], [1, 11], [1])]
+    m.output(*m.custom("TFLite_Detection_PostProcess", operands, outputs, OPTIONS))
+    shapes = [end.onnx_shape for end in convert(m.bytes()).inputs]
+    assert shapes == [(1, BOXES, 4), (1, BOXES, CLASSES + 1)]
+
+
 def test_refuses_wrong_numbers_of_outputs() -> None:
     m = Build()
     operands = [m.input([1, BOXES, 4]), m.input([1, BOXES, 6]), m.constant(anchors())]

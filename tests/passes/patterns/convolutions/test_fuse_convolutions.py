@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.support import Build, Tensor, check
+from tflite2onnx.convert import convert
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
@@ -100,6 +102,18 @@ def test_convolutions_that_are_not_dilated_stay() -> None:
     y, _ = add_spread_convolution(m, "CONV_2D", [2, 2], pads, [[0, 1], [0, 1]])
     m.output(y)
     assert "Reshape" in nodes(check(m.bytes(), seeds=[0]))
+
+
+@pytest.mark.parametrize("code", CONVOLUTIONS)
+def test_images_of_any_size_need_no_blocks(code: str) -> None:
+    m = Build()
+    add_spread_convolution(m, code, [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]])
+    result = convert(m.bytes(), shapes={"tensor_0": [1, "height", "width", 3]})
+    assert "Reshape" not in nodes(result)
+    generator = np.random.default_rng(0)
+    sizes = ([1, 7, 11, 3], [1, 9, 5, 3])
+    images = [[generator.uniform(-1, 1, size).astype(np.float32)] for size in sizes]
+    compare_sizes(m.bytes(), result, images)
 
 
 def test_blocks_with_other_readers_are_computed_too() -> None:

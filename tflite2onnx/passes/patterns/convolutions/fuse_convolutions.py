@@ -7,7 +7,7 @@ whose padding is the paddings minus the crops, if:
 1. the convolution has padding VALID, strides 1 and dilations 1, and does not quantize float data,
    which it would do image by image;
 2. both block sizes are the same two constants, and no crop is larger than its padding;
-3. the integers of inputs and outputs have the same scale, and height and width are fixed;
+3. the integers of inputs and outputs have the same scale;
 4. nothing else reads the tensors between the convolution and BATCH_TO_SPACE_ND.
 
 `fuse_pads_into_convolutions`: PAD, or PADV2 with zeros, before a convolution or MAX_POOL_2D becomes
@@ -51,7 +51,7 @@ def fuse_dilated_convolutions(found: Match) -> Op | None:
     """Return what replaces the match, or why nothing does."""
     (last, middle, *_), x = found.ops, found.x
     alike = same_scale(x, found.tensors["images"]) and same_scale(middle.outputs[0], found.output)
-    if {1, 2} & x.symbols.keys() or not (alike and may_be_dilated(middle)):
+    if not alike or not may_be_dilated(middle):
         return None
     pads, crops = found.list_integers("pads#"), found.list_integers("crops#")
     top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
