@@ -178,7 +178,9 @@ def test_a_single_step_needs_no_loop() -> None:
         "Tanh",
         "Identity",
     ]
-    assert "Scan" not in nodes(convert(cells.lstm(Form(times=1, cell_clip=10))))
+    for major in (False, True):
+        result = check(cells.lstm(Form(times=1, cell_clip=10, time_major=major)), runs=2)
+        assert "Scan" not in nodes(result)
 
 
 def test_only_batch_major_sequences_need_transposes() -> None:

@@ -21,7 +21,7 @@ CELLS = ["LSTM", "GRU", "GRU-before"]
 
 def take_items(m: Build, x: Tensor, axis: int, count: int) -> list[Tensor]:
     """Return the items of a sequence, as Keras takes them."""
-    shape = [size for i, size in enumerate(x.shape) if i != axis]
+    shape = [size for i, size in enumerate(x.shape) if i != axis % len(x.shape)]
     return m.op("UNPACK", [x], [shape] * count, axis=axis, num=count)
 
 
@@ -119,6 +119,7 @@ def test_unrolled_layers_become_one_node(cell: str, times: int, outputs: str) ->
 def test_sequences_with_batch_first_become_lstm() -> None:
     assert proved_node_types(model(Keras(), axis=1)) == ["Transpose", "LSTM"]
     assert proved_node_types(model(Keras(), 1, axis=1))[-1] == "LSTM"
+    assert proved_node_types(model(Keras(), axis=-3)) == ["LSTM"]
 
 
 @pytest.mark.parametrize(

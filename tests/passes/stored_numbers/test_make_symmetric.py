@@ -144,15 +144,22 @@ def test_products_keep_bias_and_activation(code: str, shape: tuple[int, ...]) ->
     assert report.outputs[0].decibels > 30
 
 
-def test_averages_equal_litert() -> None:
+@pytest.mark.parametrize("code", ["AVERAGE_POOL_2D", "MEAN", "RESIZE_BILINEAR"])
+def test_averages_equal_litert(code: str) -> None:
     m = Build()
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
-    x, y = m.input([1, 8, 8, 3], **fields), m.tensor([1, 4, 4, 3], **fields)
-    window: dict[str, Any] = dict.fromkeys(
-        ("stride_w", "stride_h", "filter_width", "filter_height"), 2
-    )
-    m.output(*m.op("AVERAGE_POOL_2D", [x], [y], padding="VALID", **window))
-    check(m.bytes(), steps=1, quantization="symmetric")
+    x, window = m.input([1, 8, 8, 3], **fields), [1, 4, 4, 3]
+    inputs, options = [x, m.constant([4, 4])], dict[str, Any]()
+    if code == "AVERAGE_POOL_2D":
+        sizes = ("stride_w", "stride_h", "filter_width", "filter_height")
+        inputs, options = [x], {"padding": "VALID", **dict.fromkeys(sizes, 2)}
+    elif code == "MEAN":
+        inputs, window = [x, m.constant([1, 2])], [1, 3]
+    m.output(*m.op(code, inputs, [m.tensor(window, **fields)], **options))
+    result: Any = check(m.bytes(), steps=1, quantization="symmetric")
+    points = list_zero_points(result.model)
+    assert points
+    assert not any(point.any() for point in points)
 
 
 _SAME: dict[str, Any] = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
