@@ -107,3 +107,12 @@ def test_activations_limit_the_stored_integers(activation: str) -> None:
     )
     m.output(*m.op("ADD", [a, b], [y], fused_activation_function=activation))
     check(m.bytes(), quantization="qdq-uniform", steps=1)
+
+
+def test_a_constant_is_subtracted_as_in_the_file() -> None:
+    m = Build()
+    kind: dict[str, Any] = {"dtype": "int8", "scale": 0.06, "zero_point": 3}
+    x, y = m.input([1, 6, 6, 4], **kind), m.tensor([1, 6, 6, 4], **kind)
+    one = m.constant(np.array([127], np.int8), scale=1 / 255, zero_point=-128)
+    m.output(*m.op("SUB", [x, one], [y]))
+    check(m.bytes(), quantization="qdq-uniform", steps=1)

@@ -401,7 +401,8 @@ class Sum(Elementwise):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         a, b = xs
-        if b.plan.reading is not Reading.DEQUANTIZED or b.tensor is self.terms[1]:
+        is_read = b.plan.reading in (Reading.DEQUANTIZED, Reading.UNIFORM)
+        if not is_read or b.tensor is self.terms[1]:
             return super().emit(g, y, a, b)
         return g.Add(a, g.view(self.terms[1], b.order, b.letters, b.plan))
 
