@@ -1,4 +1,7 @@
-"""Latency of TFLite and ONNX models, measured side by side in one process."""
+"""Latency of TFLite and ONNX models, measured side by side in one process.
+
+Other scripts import this module; `latency.py` is the program.
+"""
 
 import os
 import time
@@ -172,3 +175,7 @@ def make_array(shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - numpy 
         return generator.integers(limits.min, limits.max, shape, kind, endpoint=True)
     values = generator.random(shape)
     return (values if "float" in kind else values.round()).astype(kind)
+
+
+if __name__ == "__main__":
+    print(__doc__)

@@ -1,4 +1,7 @@
-"""Functions that run in processes of their own, because LiteRT may end the process."""
+"""Functions that run in processes of their own, because LiteRT may end the process.
+
+Other scripts import this module.
+"""
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
@@ -31,3 +34,7 @@ def print_table(
             cells = [path.stem, "LiteRT crashes"]
         cells += [""] * (len(columns) - len(cells))
         print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    print(__doc__)

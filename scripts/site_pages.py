@@ -37,3 +37,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: ob
         text = _CODE.sub(lambda code: code[0].replace(r"\|", "|"), text)
         parts[i] = _LINK.sub(find_target, text)
     return "".join(parts)
+
+
+if __name__ == "__main__":
+    print(__doc__)

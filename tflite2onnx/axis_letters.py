@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from tflite2onnx.layout import Axes, Frame, Site
+from tflite2onnx.errors import LayoutError
+from tflite2onnx.layout import Axes, Frame, Order, Site
 from tflite2onnx.tensor import Tensor
 
 # The tensors of a frame, and the names that the frame gives to their axes.
@@ -32,6 +33,32 @@ def name_axes(sites: Sequence[Site], user_letters: Mapping[Tensor, str]) -> dict
             letters |= new_letters
             queue += new_letters
     return letters
+
+
+def check_letters(
+    user_letters: Mapping[Tensor, str],
+    letters: Mapping[Tensor, str],
+    orders: Mapping[Tensor, Order],
+) -> None:
+    """Raise LayoutError if the user's layout of a tensor in TFLite is not that of its operators.
+
+    Only the batch and the channels are compared: a user may call the height width. `orders` are the
+    orders that the user wants.
+    """
+    for tensor, given in user_letters.items():
+        known = letters.get(tensor, given)
+        if sorted(known) != sorted(given):  # names of the user's own
+            continue
+        if all(known.find(letter) == given.find(letter) for letter in "NC"):
+            continue
+        wanted = "".join(given[axis] for axis in orders[tensor])
+        pairs = f"{known}:{wanted}"
+        if wanted == known:
+            pairs = f"{known}:{known} to keep it, or {known}:{given} to change it"
+        raise LayoutError(
+            f"layout of {tensor.name}: the layout in TFLite, which is the first one, must be"
+            f" {known} as the operators read it, got {given}; give {pairs}"
+        )
 
 
 def _list_members(site: Site, frame: Frame) -> _Members:

@@ -225,6 +225,7 @@ def _check_io_type(value: object) -> None:
             )
 
 
+_NO_NAMES = ("none", "null", "nil")  # what users of other converters write for a dynamic size
 _SIZE_EXAMPLES = {"batch": "write 4, or n", "shapes": "write 1,224,224,3, or n,224,224,3"}
 
 
@@ -241,7 +242,7 @@ def _check_sizes(shapes: object, batch: object) -> None:
     listed = [("batch", first)] if first is not None else []
     listed += [("shapes", size) for sizes in shapes.values() for size in sizes]
     for option, size in listed:
-        named = isinstance(size, str) and size.isidentifier()
+        named = isinstance(size, str) and size.isidentifier() and size.lower() not in _NO_NAMES
         if not (named or (_is_integer(size) and 0 < size < _MOST)):
             hint = f"; {_SIZE_EXAMPLES[option]} if it is dynamic"
             if _is_integer(size) and size >= _MOST:

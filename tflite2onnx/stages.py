@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tflite2onnx import quantize
-from tflite2onnx.axis_letters import name_axes
+from tflite2onnx.axis_letters import check_letters, name_axes
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
@@ -448,6 +448,8 @@ def _emit_canonical(
     check_dynamic_axes(operators, axes)
     orders = order_endpoints(interface, orders)
     _logger.debug("planned %d bytes to transpose", orders.bytes_moved)
+    if letters:
+        check_letters(letters, name_axes(operator_sites, {}), user_orders)
     letters = name_axes(operator_sites, letters)
     del operator_sites, interface
     emitted = _emit_with_opset(graph, operators, orders, options).with_letters(letters)

@@ -587,6 +587,16 @@ WRONG = [
     ("check a.onnx --target onnxruntime", "web or webgpu, got onnxruntime; see tflite2onnx check"),
     ("a.task --rename a=b", "--rename must be given for one model, got a bundle"),
     ("model.tflite --signature 0", "--signature must be main, got 0"),
+    ("model.tflite --report x.pdf", "cannot write x.pdf: the name of a page must end in .html"),
+    ("verify model.tflite --report x", "cannot write x: the name of a page must end in .html"),
+    ("model.tflite -o out.pb", "the name of an ONNX model must end in .onnx; write out.pb/"),
+    ("model.tflite --batch none", "or a name, got none; write 4, or n if it is dynamic"),
+    ("model.tflite --shape x=None,5,7,3", "or a name, got None; write 1,224,224,3, or n,224,224"),
+    (
+        "pool.tflite --layout x=NCHW:NHWC",
+        "read it, got NCHW; give NHWC:NHWC to keep it, or NHWC:NCHW to change it",
+    ),
+    ("pool.tflite --layout x=NCHW:CNHW", "must be NHWC as the operators read it, got NCHW; give"),
 ]
 
 
@@ -599,6 +609,7 @@ def test_what_a_wrong_command_says(
     Path("folder").mkdir()
     os.mkfifo("pipe")
     Path("empty.tflite").touch()
+    Path("pool.tflite").write_bytes(build_window().bytes())
     Path("text.tflite").write_text("this is a text, and no model")
     Path("list.json").write_text("[1]")
     Path("half.tflite").write_bytes(build_named()[:250])

@@ -143,6 +143,8 @@ def check_page(path: str, output: str | None) -> None:
         check_distinct_files(path, f"{output}.data", "the file of the model's weights")
     if ends_as_folder(path) or is_folder(path):
         raise OutputError(f"cannot write {path}: the page of one model must be a file")
+    if not path.lower().endswith((".html", ".htm")) and path != os.devnull:
+        raise OutputError(f"cannot write {path}: the name of a page must end in .html")
     check_writable(path)
 
 
@@ -169,6 +171,11 @@ def place_one(model: str, output: str | None, *, folder: bool, data: bytes | Non
             called = "standard output" if output == STANDARD else output
             raise OptionError(f"the output of a bundle must be a folder, got {called}")
     elif output != STANDARD and (ends_as_folder(output) or (folder and names_folder(output))):
+        if Path(output).suffix and not (ends_as_folder(output) or Path(output).exists()):
+            raise OutputError(
+                f"cannot write {output}: the name of an ONNX model must end in .onnx; write"
+                f" {output}/ for a folder of this name"
+            )
         name = name_beside(model if data is None else "model.tflite")
         output = str(Path(output) / Path(name).name)
     elif is_given and is_folder(output):
