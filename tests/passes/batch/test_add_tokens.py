@@ -108,8 +108,12 @@ def test_windows_are_parts_of_the_state_and_all_rows() -> None:
     ("old", "new", "reason"),
     [
         ("[0, 0, 1], [1, 16, 2])", "[0, 0, 0], [1, 16, 2])", "must be the end of its window"),
-        ("SLICE(window, [0, 0, 1], [1, 16, 2])", "ABS(state)", "which is no window"),
-        ("CONCATENATION(state, row,", "CONCATENATION(row, state,", "which is no window"),
+        ("SLICE(window, [0, 0, 1], [1, 16, 2])", "ABS(state)", "neither attention nor"),
+        (
+            "CONCATENATION(state, row,",
+            "CONCATENATION(row, state,",
+            "neither attention nor",
+        ),
     ],
 )
 def test_refuses_states_that_are_no_windows(old: str, new: str, reason: str) -> None:
@@ -133,10 +137,24 @@ def test_weights_of_a_token_are_matrices_of_a_batch() -> None:
     assert text.count("FULLY_CONNECTED(") == 1
 
 
+def test_a_token_is_repeated_along_an_axis_of_its_own() -> None:
+    """The tokens get an axis in front of the experts for which a token is repeated."""
+    experts = """    several: float32[3,16] = BROADCAST_TO(flat, [3, 16])
+    best: float32[16] = REDUCE_MAX(several, [0], keep_dims=False)
+    again: float32[1,16] = RESHAPE(best, [1, 16])
+    logits: float32[1,4] = FULLY_CONNECTED(again"""
+    text = _add(STEP.replace("    logits: float32[1,4] = FULLY_CONNECTED(flat", experts))
+    assert "float32[1,3,16] = BROADCAST_TO(" in text
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("LESS_EQUAL", "LESS", "mixes samples"),  # attention of another mask stays as it is
+        (
+            "LESS_EQUAL",
+            "LESS",
+            "reads keys, a state of neither",
+        ),  # attention of another mask stays as it is
         ("FULLY_CONNECTED(flat, float32[4,16], keep_num_dims=False)", "ADD(flat, flat)", "product"),
         ("id: int32[1,1]", "id: int32[1]", "one number"),
         (

@@ -1,6 +1,6 @@
 """moe: the experts of a language model that a router has chosen for each token."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -22,9 +22,8 @@ _ROUTING = 3  # inputs before the weights: data, shares and numbers of the exper
 class Experts(DynamicShape):
     """moe: for each token the weighted sum of the outputs of some experts, gated dense layers.
 
-    An expert computes down(gelu(gate(x)) * up(x)) times its scale. A Scan computes expert by
-    expert, as the kernel does, because a Scan reads the matrices of an expert without a copy. An If
-    leaves out experts that no token has, and the others compute their tokens only.
+    An expert computes down(gelu(gate(x)) * up(x)) times its scale, expert by expert, as the kernel
+    does; see `scan_experts`.
     """
 
     codes = ("moe",)
@@ -108,37 +107,19 @@ class Experts(DynamicShape):
         tokens, parts = g.reshape(x, (-1, depth)), g.reshape(shares, (-1, 1))
         # The kernel counts negative numbers from the end.
         chosen = g.Mod(g.reshape(places, (1, -1)), np.array(experts, np.int32))
-        matches = g.Equal(chosen, np.arange(experts, dtype=np.int32)[:, None])
-        used = g.reduce("ReduceMax", g.cast(matches, DType.INT32), [1], keepdims=False)
         scales = last.constant.reshape(experts, 1).astype(np.float32, copy=False)
         weights = [scales, *self._read_matrices(inputs)]
         dispatches = count * active if isinstance(count, int) else "dispatches"
-        xs: list[Shaped] = [(matches, (dispatches,)), (g.cast(used, DType.BOOL), ())]
-        xs += [(g.constant(each), each.shape[1:]) for each in weights]
-        types = [DType.BOOL, DType.BOOL, *(DType[each.dtype.name.upper()] for each in weights)]
-        sums = (count, depth)
 
-        def step(g: Builder, now: tuple[Value, ...], states: tuple[Value, ...]) -> list[Shaped]:
-            matches, used, scale, *matrices = now
-            work, rest = g.make_nested(), g.make_nested()
-            where = work.reshape(work.NonZero(matches), [-1])
-            rows = work.Div(where, work.scalar(active, DType.INT64))
-            made = self._apply_expert(work, work.Gather(tokens, rows, axis=0), iter(matrices))
-            made = work.Mul(made, work.Mul(work.Gather(parts, where, axis=0), scale))
-            indices = work.Unsqueeze(rows, work.ints([1]))
-            added = work.scatter_nd(states[0], indices, made, "add")
-            kept = rest.Identity(states[0])
-            (total,) = g.node_outputs(
-                "If",
-                1,
-                used,
-                then_branch=Body("compute", (), tuple(work.nodes), (added,), ()),
-                else_branch=Body("skip", (), tuple(rest.nodes), (kept,), ()),
-            )
-            return [(total, sums)]
+        def compute(g: Builder, where: Value, before: Value, weights: Sequence[Value]) -> Value:
+            scale, *matrices = weights
+            rows = g.Div(where, g.scalar(active, DType.INT64))
+            made = self._apply_expert(g, g.Gather(tokens, rows, axis=0), iter(matrices))
+            made = g.Mul(made, g.Mul(g.Gather(parts, where, axis=0), scale))
+            return g.scatter_nd(before, g.Unsqueeze(rows, g.ints([1])), made, "add")
 
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.Shape(tokens))
-        (total,) = scan(g, step, xs, [(zeros, sums)], reverse=False, types=types)
+        total = scan_experts(g, chosen, dispatches, weights, (zeros, (count, depth)), compute)
         return g.reshape(total, y.sizes, like=x)
 
     def _read_matrices(self, inputs: Sequence[View]) -> list[Array]:
@@ -171,6 +152,44 @@ class Experts(DynamicShape):
         if self.options.weight_type == "fp32":
             return numbers
         return g.reshape(g.Mul(g.cast(numbers, DType.FLOAT32), next(weights)), (-1, columns))
+
+
+def scan_experts(
+    g: Builder,
+    chosen: Value,
+    dispatches: int | str,
+    weights: Sequence[Array],
+    state: Shaped,
+    compute: Callable[[Builder, Value, Value, Sequence[Value]], Value],
+) -> Value:
+    """Return a state after all experts; `chosen`, [1, dispatches], are their numbers, int32.
+
+    A Scan computes expert by expert, because it reads a row of each of the weights without a copy.
+    `compute` gets the places of an expert's dispatches, the state and the rows. An If leaves out
+    experts without dispatches.
+    """
+    matches = g.Equal(chosen, np.arange(len(weights[0]), dtype=np.int32)[:, None])
+    used = g.reduce("ReduceMax", g.cast(matches, DType.INT32), [1], keepdims=False)
+    xs: list[Shaped] = [(matches, (dispatches,)), (g.cast(used, DType.BOOL), ())]
+    xs += [(g.constant(each), each.shape[1:]) for each in weights]
+    types = [DType.BOOL, DType.BOOL, *(DType[each.dtype.name.upper()] for each in weights)]
+
+    def step(g: Builder, now: tuple[Value, ...], states: tuple[Value, ...]) -> list[Shaped]:
+        matches, used, *rows = now
+        work, rest = g.make_nested(), g.make_nested()
+        made = compute(work, work.reshape(work.NonZero(matches), [-1]), states[0], rows)
+        kept = rest.Identity(states[0])
+        (total,) = g.node_outputs(
+            "If",
+            1,
+            used,
+            then_branch=Body("compute", (), tuple(work.nodes), (made,), ()),
+            else_branch=Body("skip", (), tuple(rest.nodes), (kept,), ()),
+        )
+        return [(total, state[1])]
+
+    (total,) = scan(g, step, xs, [state], reverse=False, types=types)
+    return total
 
 
 def _count_rows(sizes: Sequence[int | str]) -> int | str:

@@ -33,6 +33,7 @@ first size of the first input.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import ClassVar
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op, Options, copy_op
@@ -113,6 +114,9 @@ def add_batch(
 
 class Batching:
     """A walk over a graph for one sample; `shared` inputs and states are equal for all samples."""
+
+    # Whether an operator that computes along an axis that has nothing but the samples mixes them.
+    _may_mix: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -435,7 +439,8 @@ class Batching:
             for t in data
         )
         operator = self._operator_of(op)
-        wider = None if has_axis and not self._mixes_others(op) else operator.add_leading_axis()
+        mixes = self._may_mix and has_axis and not self._mixes_others(op)
+        wider = None if mixes else operator.add_leading_axis()
         if not wider:
             raise OperatorError(_MIXES)
         wider_op, indices = wider

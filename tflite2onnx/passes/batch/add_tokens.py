@@ -63,6 +63,10 @@ def add_tokens(
 class _Tokens(Batching):
     """A walk over a decoder of one token."""
 
+    # A decoder of one token joins no tokens: BROADCAST_TO along their axis repeats a token for each
+    # of its experts.
+    _may_mix = False
+
     def __init__(
         self, graph: Graph, operator_of: OperatorOf, caches: Mapping[Tensor, Tensor], scores: Tensor
     ) -> None:
@@ -111,7 +115,9 @@ class _Tokens(Batching):
         axis = int(op.options.axis) % state.rank if joins else 0
         is_plain = op.activation == "NONE" and row.dtype is DType.FLOAT32
         if not axis or row.shape[axis] != 1 or state.shape[0] != 1 or not is_plain:
-            raise MixedSamplesError(f"it reads {state.name}, which is no window", op.place)
+            raise MixedSamplesError(
+                f"it reads {state.name}, a state of neither attention nor a window", op.place
+            )
         return state
 
     def _add_window(self, op: Op, state: Tensor) -> None:

@@ -66,6 +66,8 @@ _QUANTIZED: tuple[GraphPass, ...] = (
 FORMS: tuple[GraphPass, ...] = (
     # Each step of a recurrence takes ten nodes.
     _apply("float32: BATCH_MATMUL", "products.join_states"),
+    # A token copies the matrices of its experts.
+    _apply("float32: BATCH_MATMUL", "products.share_experts"),
     # ONNX Runtime multiplies the matrices of a batch one by one, and repeated numbers each time.
     _apply("float32: BATCH_MATMUL", "products.broadcast_products"),
     # Each slice and each join of an image copies it. Later passes take slices apart.

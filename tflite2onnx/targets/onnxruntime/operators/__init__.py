@@ -11,6 +11,7 @@ PATHS = list_paths(
         "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
         "convolution": "INTEGER_CONV_2D",
         "dense": "FULLY_CONNECTED",
+        "experts": "EXPERT_PRODUCT",
         "reshape": "RESHAPE TRANSPOSE",
         "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
         "softmax": "LOG_SOFTMAX SOFTMAX",
