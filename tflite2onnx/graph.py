@@ -11,6 +11,7 @@ import numpy as np
 
 from tflite2onnx.made_options import KeptOptions, MadeOptions, ReshapeOptions
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.utils.console import shorten
 
 T = TypeVar("T")
 M = TypeVar("M", bound=MadeOptions)
@@ -90,7 +91,14 @@ class Op:
     @property
     def place(self) -> str:
         """The code that the file has, the index and the first output, for messages."""
-        output = self.outputs[0].name if self.outputs else "no output"
+        return self._describe(self.outputs[0].name if self.outputs else "no output")
+
+    @property
+    def short_place(self) -> str:
+        """The same for the log: names of fused operators have hundreds of characters."""
+        return self._describe(shorten(self.outputs[0].name) if self.outputs else "no output")
+
+    def _describe(self, output: str) -> str:
         code = self.made.name if isinstance(self.made, KeptOptions) else self.code
         return f"{code or 'custom'} (operator {self.index}, {output})"
 

@@ -12,6 +12,7 @@ import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -531,3 +532,16 @@ def test_python_module_runs_the_program(
     done = run_program(*words)
     assert done.returncode == status, done.stderr
     assert ("" if status == 0 else "tflite2onnx: ") == done.stderr[:13]
+
+
+def test_verbose_shortens_long_names(tmp_path: Path, capsys: Captured) -> None:
+    """Fused operators have the names of all their parts, hundreds of characters."""
+    m = Build()
+    name = ";".join(f"network/block_{i}/add" for i in range(20))
+    one = m.constant(np.ones(1, np.float32))
+    (y,) = m.op("ADD", [m.input([1, 4]), one], [m.tensor([1, 4], name=name)])
+    m.output(*m.op("RELU", [y], [[1, 4]]))
+    path = tmp_path / "long.tflite"
+    path.write_bytes(m.bytes())
+    assert main(["-v", str(path)]) == 0
+    assert name not in capsys.readouterr().err

@@ -10,6 +10,7 @@ from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Pattern, l
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.console import count
 
 _logger = logging.getLogger(__name__)
 
@@ -75,7 +76,11 @@ class Rules:
         while True:
             # Most graphs have the operators of few patterns.
             present = [rule for rule in self.rules if rule.may_match(graph.codes)]
-            changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
+            changed = graph
+            if present:
+                a_round = _Round(present, graph, built)
+                changed = graph.rewrite(a_round.change)
+                a_round.log_losses()
             if changed is graph:
                 return graph
             graph = eliminate_dead_operators(changed)
@@ -102,6 +107,7 @@ class _Round:
         self._matcher = {r.dtype: GraphMatcher(graph, dtype=r.dtype) for r in rules}
         self._ending: dict[tuple[str, str], list[Rule]] = {}
         self._computed: set[Tensor] = set()
+        self._losses: dict[str, list[Op]] = {}  # operators by the reason why they stay
 
     def change(self, op: Op) -> Sequence[Op]:
         """Return the operators that replace an operator; none if another computes its outputs."""
@@ -115,14 +121,20 @@ class _Round:
             for match in self._matcher[rule.dtype].find_all(op, rule.pattern):
                 made = rule.build(match) if rule.condition(match) else None
                 if isinstance(made, str):
-                    _logger.debug("%s: not replaced as %s: %s", op.place, rule.name, made)
+                    self._losses.setdefault(f"not replaced as {rule.name}: {made}", []).append(op)
                 elif made:
-                    _logger.debug("%s: %s", op.place, rule.name)
+                    _logger.debug("%s: %s", op.short_place, rule.name)
                     ops = (made,) if isinstance(made, Op) else (*made,)
                     self._built.update(ops)
                     self._computed.update(t for each in ops for t in each.outputs)
                     return ops
         return (op,)
+
+    def log_losses(self) -> None:
+        """Log each reason once, with the first operator that stays for it."""
+        for reason, (op, *others) in self._losses.items():
+            more = f" and {count(len(others), 'other')}" if others else ""
+            _logger.debug("%s%s: %s", op.short_place, more, reason)
 
     def _list_rules(self, code: str, activation: str) -> list[Rule]:
         """Return the rules whose pattern may end in an operator with an activation."""

@@ -65,6 +65,7 @@ from tflite2onnx.passes.rewriter import make_int32
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.costs import explain_planes, keep_faster, round_up
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
+from tflite2onnx.utils.console import shorten
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _logger = logging.getLogger(__name__)
@@ -248,7 +249,7 @@ def _find_block_of_group(image: Tensor, ops: Sequence[Op]) -> int:
     if channels % _ALIGNMENT == 0:
         return block
     loss = "" if channels < _LARGEST_BLOCK else explain_planes(image)
-    _logger.debug("%s: padded channels: %s", image.name, loss or "faster")
+    _logger.debug("%s: padded channels: %s", shorten(image.name), loss or "faster")
     return block if not loss and len(ops) >= _ENOUGH else 0
 
 

@@ -108,7 +108,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
     )
     product = IntegerConvolution(rw.ops[0])
     if loss := explain_floats(product, "transposed"):
-        _logger.debug("%s: not replaced as CONV_2D of blocks: %s", op.place, loss)
+        _logger.debug("%s: not replaced as CONV_2D of blocks: %s", op.short_place, loss)
         return []
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:

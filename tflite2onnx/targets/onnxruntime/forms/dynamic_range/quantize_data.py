@@ -64,7 +64,7 @@ class _Quantizer:
         for op, operator in self._convolutions.items():
             if isinstance(operator, Conv2D):
                 loss = explain_floats(operator, signed=op.inputs[0] not in self._positive)
-                _logger.debug("%s: product of integers: %s", op.place, loss or "faster")
+                _logger.debug("%s: product of integers: %s", op.short_place, loss or "faster")
                 products |= set() if loss else {op}
         return products
 

@@ -31,6 +31,7 @@ from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import has_channels_first
 from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, estimate_nodes
 from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.utils.console import shorten
 
 _logger = logging.getLogger(__name__)
 _FLOAT = 4  # bytes
@@ -112,7 +113,7 @@ def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op]:
         for t in op.outputs
     ]
     if loss := times[length].explain_loss(estimate_nodes(*copies), _GAIN):
-        _logger.debug("%s: %s", y.name, loss)
+        _logger.debug("%s: %s", shorten(y.name), loss)
         return []
     if has_channels_first(graph, x) or has_channels_first(graph, y):
         return []
