@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from tests.support import Build, Tensor, check
+from tflite2onnx.convert import convert
 
 RANDOM = np.random.default_rng(14)
 Made = Sequence[Tensor]
@@ -63,6 +64,10 @@ def upsample(m: Build) -> None:
 
 def test_transpose_conv_of_computed_shape_equals_litert() -> None:
     check_sizes(upsample, [[1, 4, 6, 3]], [[2, 5, 3, 3]], [[1, 1, 1, 3]])
+    m = Build()
+    upsample(m)
+    nodes = [node.op_type for node in convert(m.bytes()).model.graph.node]
+    assert nodes == ["Transpose", "ConvTranspose", "Relu"]
 
 
 def test_transpose_conv_of_valid_padding_equals_litert() -> None:

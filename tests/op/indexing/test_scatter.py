@@ -121,6 +121,14 @@ def test_number_of_segments_is_data_dependent(shape: tuple[int, ...]) -> None:
     ]
 
 
+def test_updates_are_as_many_as_dynamic_indices() -> None:
+    m = Build()
+    inputs = [m.input([None, 1], dtype="int32"), m.input([None, 5]), m.constant([3, 5])]
+    m.output(*m.op("SCATTER_ND", inputs, [[3, 5]]))
+    symbols = [end.symbols for end in convert(m.bytes()).inputs]
+    assert symbols == [{0: "batch"}] * 2
+
+
 def refusal(code: str, inputs: list[Any], made: list[int]) -> str:
     m = Build()
     given = [m.input(each) if isinstance(each, tuple) else m.constant(each) for each in inputs]

@@ -145,14 +145,17 @@ def test_layers_have_separate_caches() -> None:
     assert len(result.states) == 9
 
 
+@pytest.mark.parametrize("variable", [False, True])
 @pytest.mark.parametrize("shape", [(1, 2048, 3, 5), (1, 1, 1, 1)])
-def test_output_has_the_shape_of_the_kernel(shape: Shape) -> None:
-    """The output has the kernel's shape, not the declared shape."""
+def test_output_has_the_shape_of_the_kernel(shape: Shape, *, variable: bool) -> None:
+    """The output has the kernel's shape, not the declared shape, also if it is a variable."""
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
-    m.output(*m.custom(KEPT, operands, [m.tensor(shape), m.tensor(shape)], {"layer_index": 0}))
+    made = [m.tensor(shape, variable=variable, name=name) for name in ("keys", "values")]
+    m.output(*m.custom(KEPT, operands, made, {"layer_index": 0}))
     inputs = [np.arange(2), draw_numbers(1, 2, 3, 5), draw_numbers(1, 2, 3, 5, seed=1)]
     check_reference(m, inputs, run_litert(m.bytes(), inputs)[0], tolerance=0)
+    assert [end.name for end in convert(m.bytes()).outputs] == ["keys", "values"]
 
 
 def test_refuses_too_many_rows_and_unknown_options() -> None:

@@ -387,6 +387,13 @@ def test_whole_dynamic_axes_are_not_sliced() -> None:
     assert [node.op_type for node in convert(m.bytes()).model.graph.node] == ["Identity"]
 
 
+def test_last_element_of_a_dynamic_axis_is_one() -> None:
+    m = Build()
+    x = m.input([None, 4], dtype="int32")
+    m.output(Cut(((-1, 0, 1),), end_mask=1).add(m, x, m.tensor([None, 4], dtype="int32")))
+    assert convert(m.bytes()).outputs[0].tflite_sizes == (1, 4)
+
+
 @pytest.mark.parametrize(
     "each",
     [

@@ -170,6 +170,15 @@ def test_cells_are_clipped_at_their_limit(opset: int) -> None:
     assert max(np.abs(state).max() for state in states) == 10
 
 
+def test_batch_of_a_filter_is_that_of_its_state() -> None:
+    """SVDF of a batch that the file declares as dynamic."""
+    m = Model()
+    x, state = m.input([None, 7]), m.tensor([3, 22], variable=True)
+    operands = [x, m.weights(11, 7), m.weights(11, 2), None, state]
+    m.output(*m.op("SVDF", operands, [m.tensor([None, 11])], rank=1))
+    assert convert(m.bytes()).inputs[0].onnx_shape == (3, 7)
+
+
 def test_a_single_step_needs_no_loop() -> None:
     assert nodes(convert(cells.rnn(Form(single=True)))) == [
         "MatMul",

@@ -106,6 +106,12 @@ def take_pixels(m: Build) -> Sequence[Tensor]:
     return m.op("GATHER_ND", [m.input([1, 4, 5, 3], name="x"), m.constant(places)], [[4, 3]])
 
 
+def take_own_row(m: Build) -> Sequence[Tensor]:
+    """The only index is that of the sample."""
+    places = m.constant(np.zeros((1, 1), np.int32))
+    return m.op("GATHER_ND", [m.input([1, 4, 3], name="x"), places], [[1, 4, 3]])
+
+
 def sum_segments(m: Build) -> Sequence[Tensor]:
     """Segments of rows are sums along the first axis, and the samples are the second."""
     (x,) = m.op("TRANSPOSE", [m.input([1, 4, 3], name="x"), m.constant([1, 0, 2])], [[4, 1, 3]])
@@ -125,6 +131,7 @@ INDEPENDENT: dict[str, Network] = {
         sample_grid,
         sum_segments,
         take_pixels,
+        take_own_row,
     )
 }
 INDEPENDENT |= {

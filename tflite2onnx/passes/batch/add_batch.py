@@ -466,12 +466,9 @@ class Batching:
             self._reshape(operand, self._builder.find_sample_shape(operand)[1:], 1, y)
 
     def _mixes_others(self, op: Op) -> bool:
-        """Return whether an operator computes along the samples and other axes together."""
-        first, operator = require_input(op), self._operator_of(op)
-        if first not in self._places or not isinstance(operator, IndexesTogether):
-            return False
-        mixed = {axis % first.rank for axis in operator.find_mixed_axes(0) or ()}
-        return bool(mixed - {self._places[first].axis})
+        """Return whether an operator may compute along the samples and other axes together."""
+        indexes = isinstance(self._operator_of(op), IndexesTogether)
+        return indexes and require_input(op) in self._places
 
     # Sub-graphs
 
@@ -546,7 +543,7 @@ class Batching:
             return x if old in self._following else self._builder.repeat_output(x)
         sample, place = self._builder.find_sample_shape(x), self._places[x]
         shape = sample if sample[:1] == (1,) else (1, *sample)
-        if shape == sample and place == Place(0) and x.name == old.name:
+        if shape == sample and place == Place(0):
             return x
         y = replace(old, shape=tuple(map(evaluate, shape)), shape_signature=())
         return self._builder.move_to(x, 1, shape, Place(0), y)
