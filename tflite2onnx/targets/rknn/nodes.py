@@ -16,6 +16,7 @@ What its simulator did with models of one operator (tests/targets/rknn):
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
   computes: up to 175 steps. So do other functions and a Relu. A Max with the smallest number of the
   tensor parts them. It stands before a Split of what a Gemm computes, too.
+- A Max of two tensors of integers runs on the NPU. A Max of a float, and each Min, run on the CPU.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
   of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
   data are read in 128/127 of their scale. Zero points beside the middle avoid it.
@@ -225,13 +226,31 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
                 continue
             if not is_after and not _reads_pixel(g, node, read, made):
                 continue
-            scale, zero = numbers
-            least = (np.iinfo(zero.dtype).min - float(zero)) * float(scale)
-            bound = g.scalar(least, DType.FLOAT32)
-            limited = Value()
-            yield Node("Max", (read.outputs[0], bound), (limited,), {})
+            least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
+            limited = yield from _limit(g, read, least)
             apart[read.outputs[0]] = yield from _store(limited, read.inputs[1:])
         yield node.with_inputs(apart)
+
+
+def _limit(g: Builder, read: Node, least: int) -> Generator[Node, None, Value]:
+    """Yield a Max of dequantized numbers and of a stored number, and return the result.
+
+    RKNN runs a Max of two tensors of integers on the NPU, and one of a float on the CPU.
+    """
+    x, result, bound = read.outputs[0], Value(), Value()
+    dtype = read.present[2].dtype or DType.INT8
+    sizes = [1] * len(find_static_shape(x, g.types) or ())
+    number = g.make_separate_constant(np.full(sizes, least, dtype.numpy), dtype)
+    yield Node("DequantizeLinear", (number, *read.inputs[1:]), (bound,), {})
+    yield Node("Max", (x, bound), (result,), {})
+    return result
+
+
+def _find_limited(read: Node, made: Mapping[Value | None, Node]) -> Value | None:
+    """Return the result of the Max that a node dequantizes, if there is one."""
+    stored = made.get(read.present[0])
+    limit = made.get(stored.present[0]) if stored else None
+    return limit.outputs[0] if limit and limit.op_type == "Max" else None
 
 
 def _find_source(x: Value, made: Mapping[Value | None, Node], moves: Collection[str]) -> Value:
@@ -283,31 +302,40 @@ def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         if span <= highest - lowest:
             nearest = round(least - min(max(low, lowest), highest - span) / scale)
             if nearest != zero:
-                x = yield from _store(x, (known[0], g.scalar(nearest, dtype)))
+                # ONNX Runtime joins two pairs of QuantizeLinear and DequantizeLinear without a node
+                # between them, and rounds to a scale of its own.
+                limited = _find_limited(source, made) or (yield from _limit(g, source, least))
+                x = yield from _store(limited, (known[0], g.scalar(nearest, dtype)))
             yield node._replace(inputs=(x, *node.inputs[1:]))
             continue
         step = scale / int(span / highest)
         zeros = [round(least - lowest / step), round(greatest - highest / step)]
         size = g.scalar(step, DType.FLOAT32)
-        yield from _split_function(g, node, x, [(size, g.scalar(z, dtype)) for z in zeros], end)
+        halves = [(size, g.scalar(z, dtype)) for z in zeros]
+        yield from _split_function(g, node, source, int(zero), halves, end)
 
 
 def _split_function(
     g: Builder,
     node: Node,
-    x: Value,
+    read: Node,
+    zero: int,
     halves: Sequence[Sequence[Value]],
     end: Sequence[Value | None],
 ) -> Iterator[Node]:
     """Yield nodes in place of a function, which compute it of numbers below 0, and above.
 
-    `halves` are the scales of these numbers, and `end` is the scale of the result.
+    `zero` is the zero point of these numbers, `halves` are their scales, and `end` is that of the
+    result.
     """
+    above = yield from _store((yield from _limit(g, read, zero)), read.inputs[1:])
+    below = Value()
+    # RKNN runs Min on the CPU.
+    yield Node("Sub", (read.outputs[0], above), (below,), {})
+    sides = (below, (yield from _limit(g, read, zero)))
     parts = []
-    for limit, operands in zip(("Min", "Max"), halves, strict=True):
-        limited, result = Value(), Value()
-        yield Node(limit, (x, g.scalar(0, DType.FLOAT32)), (limited,), {})
-        real = yield from _store(limited, operands)
+    for side, operands in zip(sides, halves, strict=True):
+        real, result = (yield from _store(side, operands)), Value()
         yield node._replace(inputs=(real,), outputs=(result,))
         parts.append((yield from _store(result, end)))
     below, above = parts
