@@ -15,8 +15,10 @@ import pytest
 from tests.support.decoder import build_decoder, build_language_model
 from tests.targets.genai.test_genai import run_litert
 from tflite2onnx.cli import main
+from tflite2onnx.verification import decoding
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy as np
@@ -78,6 +80,22 @@ def test_prompts_have_the_weights_of_the_decoder(
     bundle.write_bytes(build_language_model(data))
     assert main(["verify", str(bundle), str(folder)]) == 0
     assert "(prompts of 3 tokens with the weights of decode)" in capsys.readouterr().out
+
+
+def test_plain_kernels_compute_prompts_token_by_token(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The distance of LiteRT's kernels includes that of both steps, for a prompt and a token."""
+    counts, run = [], decoding.run_step
+
+    def note(step: Any, tokens: Sequence[int], place: int, caches: Any) -> Any:
+        counts.append(len(tokens))
+        return run(step, tokens, place, caches)
+
+    monkeypatch.setattr(decoding, "run_step", note)
+    assert main(["verify", str(folder / "chat.litertlm"), str(folder), "--prompt", "3,4"]) == 0
+    # The size of the logits; the prompt by prefill, and token by token; the steps of both.
+    assert counts == [1, 3, 1, *3 * [1, 1]]
 
 
 def test_other_tokens_are_wrong(

@@ -109,7 +109,7 @@ def _verify_decoder(
     # signature by the scales of a normalization before they are quantized, and those of `key` not.
     if not _shares_weights(read_model(models[model]), *keys):
         keys = (key, key)
-    litert = LiteRTSteps(models, [known[each] for each in keys])
+    litert = LiteRTSteps(models, [known[each] for each in keys], one_by_one=True)
     steps = min(STEPS, max(1, session.length // 2))
     counts = dict.fromkeys(min(count, session.length - steps) for count in _PROMPTS)
     prompts = [prompt] if prompt else [litert.make_prompt(count) for count in counts]

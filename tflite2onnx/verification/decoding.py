@@ -290,10 +290,18 @@ class RunOfPrompt(Protocol):
 
 
 class LiteRTSteps:
-    """The two steps of a language model, for a prompt and for a token, by both sets of kernels."""
+    """The two steps of a language model, for a prompt and for a token, by both sets of kernels.
+
+    With `one_by_one` the plain kernels compute a prompt by the step for a token. The tokens of both
+    steps have the same numbers up to rounding, but some numbers are on the edge of two integers.
+    """
 
     def __init__(
-        self, models: Mapping[str, AnySource], pair: Sequence[Sequence[BundleSignature]]
+        self,
+        models: Mapping[str, AnySource],
+        pair: Sequence[Sequence[BundleSignature]],
+        *,
+        one_by_one: bool = False,
     ) -> None:
         used = dict.fromkeys(part.model for step in pair for part in step)
         real = {n: replace_misread_constants(embed_external_weights(models[n])) for n in used}
@@ -304,6 +312,8 @@ class LiteRTSteps:
         if not any(has_wrong_attention(read_model(file)) for file in files.values()):
             with suppress(LiteRTError):
                 self._plain = _open_litert(files, pair, PLAIN_KERNELS)
+        if one_by_one:
+            self._plain = [self._plain[1]] * 2
         self._size = run_step(self._fastest[1], [0], 0, {})[LOGITS].size
 
     def make_prompt(self, length: int) -> list[int]:
