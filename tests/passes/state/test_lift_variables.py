@@ -399,6 +399,13 @@ def test_refuses_assignments_of_another_shape() -> None:
     assert "memory/next must be 6 elements of float32, as x is float32[2, 3]" in refusal_reason(m)
 
 
+def test_refuses_initial_values_of_more_than_a_gibibyte() -> None:
+    m, shape = Build(), [(1 << 28) + 1]
+    m.output(read_variable(m, handle(m), shape))
+    assign(m, handle(m), m.input(shape))
+    assert "at most 1 GiB, got more with memory (1,073,741,828 bytes)" in refusal_reason(m)
+
+
 def test_refuses_initial_values_that_are_not_constant() -> None:
     m = Build()
     inner = m.subgraph("init")

@@ -172,16 +172,18 @@ def test_numbers_equal_litert_up_to_a_step(name: str, forms: Any) -> None:
     assert min(each.difference.decibels for each in report.operators) > 24
 
 
-def test_bias_takes_up_both_zero_points() -> None:
+@pytest.mark.parametrize("batch", [1, None])
+def test_bias_takes_up_both_zero_points(batch: int | None) -> None:
     """Zeros of the padding are the zero point, and the bias takes up both zero points."""
     m = Build()
-    r = m.input([1, 2, 2, 1], dtype="float32")
-    (x,) = m.op("QUANTIZE", [r], [m.tensor([1, 2, 2, 1], dtype="int8", scale=0.5, zero_point=-100)])
+    shape = [batch, 2, 2, 1]
+    r = m.input(shape, dtype="float32")
+    (x,) = m.op("QUANTIZE", [r], [m.tensor(shape, dtype="int8", scale=0.5, zero_point=-100)])
     w = m.constant(np.array([[[[1], [2]]]], np.int8), scale=0.25, zero_point=0)
     b = m.constant(np.array([7], np.int32), scale=0.125, zero_point=0)
-    y = m.tensor([1, 2, 2, 1], dtype="int8", scale=0.5, zero_point=10)
+    y = m.tensor(shape, dtype="int8", scale=0.5, zero_point=10)
     m.op("CONV_2D", [x, w, b], [y], padding="SAME", stride_h=1, stride_w=1)
-    m.output(*m.op("DEQUANTIZE", [y], [m.tensor([1, 2, 2, 1], dtype="float32")]))
+    m.output(*m.op("DEQUANTIZE", [y], [m.tensor(shape, dtype="float32")]))
     result = convert(m.bytes(), quantization="symmetric")
     kinds = [node.op_type for node in result.model.graph.node]
     assert [kinds.count(kind) for kind in ("Pad", "Add", "Relu")] == [1, 2, 0]
