@@ -111,3 +111,9 @@ def test_names_are_shortened_only_as_far_as_the_limit_requires(limit: int) -> No
     assert len(lines[0]) == min(limit, 123)
     assert lines[0].startswith("aaa")
     assert lines[0].split()[0].endswith("bbb")
+
+
+def test_a_name_of_a_damaged_file_may_have_a_million_characters() -> None:
+    """Widths above the limit are not tried: each of a million widths would copy the name."""
+    lines = list(TextTable([("a" * 1_000_000, "1"), ("b", "2")]).align(80))
+    assert max(map(len, lines)) == 80

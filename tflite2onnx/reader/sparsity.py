@@ -90,10 +90,10 @@ def _compute_positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> 
 def _expand_level(parents: Array, level: SparseAxis, size: int, step: int, limit: int) -> Array:
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
-        if level.size != size or max(len(parents), 1) * size > limit:
-            raise ValueError(
-                f"a dense level must have the size {size} and fit into the tensor, got {level.size}"
-            )
+        if level.size != size:
+            raise ValueError(f"a dense level must have the size {size}, got {level.size}")
+        if (count := max(len(parents), 1) * size) > limit:
+            raise ValueError(f"a level must have at most {limit} positions, got {count}")
         return np.asarray(parents[:, None] + np.arange(size) * step).reshape(-1)
     ends, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)
     counts = np.diff(ends)

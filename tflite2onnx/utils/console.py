@@ -130,7 +130,7 @@ def _shorten_names(rows: list[list[str]], limit: int) -> list[list[str]]:
     sentence has half of a line at most.
     """
     rows = [[_shorten_words(cell, limit // 2) for cell in row] for row in rows]
-    longest = max(_measure_columns(rows), default=0)
+    longest = min(max(_measure_columns(rows), default=0), limit)
     for width in [*range(longest, _SHORTEST, -1), max(_SHORTEST, limit // 3)]:
         shorter = [[cell if " " in cell else shorten(cell, width) for cell in row] for row in rows]
         widths = _measure_columns(shorter)
