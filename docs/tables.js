@@ -57,6 +57,18 @@ function addButton(table, heading, column) {
   heading.append(button);
 }
 
+// Names of the first column break after an underscore, a slash or an @, not in mid-word.
+function allowBreaks(cell) {
+  const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), nodes = [];
+  while (walker.nextNode()) nodes.push(walker.currentNode);
+  for (const node of nodes) {
+    const [first, ...rest] = node.data.split(/(?<=[_/@])/);
+    node.replaceWith(first, ...rest.flatMap((part) => [document.createElement("wbr"), part]));
+  }
+}
+
+document.querySelectorAll("article td:first-child").forEach(allowBreaks);
+
 for (const table of document.querySelectorAll("article table")) {
   if (!table.tHead || table.tBodies[0].rows.length < FEWEST_ROWS) continue;
   addFilter(table);

@@ -24,7 +24,6 @@ from tflite2onnx.utils.console import count
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.inner_tensors import MOST_STEPS
-from tflite2onnx.verification.latency import Latency
 from tflite2onnx.verification.results import describe_kernels, describe_misread
 from tflite2onnx.version import VERSION
 
@@ -53,7 +52,6 @@ def write_page(facts: PageFacts) -> str:
             _write_graph(facts),
             _write_kinds(facts),
             _write_storage(facts),
-            _write_latency(facts.report.latency),
             as_data("details", {tensor.name: tensor.details for tensor in facts.tensors}),
             f"<footer>tflite2onnx {as_text(VERSION)}, seed {facts.report.seed}</footer>",
         )
@@ -91,7 +89,7 @@ def _write_head(facts: PageFacts) -> str:
         ("Transposes", f"{facts.transposes:,}, {_write_bytes(facts.bytes_moved)} moved"),
         ("Compared", _describe_extent(report)),
         ("Processor", describe_sets(report.processor)),
-        *([] if report.latency is None else [("Time", report.latency)]),
+        *([] if report.latency is None else [("Time, one thread", report.latency)]),
     ]
     cells = "".join(f"<div><dt>{as_text(k)}</dt><dd>{as_text(v)}</dd></div>" for k, v in entries)
     verdict = f"{_summarize(report)} {report.cause}".strip()
@@ -326,19 +324,6 @@ def _write_storage(facts: PageFacts) -> str:
         for reason, rows in sorted(reasons.items(), key=lambda entry: -len(entry[1]))
     ]
     return as_section("Storage", as_paragraph(words, "soft"), *folded) if folded else ""
-
-
-def _write_latency(latency: Latency | None) -> str:
-    if latency is None:
-        return ""
-    times = {"LiteRT": latency.litert, "ONNX Runtime": latency.onnx_runtime}
-    slowest = max(times.values())
-    rows = [(name, time / slowest, f"{time:.3g} ms") for name, time in times.items()]
-    words = (
-        "The time of an inference on this machine, in one thread. LiteRT runs its fastest kernels"
-        " (XNNPACK)."
-    )
-    return as_section("Latency", as_paragraph(words, "soft"), as_bars(rows))
 
 
 def _write_bytes(number: int) -> str:
