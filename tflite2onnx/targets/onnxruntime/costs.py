@@ -35,6 +35,9 @@ depend on the kernel:
     resize      Resize of an image with channels first; loads are the numbers that it makes
     elu         Elu; loads are numbers
     exponentials  Min, Exp, Sub, Max; loads are numbers
+    matrices    Gather of the matrices of experts; bytes are those of the copies
+    step        of a Scan over experts
+    expert      the nodes of a step that has rows
 
 `scripts/fit_convolutions.py` measures nodes of random networks, and prints the factors of the
 kernels from `pointwise` to `direct`, `reorder` and `pixels`. `scripts/benchmark_products.py --fit`
@@ -204,6 +207,9 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "resize": Factors(0, 0, 1100, 0),
         "elu": Factors(0.7, 0, 2350, 0),
         "exponentials": Factors(1.85, 0, 490, 0),
+        "matrices": Factors(0, 0, 0, 80),
+        "step": Factors(3, 0, 0, 0),
+        "expert": Factors(11, 0, 0, 0),
     },
     8: {
         "pointwise": Factors(2.746, 10.73, 151.6, 1.306, 17.33, 17.91),
@@ -230,6 +236,9 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "resize": Factors(0, 0, 2200, 0),
         "elu": Factors(0.7, 0, 2350, 0),
         "exponentials": Factors(1.85, 0, 980, 0),
+        "matrices": Factors(0, 0, 0, 80),
+        "step": Factors(3, 0, 0, 0),
+        "expert": Factors(11, 0, 0, 0),
     },
 }
 

@@ -9,8 +9,8 @@ along the first axis.
 
 On an AMD EPYC (family 25, model 17, one thread) 128 tokens of 2 experts of 4, with 128 x 512
 numbers each, take 0.09 of the time, and one token takes 1.2; with 4 experts of 32, with 720 x 1,440
-numbers each, 32 tokens take 0.24 and one token 0.55. So rows whose number is fixed are computed so
-only if the copies take longer than the steps of a Scan.
+numbers each, 32 tokens take 0.24 and one token 0.55. The products are replaced if the steps of the
+Scan are expected to take less time than the copies.
 """
 
 from tflite2onnx.graph import Op
@@ -18,13 +18,12 @@ from tflite2onnx.op.common.checks import axis_of
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.targets.onnxruntime.costs import Terms, estimate_nodes
 from tflite2onnx.tensor import Tensor
 
 _AXES = 3
 _FLOAT = 4  # bytes
-# Nanoseconds of a byte that is copied, of a step without rows, and of one with rows.
-_COPY, _SKIP, _COMPUTE = 0.08, 3_000, 11_000
-_LEAST = 1 << 16  # bytes of a matrix; with smaller ones the steps of one token take longer
+_DISPATCHES = 4  # rows of an expert in a prompt, whose number is not known
 
 _GATHERED: Pattern = Named(
     "matrices", OneOf(("GATHER_ND", "table#", "numbers"), ("GATHER", "table#", "numbers"))
@@ -46,8 +45,8 @@ def share_experts(found: Match) -> list[Op] | str:
         return "each row must have a matrix of its own, from the first axis of a table"
     if x.shape[0] != numbers.elements or any({*t.symbols} - {0} for t in (x, y, numbers)):
         return "the first axis alone may be dynamic"
-    if not _is_faster(table, None if x.symbols else x.shape[0]):
-        return "the steps of a Scan would take longer than copies of the matrices"
+    if loss := _explain_loss(table, table.shape[0] * _DISPATCHES if x.symbols else x.shape[0]):
+        return loss
     adjoint = op.options.adj_y if is_second else not op.options.adj_x
     rw, width = Rewriter(op), x.elements // max(x.shape[0], 1)
     rows = rw.reshape(x, (x.shape[0], width), like=x, name="rows")
@@ -70,9 +69,10 @@ def _takes_matrices(found: Match, table: Tensor) -> bool:
     return numbers.rank == 1 and axis_of(gather.options.axis, _AXES) == 0
 
 
-def _is_faster(table: Tensor, rows: int | None) -> bool:
-    """Return whether steps over the experts are expected to be faster than copies."""
-    experts, size = table.shape[0], _FLOAT * table.elements // max(table.shape[0], 1)
-    if rows is None:
-        return size >= _LEAST
-    return rows * size * _COPY > experts * _SKIP + min(rows, experts) * _COMPUTE
+def _explain_loss(table: Tensor, rows: int) -> str:
+    """Return why steps over the experts are not faster than copies, "" if they are."""
+    experts, matrix = table.shape[0], _FLOAT * table.elements // max(table.shape[0], 1)
+    copies = estimate_nodes(("matrices", Terms(size=rows * matrix)))
+    used = min(rows, experts)
+    steps = estimate_nodes(*experts * [("step", Terms())], *used * [("expert", Terms())])
+    return steps.explain_loss(copies)
