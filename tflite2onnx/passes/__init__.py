@@ -163,7 +163,7 @@ def list_entry_point_passes(
         partial(_infer_shapes_around, lowerings, operator_of),
         # Operators have no classes for float16 that only the delegate runs.
         apply_pattern(
-            "float16: ADD AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MEAN MUL SUB",  # noqa: E501
+            "float16: ADD AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MEAN MUL SUB",  # noqa: E501 - scripts/make_gates.py writes it
             "stored_numbers.widen_half",
         ),
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
