@@ -71,6 +71,9 @@ def test_equal_expressions_compare_equal(one: Any, other: Any) -> None:
     assert a * 3 // 3 == a
     assert (a + b) * (a - b) == a * a - b * b
     assert isinstance(a, int) or hash(a) == hash(a + b - b)
+    product = a * b
+    if isinstance(product, Dimension) and product != 0:
+        assert product.divide_exactly(b) == a
 
 
 def test_only_a_symbol_alone_is_a_symbol() -> None:

@@ -97,7 +97,9 @@ class Dimension:
     """A polynomial that is no constant: coefficients by products of symbols and quotients."""
 
     def __init__(self, terms: Mapping[Factors, int]) -> None:
-        self._terms = dict(sorted(terms.items(), key=lambda item: str(item[0])))
+        # Long quotients have the same short text, see `__repr__`.
+        key = {factors: (str(factors), [*map(str, factors)]) for factors in terms}
+        self._terms = {factors: terms[factors] for factors in sorted(terms, key=key.__getitem__)}
         self._key = tuple(self._terms.items())
         self._hash = hash(self._key)
 
@@ -216,6 +218,10 @@ class Dimension:
         return f"(from {' and '.join((first, *others))})"
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         texts = []
         for factors, n in self._key:
             names = [str(factor) for factor in factors]
@@ -243,8 +249,9 @@ class Dimension:
 Dim = int | Dimension
 
 
-def _compute_degree(item: tuple[Factors, int]) -> tuple[int, str]:
-    return len(item[0]), str(item[0])
+def _compute_degree(item: tuple[Factors, int]) -> tuple[int, list[str]]:
+    """Return a key that puts terms in the order that their products with a term have, too."""
+    return len(item[0]), [*map(str, item[0])]  # as factors are sorted in a term
 
 
 def _cancel(factors: Factors, others: Factors) -> Factors | None:
