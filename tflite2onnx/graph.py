@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -325,6 +325,21 @@ def copy_op(origin: Op, source: Tensor, target: Tensor, *, resizes: bool = True)
     made = ReshapeOptions(keeps_shape=True) if resizes and source.rank == target.rank else None
     shape = Options({"new_shape": target.shape})
     return Op("RESHAPE", origin.index, (source,), (target,), shape, made=made)
+
+
+def sort_ops(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Return operators in order of execution, which changes as little as possible."""
+    producers, done = Producers(ops), dict[Op, None]()
+    for op in ops:
+        waiting = [op]
+        while waiting:
+            needed = [producers[t] for t in waiting[-1].present if t in producers]
+            missing = [each for each in needed if each not in done]
+            if missing:
+                waiting += missing
+            else:
+                done.setdefault(waiting.pop())
+    return tuple(done)
 
 
 def explain_order(graph: Graph) -> str:

@@ -222,6 +222,8 @@ CANONICAL_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("float32: FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
+    # PyTorch's loops assign the result of each step to an index of a tensor.
+    apply_pattern("SELECT_V2", "patterns.join_assigned"),
     # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
     raise_unrolled_layers,
     # Of a layer without a loop often only the last step is read.

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op
+from tflite2onnx.graph import Graph, Op, Options, Producers, copy_op, sort_ops
 from tflite2onnx.passes.patterns.matching import are_equal
 from tflite2onnx.passes.recurrent.cells import (
     Change,
@@ -316,7 +316,7 @@ class _Replacement:
             *turn, unpack = _unpack_states(layer, sequence)
             copies[unpack], *rest = map(partial(copy_op, layer.op), ends, layer.outputs)
             ops += [*layer.before, layer.op, *turn, unpack, *rest]
-        graph = eliminate_dead_operators(replace(self._graph, ops=_sort_ops(ops)))
+        graph = eliminate_dead_operators(replace(self._graph, ops=sort_ops(ops)))
 
         def copy_last(op: Op) -> list[Op]:
             unread = (graph.readers.are_among((), t) for t in op.outputs[:-1])
@@ -393,18 +393,3 @@ def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:
     symbols = {axis + 1: size for axis, size in item.symbols.items()}
     shape = (times, *item.shape)
     return replace(item, name=name, shape=shape, shape_signature=(), symbols=symbols)
-
-
-def _sort_ops(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Return operators in order of execution, which changes as little as possible."""
-    producers, done = Producers(ops), dict[Op, None]()
-    for op in ops:
-        waiting = [op]
-        while waiting:
-            needed = [producers[t] for t in waiting[-1].present if t in producers]
-            missing = [each for each in needed if each not in done]
-            if missing:
-                waiting += missing
-            else:
-                done.setdefault(waiting.pop())
-    return tuple(done)

@@ -68,6 +68,8 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("float32: BATCH_MATMUL", "products.join_states"),
     # A token copies the matrices of its experts.
     _apply("float32: BATCH_MATMUL", "products.share_experts"),
+    # Each step of a recurrence repeats operators that wait for no other step.
+    _apply("SLICE SPLIT STRIDED_SLICE UNPACK", "join_steps"),
     # ONNX Runtime multiplies the matrices of a batch one by one, and repeated numbers each time.
     _apply("float32: BATCH_MATMUL", "products.broadcast_products"),
     # Each slice and each join of an image copies it. Later passes take slices apart.
