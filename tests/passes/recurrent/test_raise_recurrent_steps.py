@@ -107,6 +107,55 @@ def test_operators_of_a_step_become_one_gru() -> None:
     check_pass(raise_recurrent_steps, graph, STEP, after, *names)
 
 
+KEPT = """
+    %18: float32[1,11] = MUL(%10, %1)
+    %19: float32[1,11] = MUL(%17, %16)
+    %20: float32[1,11] = ADD(%18, %19)
+"""
+COUPLED = """
+    inputs x: float32[1,5], h: float32[1,4], c: float32[1,4]
+    a: float32[1,12] = FULLY_CONNECTED(x, float32[12,5], float32[12])
+    b: float32[1,12] = FULLY_CONNECTED(h, float32[12,4], float32[12])
+    s: float32[1,12] = ADD(a, b)
+    f: float32[1,4], o: float32[1,4], g: float32[1,4] = SPLIT(-1, s, num_splits=3)
+    sf: float32[1,4] = LOGISTIC(f)
+    so: float32[1,4] = LOGISTIC(o)
+    tg: float32[1,4] = TANH(g)
+    i: float32[1,4] = SUB(1.0, sf)
+    kept: float32[1,4] = MUL(sf, c)
+    new: float32[1,4] = MUL(i, tg)
+    next: float32[1,4] = ADD(kept, new)
+    t: float32[1,4] = TANH(next)
+    y: float32[1,4] = MUL(so, t)
+    return y, next
+"""
+
+
+def test_gate_of_a_gru_may_multiply_the_difference_to_the_new_state() -> None:
+    lines = """
+    %18: float32[1,11] = SUB(%16, %1)
+    %19: float32[1,11] = MUL(%18, %10)
+    %20: float32[1,11] = ADD(%1, %19)
+"""
+    text = STEP.replace(KEPT.strip("\n"), lines.strip("\n"))
+    assert proved_node_types(make_model(text)) == ["GRU"]
+
+
+def test_gru_may_have_a_single_gate() -> None:
+    text = STEP.replace(KEPT.strip("\n"), KEPT.strip("\n").replace("%10", "%12"))
+    text = text.replace("SUB(1.0, %10)", "SUB(1.0, %12)")
+    assert proved_node_types(make_model(text)) == ["GRU"]
+
+
+def test_input_gate_of_an_lstm_may_be_the_rest_of_the_forget_gate() -> None:
+    assert proved_node_types(make_model(COUPLED)) == ["LSTM"]
+
+
+def test_rest_of_a_gate_that_is_no_sigmoid_stays() -> None:
+    kinds = proved_node_types(make_model(COUPLED.replace("LOGISTIC(f)", "TANH(f)")))
+    assert "LSTM" not in kinds
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("outputs", ["last", "every", "both", "first"])
@@ -208,6 +257,7 @@ def test_steps_with_different_parameters_become_two_nodes() -> None:
         Keras(gates="hard", squash="", ending=""),
         Keras("GRU", gates="hard", squash="RELU"),
         Keras("GRU-before", gates="hard", squash=""),
+        Keras("GRU", other=True),
         Keras(peepholes=True),
     ],
     ids=str,
@@ -228,9 +278,7 @@ def test_last_sum_of_a_layer_may_apply_its_function() -> None:
     assert proved_node_types(m.bytes()) == ["LSTM"]
 
 
-@pytest.mark.parametrize(
-    "form", [Keras(squash="ABS"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
-)
+@pytest.mark.parametrize("form", [Keras(squash="ABS"), Keras(activation="RELU")], ids=str)
 def test_cells_with_unknown_functions_stay_unchanged(form: Keras) -> None:
     graph = read_model(model(form)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)

@@ -1,14 +1,16 @@
 """Cells of recurrent layers, as formulas of their next states.
 
     LSTM: c' = s(f) * c + s(i) * a(g), h' = s(o) * b(c')
-    GRU:  h' = s(z) * h + (1 - s(z)) * a(g), or s(z) * (h - a(g)) + a(g),
-          where g is x W + (s(r) * h) R + b, or x W + b + s(r) * (h R + b')
+    GRU:  h' = s(z) * h + (1 - s(z)) * a(g), or s(z) * (h - a(g)) + a(g), also with 1 - s(f) for
+          s(z), where g is x W + (s(r) * h) R + b, or x W + b + s(r) * (h R + b')
     RNN:  h' = a(x W + h R + b)
 
 f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. Peepholes of an LSTM add c * p
-to f and i, and c' * p to o. The h' of an LSTM may be multiplied by a matrix P, its projection. If
-the file projects the h of all steps after the last step, as litert-torch does, h' is not projected,
-and R is P R. s is mostly the sigmoid, a and b tanh. They may be any `GateActivation`.
+to f and i, and c' * p to o. A gate may be 1 - s(f), which is s(-f), as in LSTMs whose input gate is
+the rest of the forget gate, and in GRUs with a single gate. The h' of an LSTM may be multiplied by
+a matrix P, its projection. If the file projects the h of all steps after the last step, as
+litert-torch does, h' is not projected, and R is P R. s is mostly the sigmoid, a and b tanh. They
+may be any `GateActivation`.
 
 If the states before a step are 0, converters fold all products of the states.
 """
@@ -31,7 +33,7 @@ from tflite2onnx.passes.recurrent.formulas import (
     Scaled,
     make_vector,
 )
-from tflite2onnx.tensor import Array, Sizes, Tensor
+from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
 # The functions of gates: what a recurrent operator can apply.
 _LSTM: Pattern = ("MUL", "o", "ending")
@@ -39,6 +41,8 @@ _CELL: Pattern = ("ADD", ("MUL", "f", "c"), ("MUL", "i", "g"))
 _GRU = OneOf(
     ("ADD", ("MUL", "z", "h"), ("MUL", ("ONE_MINUS", "z"), "g")),
     ("ADD", ("MUL", ("SUB", "h", "g"), "z"), "g"),
+    ("ADD", ("MUL", ("ONE_MINUS", "f"), "h"), ("MUL", "f", "g")),
+    ("ADD", ("MUL", ("SUB", "g", "h"), "f"), "h"),
 )
 _RESET: Pattern = ("MUL", "r", "h")
 _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", "r", "gh"))
@@ -49,6 +53,7 @@ _FIRST_GRU = OneOf(
     ("ADD", ("MUL", ("NEG", "g"), "z"), "g"),
 )
 _MATRIX = 2  # axes
+_LEAST = -128  # of int8
 _MATCHER = FormulaMatcher()
 
 
@@ -222,6 +227,8 @@ def _find_lstm(
 
 def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
     h, change = parts["h"], Change(parts["h"], result)
+    if "f" in parts:
+        parts = {**parts, "z": Applied("ONE_MINUS", (parts["f"],))}
     activation, candidate = _split_activation(parts["g"])
     for after in _MATCHER.match(_RESET_AFTER, candidate, parts):
         gates = _find_gates([after["z"], after["r"]], h)
@@ -278,6 +285,9 @@ def _split_activation(formula: Formula) -> tuple[GateActivation, Formula]:
 
 
 def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _GateFormula | None:
+    if isinstance(formula, Applied) and formula.code == "ONE_MINUS":
+        gate = _find_gate(formula.arguments[0], h, c)
+        return gate and _negate_gate(gate)
     activation, formula = _split_activation(formula)
     products = dict(formula.products) if isinstance(formula, Affine) else {}
     # Keras' initial states of a dynamic batch are one tensor of zeros, whose product is that of h.
@@ -291,6 +301,18 @@ def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _GateF
     if peephole and peephole.rank == _MATRIX:
         return None
     return _GateFormula(x, weights, recurrent, formula.bias, activation, peephole)
+
+
+def _negate_gate(gate: _GateFormula) -> _GateFormula | None:
+    """Return 1 minus a gate, None if it is no sigmoid, or if a number has no opposite."""
+    matrices = gate.weights, gate.recurrent
+    signed = all(m.dtype in (DType.FLOAT32, DType.INT8) for m in matrices)
+    if gate.activation.name != "LOGISTIC" or gate.peephole or not signed:
+        return None
+    if any(m.dtype is DType.INT8 and (m.values == _LEAST).any() for m in matrices):
+        return None
+    weights, recurrent = (replace(m, data=-m.values) for m in matrices)
+    return gate._replace(weights=weights, recurrent=recurrent, bias=-gate.bias)
 
 
 def _pop_projected(products: dict[Formula, Tensor], h: Formula) -> Tensor | None:
