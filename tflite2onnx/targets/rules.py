@@ -331,6 +331,14 @@ class Ranks(NodeRule):
         return f"number of axes must be {_join_words(self.ranks)}, got {len(shape)}"
 
 
+class OneIndex(NodeRule):
+    """Operators must gather by two indices or more for each element."""
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        depth = model.shapes.get(node.name_input(1), ())[-1:]
+        return "indices must be of two axes or more, got one" if tuple(depth) == (1,) else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TypesOfEndpoints(EndpointRule):
     """Inputs must have one of `inputs`, and outputs one of `outputs` (default: `inputs`)."""
@@ -453,7 +461,7 @@ class SmallWindows(NodeRule):
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         shape = model.shapes.get(node.name_input(0), ())
         named = node.attributes.get("axes", model.arrays.get(node.inputs[-1], range(2, 4)))
-        sides = [shape[i] or 0 for i in named if -len(shape) <= i < len(shape)]
+        sides = [shape[i] or 0 for i in named if len(shape) > 3 and len(named) > 1]
         largest = max(node.attributes.get("kernel_shape", sides), default=0)
         if largest <= self.most or not model.find_dequantized(node.name_input(0)):
             return ""
@@ -535,7 +543,10 @@ class OneQuantization(RuntimeRule):
 
 
 class WeightsOfInt8(NodeRule):
-    """Weights of some operators must be -128 to 127 steps from their zero point."""
+    """Weights of some operators must be -128 to 127 steps from their zero point.
+
+    Weights that are 0 or one other number, as those of averages, are exact with another scale.
+    """
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         source = model.find_dequantized(node.name_input(1))
@@ -544,7 +555,7 @@ class WeightsOfInt8(NodeRule):
             return ""
         steps = count_steps(stored, zero, source.attributes.get("axis", 1))
         low, high = steps.min(initial=0), steps.max(initial=0)
-        if low >= -128 and high <= 127:
+        if (low >= -128 and high <= 127) or np.isin(steps, (0, low or high)).all():
             return ""
         return f"weights must be -128 to 127 steps from their zero point, got {low} to {high}"
 

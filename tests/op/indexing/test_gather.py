@@ -204,11 +204,13 @@ def test_gather_nd_of_every_type_equals_litert(dtype: str) -> None:
     check_outputs(m, *m.op("GATHER_ND", [x, where], [[3, 7, 2]]))
 
 
-def test_gather_nd_of_stored_integers_is_one_node() -> None:
+@pytest.mark.parametrize(("index", "operator"), [([[2], [0]], "Gather"), ([[2, 1]], "GatherND")])
+def test_gather_nd_of_stored_integers_is_one_node(index: list[list[int]], operator: str) -> None:
     m = Build()
-    x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
-    result = check_outputs(m, *m.op("GATHER_ND", [x, m.constant([[2], [0]])], [[2, 5]]))
-    assert [node.op_type for node in result.model.graph.node] == ["GatherND"]
+    x = add_input(m, [3, 5, 4], "int8", scale=0.5, zero_point=3)
+    rest = [5, 4][len(index[0]) - 1 :]
+    result = check_outputs(m, *m.op("GATHER_ND", [x, m.constant(index)], [[len(index), *rest]]))
+    assert [node.op_type for node in result.model.graph.node] == [operator]
 
 
 def test_gather_nd_refuses_indices_out_of_range() -> None:

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from tests.runtimes.environments import QNN
 from tests.runtimes.remote import Refused, RemoteSession
 from tests.support import Build, check, run_onnx, run_tflite
+from tests.targets.one_operator import measure_distance
 from tflite2onnx import Result, convert
 from tflite2onnx.errors import OptionError
 from tflite2onnx.options import ActivationType, IoLayout
@@ -382,3 +383,24 @@ def test_infinite_operands_are_no_bounds() -> None:
     model = convert(m.bytes(), target="qnn").model
     made = run_onnx(model, {model.graph.input[0].name: data})[0]
     np.testing.assert_allclose(made, run_tflite(m.bytes(), [data])[0], atol=1e-6)
+
+
+def build_functions() -> bytes:
+    """Build two functions of five axes."""
+    m, shape = Build(), [1, 5, 6, 3, 2]
+    x = m.input(shape, dtype="int8", scale=0.02, zero_point=3)
+    y, z = (m.tensor(shape, dtype="int8", scale=1 / 128, zero_point=0) for _ in range(2))
+    m.output(*m.op("TANH", m.op("TANH", [x], [y]), [z]))
+    return m.bytes()
+
+
+def test_functions_of_five_axes_compute_a_row() -> None:
+    model = check(build_functions(), steps=1, target="qnn").model
+    assert not check_model(model, "qnn")
+    assert [node.op_type for node in model.graph.node].count("Tanh") == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+def test_the_simulator_computes_functions_of_five_axes() -> None:
+    assert measure_distance(convert(build_functions(), target="qnn").model, QNN) <= 1

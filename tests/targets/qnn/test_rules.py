@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def limit_product(operator: str, zero: int, *limits: NodeProto) -> onnx.ModelPro
     return make_model(used, "uint8", result, **others, **scales)
 
 
-def weigh_data(low: int, zero: int, group: int) -> onnx.ModelProto:
+def weigh_data(low: int, zero: int, group: int, scale: float = 0.01) -> onnx.ModelProto:
     """Return a convolution of uint8 weights from `low` to 255."""
     nodes = [
         node("DequantizeLinear", ["x", "s", "z"], ["a"]),
@@ -76,8 +77,23 @@ def weigh_data(low: int, zero: int, group: int) -> onnx.ModelProto:
     kernel = np.random.default_rng(0).integers(low, 256, (4, 4 // group, 3, 3), np.uint8)
     kernel.flat[:2] = low, 255
     others: dict[str, Any] = {"z": np.uint8(128), "zk": np.uint8(zero), "k": kernel}
-    scales: dict[str, Any] = {"s": f32(0.05), "sk": f32(0.01), "t": f32(0.02)}
+    scales: dict[str, Any] = {"s": f32(0.05), "sk": f32(scale), "t": f32(0.02)}
     return make_model(nodes, "uint8", (1, 4, 4, 4), **others, **scales)
+
+
+def compute(
+    operator: str, sizes: Sequence[int], result: Sequence[int], *operands: Any, zero: int = 3
+) -> onnx.ModelProto:
+    """Return an operator of real numbers and constants, between integers."""
+    names = [f"k{i}" for i in range(len(operands))]
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node(operator, ["a", *names], ["b"], "n"),
+        node("QuantizeLinear", ["b", "t", "z"], ["y"]),
+    ]
+    constants: dict[str, Any] = dict(zip(names, operands, strict=True))
+    constants |= {"s": f32(0.02), "t": f32(0.02), "z": np.uint8(zero)}
+    return make_model(nodes, "uint8", result, given=("uint8", sizes), **constants)
 
 
 RELU = (node("Relu", ["p"], ["e"]),)
@@ -94,6 +110,12 @@ KEPT = {
     "Gemm, quantized, and Relu": limit_product("Gemm", 100, *ROUNDED_RELU),
     "Conv of weights around 128": weigh_data(0, 128, 1),
     "Conv of weights around 151": weigh_data(23, 151, 1),
+    "depthwise Conv of equal weights": weigh_data(255, 0, 4, 1 / 2550),
+    "CumSum around 0": compute("CumSum", [4, 6], [4, 6], np.array(1), zero=0),
+    "GatherND of two indices": compute(
+        "GatherND", [9, 5, 4], [3, 4], np.array([[2, 1], [8, 0], [5, 4]])
+    ),
+    "Relu of five axes": compute("Relu", [1, 2, 3, 2, 4], [1, 2, 3, 2, 4]),
     "Relu of int8": make_quantized("Relu", "int8", 3),
     "Sigmoid of int8": make_quantized("Sigmoid", "int8", -128, 1 / 256),
     "Sigmoid of int16": make_quantized("Sigmoid", "int16", 0, 1 / 32768),
@@ -140,6 +162,39 @@ BROKEN = {
         "must be 0, got 28",
     ),
     "two scales": (read_twice(0.01), "q must have one scale and zero point, got several"),
+    "CumSum around 100": (
+        compute("CumSum", [4, 6], [4, 6], np.array(1), zero=100),
+        "must be 0, got 100",
+    ),
+    "GatherND of one index": (
+        compute("GatherND", [17, 1, 6], [21, 1, 6], 5 * np.arange(21).reshape(21, 1) % 17),
+        "indices must be of two axes or more",
+    ),
+    "MaxPool with dilations": (
+        make_quantized(
+            "MaxPool", "uint8", 3, shape=(1, 4, 4, 4), kernel_shape=[2, 2], dilations=[2, 2]
+        ),
+        "dilations must be 1, got 2",
+    ),
+    "AveragePool beyond the image": (
+        make_quantized(
+            *("AveragePool", "uint8", 3),
+            shape=(1, 4, 2, 2),
+            kernel_shape=[4, 4],
+            strides=[4, 4],
+            ceil_mode=1,
+        ),
+        "ceil_mode must not be 1",
+    ),
+    "ReduceProd": (compute("ReduceProd", [2, 4], [1, 4], np.array([0])), "got ReduceProd"),
+    "Neg of five axes": (
+        compute("Neg", [1, 2, 3, 2, 4], [1, 2, 3, 2, 4]),
+        "number of axes must be 0, 1, 2, 3 or 4, got 5",
+    ),
+    "Relu of six axes": (
+        compute("Relu", [1, 2, 3, 2, 2, 2], [1, 2, 3, 2, 2, 2]),
+        "number of axes must be 0, 1, 2, 3, 4 or 5, got 6",
+    ),
     "Clip after Conv": (
         make_convolution(node("Clip", ["d", "low", "high"], ["e"])),
         "must not follow Conv, QuantizeLinear, DequantizeLinear",

@@ -22,6 +22,7 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
+- Most functions of five axes are refused; of two axes they are right.
 - ONNX Runtime moves the Transpose after a Conv through DequantizeLinear and QuantizeLinear to the
   output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
 """
@@ -53,6 +54,11 @@ _UNSIGNED = {
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 _HIGH = 127  # of int8
 _WIDE = 257  # steps of uint16 in one of uint8, as many as there are: 65535 is 255 * 257
+_MOST_AXES = 4  # of functions
+_FUNCTIONS = (
+    *("Ceil", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Max", "Min", "Neg", "Reciprocal"),
+    *("Round", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"),
+)
 _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
 
 
@@ -75,7 +81,8 @@ def _rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
 ) -> Rewritten:
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
-    stored = [*_store_constants(g, eliminate_dead_nodes(nodes, results), results)]
+    flat = eliminate_dead_nodes([*_flatten_functions(g, nodes)], results)
+    stored = [*_store_constants(g, flat, results)]
     products = [*_quantize_products(g, stored, results)]
     separate = [*separate_constants(g, [*_divide_weights(g, products)])]
     live = [*_widen_products(g, separate, is_wide)]
@@ -91,6 +98,27 @@ def _rewrite_nodes(
     }
     reshaped = [each for node in moved for each in _reshape_end(g, node, real, results)]
     return keep_nodes(g, reshaped, results)._replace(changed=changed)
+
+
+def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes; functions of one tensor compute one row in place of five axes."""
+    rows: dict[Value, tuple[Value, Shape]] = {}
+    for node in nodes:
+        x, *others = node.present or (Value(),)
+        row, shape = rows.get(x, (None, find_static_shape(x, g.types) or ()))
+        is_function = node.op_type in _FUNCTIONS and all(
+            other.data is not None and other.data.size == 1 for other in others
+        )
+        if not is_function or len(shape) <= _MOST_AXES:
+            yield node
+            continue
+        if row is None:
+            row = Value()
+            yield Node("Reshape", (x, g.ints([1, -1])), (row,), {})
+        made = Value()
+        yield node._replace(inputs=(row, *node.inputs[1:]), outputs=(made,))
+        yield Node("Reshape", (made, g.ints(shape)), node.outputs, {})
+        rows[node.outputs[0]] = made, shape
 
 
 def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:

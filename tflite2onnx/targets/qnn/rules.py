@@ -6,11 +6,15 @@ from tflite2onnx.targets.rules import (
     DequantizedInputs,
     LowestZeroPoints,
     NoChain,
+    NoDilations,
     NoTypes,
+    OneIndex,
     OneQuantization,
     Operators,
     PerChannelWeights,
     QuantizedTypes,
+    Ranks,
+    RefusedAttributes,
     StaticShapes,
     WeightsOfInt8,
     WholeBlocks,
@@ -21,6 +25,7 @@ _DOCUMENT = "https://onnxruntime.ai/docs/execution-providers/QNN-ExecutionProvid
 _SOURCE = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
 _UNIFORM = "convert with --quantization qdq-uniform"
 _ROUNDED = "convert with --target qnn, or quantize the product, too"
+_CUT = "cut the model with --inputs or --outputs, and run this part on the CPU"
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 RULES = (
@@ -33,7 +38,7 @@ RULES = (
             " HardSwish Identity InstanceNormalization LRN LSTM LayerNormalization LeakyRelu Less"
             " LessOrEqual Log LogSoftmax LpNormalization MatMul Max MaxPool Mean Min Mod Mul Neg"
             " Not Or PRelu Pad Pow QuantizeLinear RMSNormalization Reciprocal ReduceL2 ReduceMax"
-            " ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Resize Round STFT"
+            " ReduceMean ReduceMin ReduceSum Relu Reshape Resize Round STFT"
             " ScatterElements ScatterND Sigmoid Sign Sin Slice Softmax SpaceToDepth Split Sqrt"
             " Squeeze Sub Sum Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Where"
         ),
@@ -80,6 +85,12 @@ RULES = (
         consequence=f"{WRONG} by the zero point",
     ),
     LowestZeroPoints(
+        chain=[("CumSum",)],
+        types=("int8", "uint8"),
+        consequence=f"{WRONG} by the zero points",
+        advice=_CUT,
+    ),
+    LowestZeroPoints(
         chain=[_PRODUCTS, ("Relu",)],
         types=("uint8", "int8", "uint16", "int16"),
         consequence=ON_THE_CPU,
@@ -101,6 +112,20 @@ RULES = (
         " step or two",
         advice="convert with --target qnn, which divides weights unless a Conv is depthwise",
     ),
+    Ranks(ranks=range(6), consequence=ON_THE_CPU, advice=_CUT),
+    Ranks(
+        operators=list_names(
+            "Ceil Elu Floor Gelu HardSwish Log Neg Round Sign Sin Softplus Sqrt Tanh"
+        ),
+        ranks=range(5),
+        consequence=ON_THE_CPU,
+        advice="convert with --target qnn",
+    ),
+    NoDilations(operators=("MaxPool",), consequence=ON_THE_CPU, advice=_CUT),
+    RefusedAttributes(
+        operators=("AveragePool",), values={"ceil_mode": (1,)}, consequence=WRONG, advice=_CUT
+    ),
+    OneIndex(operators=("GatherND",), consequence=WRONG, advice="gather rows by Gather"),
     WholeBlocks(
         size=8,
         operators=("Conv", "MaxPool"),

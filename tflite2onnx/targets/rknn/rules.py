@@ -55,10 +55,10 @@ RULES = (
             " GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual HardSigmoid HardSwish Identity"
             " If InstanceNormalization LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log"
             " LogSoftmax LpNormalization MatMul Max MaxPool MaxRoiPool MaxUnpool"
-            " MeanVarianceNormalization Min Mish Mod Mul Neg PRelu Pad Pow QuantizeLinear ReduceMax"
-            " ReduceMean ReduceMin ReduceSum Relu Reshape Resize ReverseSequence RoiAlign ScatterND"
-            " Shape Sigmoid Sin Size Slice Softmax Softplus SpaceToDepth Split Sqrt Squeeze Sub"
-            " Tanh Tile Transpose Unsqueeze Where"
+            " MeanVarianceNormalization Min Mish Mod Mul Neg PRelu Pad Pow QuantizeLinear"
+            " Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize"
+            " ReverseSequence RoiAlign ScatterND Shape Sigmoid Sin Size Slice Softmax Softplus"
+            " SpaceToDepth Split Sqrt Squeeze Sub Tanh Tile Transpose Unsqueeze Where"
         ),
         consequence=NOT_LOADED,
         advice="cut the model with --inputs or --outputs, and run this part on the CPU",
