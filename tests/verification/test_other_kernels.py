@@ -133,3 +133,20 @@ def test_kernels_that_litert_lacks_yield_nothing(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(other_kernels, "cut_entry_point", refuse)
     assert not verify(build_narrow_product(draw_weights(-8)), per_operator=True).ok
+
+
+def test_sums_begin_at_the_tensor_that_a_reshape_brings_into_the_model() -> None:
+    """A sum of a product and its input has the input that both models have as rows."""
+    m, shape, rows = Build(), (1, 2, 8), (2, 8)
+    x = m.input((1, 2, 64), name="x")
+    first, second = (
+        m.constant(draw_weights(-8)[:, :n], dtype="int4", scale=np.full(8, 0.1), axis=0)
+        for n in (64, 8)
+    )
+    (added,) = m.op("FULLY_CONNECTED", [x, first], [m.tensor(shape)], keep_num_dims=True)
+    (flat,) = m.op("RESHAPE", [added, m.constant(np.array(rows, np.int32))], [rows])
+    (product,) = m.op("FULLY_CONNECTED", [flat, second], [rows])
+    (back,) = m.op("RESHAPE", [product, m.constant(np.array(shape, np.int32))], [shape])
+    m.output(*m.op("ADD", [back, added], [shape]))
+    report = verify(m.bytes(), per_operator=True)
+    assert report.ok

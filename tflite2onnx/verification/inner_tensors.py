@@ -101,7 +101,9 @@ class TensorPlace(NamedTuple):
     """A tensor in both models: its index in LiteRT, its value in ONNX, and its operators.
 
     `ops` are the operators that compute the tensor from other tensors in both models: `op`, and the
-    operators before `op` whose outputs the ONNX model does not have.
+    operators before `op` whose outputs the ONNX model does not have. `others` are these operators
+    if the ONNX model computes what a RESHAPE reads and what it returns by the same nodes: other
+    operators read the former as the tensor of the latter.
     """
 
     tensor: Tensor
@@ -109,6 +111,7 @@ class TensorPlace(NamedTuple):
     port: Port
     op: Op
     ops: tuple[Op, ...]
+    others: tuple[Op, ...]
 
 
 def match_places(graph: Graph, skeleton: Skeleton) -> list[TensorPlace]:
@@ -122,20 +125,34 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[TensorPlace]:
     producers = {tensor: op for op in graph.ops for tensor in op.outputs}
     tensors = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
     uncompared = {tensor: op for tensor, op in producers.items() if tensor not in tensors}
+    reshapes = [op for t, op in producers.items() if t in tensors and op.is_builtin("RESHAPE")]
+    reshaped = {op.operand(0): op for op in reshapes}
+    together = uncompared | {t: producers[t] for t in reshaped if t in producers}
     return [
         TensorPlace(
-            tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, uncompared)
+            *(tensor, indices[tensor], ports[tensor.name], op),
+            _find_producers(op, uncompared, {}),
+            _find_producers(op, together, reshaped),
         )
         for tensor, op in producers.items()
         if tensor in tensors
     ]
 
 
-def _find_producers(op: Op, uncompared: Mapping[Tensor, Op]) -> tuple[Op, ...]:
-    """Return an operator and, transitively, the operators that compute its uncompared inputs."""
+def _find_producers(
+    op: Op, uncompared: Mapping[Tensor, Op], reshaped: Mapping[Tensor, Op]
+) -> tuple[Op, ...]:
+    """Return an operator and, transitively, the operators that compute its uncompared inputs.
+
+    An input that another operator of `reshaped` reads counts as compared.
+    """
     producers = [op]
     for producer in producers:  # the loop appends to the list
-        before = dict.fromkeys(uncompared[t] for t in producer.present if t in uncompared)
+        before = dict.fromkeys(
+            uncompared[t]
+            for t in producer.present
+            if t in uncompared and reshaped.get(t, producer) is producer
+        )
         producers += [op_before for op_before in before if op_before not in producers]
     return tuple(producers)
 

@@ -6,6 +6,7 @@ differ from those that round once. An operator that equals another kernel of Lit
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,10 @@ class OperatorKernels:
         """
         is_batch = isinstance(interpreter, BatchInterpreter)
         samples = interpreter.samples if is_batch else [interpreter]
-        for kernels, named in OTHER_KERNELS.items():
+        parts = dict.fromkeys((place, place._replace(ops=place.others)))
+        for part, (kernels, named) in product(parts, OTHER_KERNELS.items()):
             try:
-                results = [self._run_sample(place, sample, kernels) for sample in samples]
+                results = [self._run_sample(part, sample, kernels) for sample in samples]
             except VerifyError:
                 continue
             known = [result for result in results if result is not None]
