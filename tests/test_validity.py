@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.support import Build
 from tests.support.control import add_if, apply_operator
@@ -103,12 +104,13 @@ def test_types_given_by_attributes_are_accepted(monkeypatch: pytest.MonkeyPatch)
     """Types given by attributes are checked; types that cannot be inferred are not."""
 
     def emit(g: Builder, x: View) -> Value:
-        zeros = g.ConstantOfShape(g.Shape(x))
-        drawn = g.RandomUniformLike(zeros, dtype=require_onnx_type(DType.FLOAT32), seed=1.0)
+        value = numpy_helper.from_array(np.ones(1, np.int64))
+        twos = g.Add(g.ConstantOfShape(g.Shape(x), value=value), np.ones(1, np.int64))
+        drawn = g.RandomUniformLike(twos, dtype=require_onnx_type(DType.FLOAT32), seed=1.0)
         return g.Add(g.cast(g.cast(x, DType.INT32), DType.FLOAT32), drawn)
 
     replace_emit(monkeypatch, "ABS", emit)
-    assert convert(chain("ABS")).nodes == 5
+    assert convert(chain("ABS")).nodes == 6
 
 
 def test_node_of_a_newer_opset_raises_the_opset(monkeypatch: pytest.MonkeyPatch) -> None:

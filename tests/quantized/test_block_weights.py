@@ -96,7 +96,7 @@ def test_products_of_the_same_rows_prepare_them_once() -> None:
     for _ in range(2):
         m.output(*m.op("FULLY_CONNECTED", [x, add_weights(m, shape, 32)], [[1, shape[0]]]))
     nodes = Counter(n.op_type for n in convert(m.bytes(), batch="rows").model.graph.node)
-    assert nodes["If"] == 3
+    assert nodes["If"] == 3, nodes
 
 
 @pytest.mark.parametrize(

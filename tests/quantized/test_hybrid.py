@@ -115,8 +115,8 @@ def test_every_type_equals_litert_with_exact_data(
     inputs = extremes(layer, asymmetric=asymmetric or delegated)
     result = check(data, inputs=inputs, default_kernels=delegated)
     left = count_optimized_nodes(result.model)
-    assert left["MatMulNBits"] == 0
-    assert left["DequantizeLinear"] == 1
+    assert left["MatMulNBits"] == 0, left
+    assert left["DequantizeLinear"] == 1, left
     stored = "int8" if dtype == "uint8" else dtype
     assert initializers(result) <= {getattr(TensorProto, stored.upper()), TensorProto.FLOAT}
 
@@ -132,8 +132,8 @@ def test_many_weights_are_multiplied_as_integers(dtype: str, rows_of_data: int) 
     inputs = extremes(layer, asymmetric=delegated)
     result = check(data, inputs=inputs, default_kernels=delegated)
     left = count_optimized_nodes(result.model)
-    assert left["MatMulIntegerToFloat"] + left["DynamicQuantizeMatMul"] == 1
-    assert left["Gemm"] == (1 if delegated and rows_of_data > 1 else 0)
+    assert left["MatMulIntegerToFloat"] + left["DynamicQuantizeMatMul"] == 1, left
+    assert left["Gemm"] == (1 if delegated and rows_of_data > 1 else 0), left
 
 
 def test_one_row_keeps_its_axes_without_a_reshape() -> None:
@@ -158,8 +158,8 @@ def test_windows_with_a_bias_of_0_are_multiplied_as_integers(activation: str) ->
     m.output(*m.op("NEG", [y], [y.shape]))
     result = check(m.bytes(), tolerance=0.01, default_kernels=True)
     left = count_optimized_nodes(result.model)
-    assert left["MatMulIntegerToFloat"] == 1
-    assert left["DequantizeLinear"] == 0
+    assert left["MatMulIntegerToFloat"] == 1, left
+    assert left["DequantizeLinear"] == 0, left
 
 
 @pytest.mark.parametrize("code", ["FULLY_CONNECTED", "BATCH_MATMUL"])
@@ -174,8 +174,8 @@ def test_other_data_are_added_after_a_product_of_integers(code: str) -> None:
     m.output(*m.op("ADD", [product, other], [[1, 300]]))
     result = check(m.bytes(), default_kernels=True)
     left = count_optimized_nodes(result.model)
-    assert left["MatMulIntegerToFloat"] + left["DynamicQuantizeMatMul"] == 1
-    assert left["Gemm"] + left["DequantizeLinear"] == 0
+    assert left["MatMulIntegerToFloat"] + left["DynamicQuantizeMatMul"] == 1, left
+    assert left["Gemm"] + left["DequantizeLinear"] == 0, left
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])

@@ -38,7 +38,7 @@ def test_network_products_become_quantized_convolutions(name: str) -> None:
     path = ASSETS / f"{name}.tflite"
     result = convert(path, quantization="qoperator-mixed")
     nodes = count_nodes(result)
-    assert nodes["QLinearConv"] > 3
+    assert nodes["QLinearConv"] > 3, nodes
     assert not {"Conv", "Gemm", "MatMul", "If"} & nodes.keys()
     compare_with_litert(path.read_bytes(), ConvertedModel.from_result(result))
     with pytest.raises(UnsupportedOperators, match=r"SOFTMAX .*ONNX has no QLinear operator"):
@@ -69,8 +69,10 @@ def test_layers_are_rounded_correctly_in_onnx_reference(shape: str, scheme: str)
         opset=19,  # the first whose DequantizeLinear onnx.reference has
     )
     nodes = count_nodes(result)
-    assert nodes["QLinearConv"] == 1
-    assert nodes["DequantizeLinear"] == nodes["QuantizeLinear"] <= 2  # int8 ends, uint8 inside
+    assert nodes["QLinearConv"] == 1, nodes
+    assert nodes["DequantizeLinear"] == nodes["QuantizeLinear"] <= 2, (
+        nodes
+    )  # int8 ends, uint8 inside
     x = layer.inputs[0]
     (y,) = ReferenceEvaluator(result.model).run(None, {result.model.graph.input[0].name: x})
     assert np.abs(np.asarray(y, int) - layer.real_output(x)).max() < 0.5 + 0.001

@@ -90,8 +90,8 @@ def test_batches_of_a_projected_layer_are_a_node_and_a_product(
     size: int | str, *, first: bool
 ) -> None:
     count = count_nodes_of_batch(Torch("LSTM", projected=3, batch_first=first), size)
-    assert count["LSTM"] == 1
-    assert count["Gemm"] + count["MatMul"] == 1
+    assert count["LSTM"] == 1, count
+    assert count["Gemm"] + count["MatMul"] == 1, count
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "batch" not in form], ids=str)
@@ -103,7 +103,7 @@ def test_layers_of_a_batch_that_the_file_declares_dynamic_become_one_node_each(
     data = torch.model().bytes()
     result = convert(data)
     nodes = Counter(node.op_type for node in result.model.graph.node)
-    assert nodes[kind] == torch.layers * torch.directions
+    assert nodes[kind] == torch.layers * torch.directions, nodes
     # Only the second direction reads the items in another order.
     assert bool(nodes["Gather"]) == (torch.directions > 1)
     generator = np.random.default_rng(1)

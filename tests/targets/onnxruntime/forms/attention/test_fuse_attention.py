@@ -165,7 +165,7 @@ def test_all_spellings_of_attention_equal_litert(
     check(data)
     check(data, opset=23)
     nodes = count_optimized_nodes(convert(data, opset=23).model)
-    assert nodes["Attention"] == (not masked or spelling is not spell_keras)
+    assert nodes["Attention"] == (not masked or spelling is not spell_keras), nodes
 
 
 @pytest.mark.parametrize("shared", [1, 3])
@@ -185,7 +185,7 @@ def test_shared_heads_need_no_expand(shared: int) -> None:
     check(data)
     check(data, opset=23)
     nodes = count_optimized_nodes(convert(data, opset=23).model)
-    assert nodes["Attention"] == (shared > 1)
+    assert nodes["Attention"] == (shared > 1), nodes
     assert "Expand" not in nodes
 
 
@@ -193,8 +193,8 @@ def test_shared_heads_need_no_expand(shared: int) -> None:
 def test_no_operand_is_moved(spelling: Callable[..., None]) -> None:
     """ONNX Runtime's products read the heads where they are, and apply the scale."""
     nodes = count_optimized_nodes(convert(spell(spelling)).model)
-    assert nodes["Transpose"] == 1  # of the result
-    assert nodes["FusedMatMul"] == 2
+    assert nodes["Transpose"] == 1, nodes  # of the result
+    assert nodes["FusedMatMul"] == 2, nodes
     assert "Mul" not in nodes
     assert "Div" not in nodes
 

@@ -319,10 +319,10 @@ def test_attention_of_one_token_equals_litert(
     data = make_model(text)
     check(data, ranges={"at": (0, TOKENS - 1)})
     nodes = count_optimized_nodes(convert(data).model)
-    assert nodes["FusedMatMul"] + nodes["MatMul"] == 2
+    assert nodes["FusedMatMul"] + nodes["MatMul"] == 2, nodes
     assert "FusedMatMul" in {node.op_type for node in convert(data).model.graph.node}
     # Scores, or the result, are transposed in place of a cache.
-    assert nodes["Transpose"] <= 2 * is_long * (shares > 1)
+    assert nodes["Transpose"] <= 2 * is_long * (shares > 1), nodes
 
 
 @pytest.mark.parametrize("part", ["DIV(scores, 0.75)", "MUL(scores, 1.3333334)", ""])

@@ -91,7 +91,7 @@ def test_results_equal_litert_without_slice_nodes(slicer: Any, fields: dict[str,
     check(data)
     nodes = count_optimized_nodes(convert(data).model)
     assert "Slice" not in nodes
-    assert nodes["Split"] == 1
+    assert nodes["Split"] == 1, nodes
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -71,9 +71,9 @@ def test_results_equal_litert_in_few_nodes(spelling: Spelling) -> None:
     data = spell(spelling)
     check(data)
     nodes = count_optimized_nodes(convert(data).model)
-    assert nodes["MatMul"] + nodes["FusedMatMul"] == 1
-    assert nodes["Mul"] == nodes["Add"] == spelling.steps - 1
-    assert nodes["Slice"] == 0
+    assert nodes["MatMul"] + nodes["FusedMatMul"] == 1, nodes
+    assert nodes["Mul"] == nodes["Add"] == spelling.steps - 1, nodes
+    assert nodes["Slice"] == 0, nodes
 
 
 @pytest.mark.parametrize("fault", ["another factor", "function", "output"])
