@@ -404,3 +404,33 @@ def test_functions_of_five_axes_compute_a_row() -> None:
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
 def test_the_simulator_computes_functions_of_five_axes() -> None:
     assert measure_distance(convert(build_functions(), target="qnn").model, QNN) <= 1
+
+
+def build_sums(axis: int, **options: Any) -> bytes:
+    """Build a CUMSUM between DEQUANTIZE and QUANTIZE, as AI Edge Quantizer does."""
+    m, shape = Build(), [2, 5, 6]
+    x = m.input(shape, name="x", dtype="int8", scale=0.01, zero_point=5)
+    y = m.tensor(shape, dtype="int8", scale=0.03, zero_point=-28)
+    real = m.op("DEQUANTIZE", [x], [m.tensor(shape)])
+    sums = m.op(
+        "CUMSUM", [*real, m.constant(np.array(axis, np.int32))], [m.tensor(shape)], **options
+    )
+    m.output(*m.op("QUANTIZE", sums, [y]))
+    return m.bytes()
+
+
+SUMS = [build_sums(2), build_sums(-2, exclusive=True), build_sums(0, reverse=True)]
+
+
+@pytest.mark.parametrize("data", SUMS)
+def test_sums_are_products(data: bytes) -> None:
+    model = check(data, steps=1, target="qnn").model
+    assert not check_model(model, "qnn")
+    assert "MatMul" in {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("data", SUMS)
+def test_the_simulator_computes_sums(data: bytes) -> None:
+    assert measure_distance(convert(data, target="qnn").model, QNN) <= 1

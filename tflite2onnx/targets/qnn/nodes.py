@@ -22,6 +22,7 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
+- CumSum ignores zero points. A MatMul with ones and zeros is right.
 - Most functions of five axes are refused; of two axes they are right.
 - ONNX Runtime moves the Transpose after a Conv through DequantizeLinear and QuantizeLinear to the
   output, where a Transpose of int8 or int16 is refused. A Reshape stops it.
@@ -42,6 +43,7 @@ from tflite2onnx.targets.rules import QDQ, count_steps
 from tflite2onnx.targets.separate_constants import separate_constants
 from tflite2onnx.tensor import Array, DType, Shape
 
+_LONGEST_SUM = 1024  # numbers, whose weights are 1 MB
 _BLOCK = 8  # pixels
 _LEAST_RANK = 3  # of an image
 _CHANNELS = 1  # their axis
@@ -81,7 +83,8 @@ def _rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
 ) -> Rewritten:
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
-    flat = eliminate_dead_nodes([*_flatten_functions(g, nodes)], results)
+    summed = [*_multiply_sums(g, [*_flatten_functions(g, nodes)])]
+    flat = eliminate_dead_nodes(summed, results)
     stored = [*_store_constants(g, flat, results)]
     products = [*_quantize_products(g, stored, results)]
     separate = [*separate_constants(g, [*_divide_weights(g, products)])]
@@ -119,6 +122,53 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield node._replace(inputs=(row, *node.inputs[1:]), outputs=(made,))
         yield Node("Reshape", (made, g.ints(shape)), node.outputs, {})
         rows[node.outputs[0]] = made, shape
+
+
+def _multiply_sums(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes, with a MatMul in place of a CumSum of integers."""
+    made = find_makers(nodes)
+    ends = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
+    for node in nodes:
+        x, *others = node.present if node.op_type == "CumSum" else (None,)
+        source, end = made.get(x) if x else None, ends.get(node.outputs[0])
+        shape = find_static_shape(x, g.types) if x else None
+        place = others[0].data if others else None
+        is_read = source is not None and source.op_type == "DequantizeLinear"
+        if x is None or source is None or not is_read or not shape or not end or place is None:
+            yield node
+            continue
+        axis = int(place) % len(shape)
+        if shape[axis] > _LONGEST_SUM:
+            yield node
+            continue
+        # The places that each sum adds: those up to its own.
+        ones = np.triu(
+            np.ones([shape[axis]] * 2, np.uint8), int(node.attributes.get("exclusive", 0))
+        )
+        weights = ones.T if node.attributes.get("reverse") else ones
+        stored = g.make_separate_constant(weights, DType.UINT8)
+        real = Value()
+        steps = (g.scalar(1, DType.FLOAT32), g.scalar(0, DType.UINT8))
+        yield Node("DequantizeLinear", (stored, *steps), (real,), {})
+        if axis == len(shape) - 1:
+            yield Node("MatMul", (x, real), node.outputs, {})
+            continue
+        order = [*range(len(shape))]
+        order[axis], order[-1] = order[-1], order[axis]
+        moved, product = Value(), Value()
+        yield Node("Transpose", (x,), (moved,), {"perm": order})
+        rows = yield from _store(moved, source.inputs[1:])
+        yield Node("MatMul", (rows, real), (product,), {})
+        sums = yield from _store(product, end)
+        yield Node("Transpose", (sums,), node.outputs, {"perm": order})
+
+
+def _store(x: Value, operands: Sequence[Value | None]) -> Generator[Node, None, Value]:
+    """Yield nodes that quantize and dequantize numbers, and return the result."""
+    stored, real = Value(), Value()
+    yield Node("QuantizeLinear", (x, *operands), (stored,), {})
+    yield Node("DequantizeLinear", (stored, *operands), (real,), {})
+    return real
 
 
 def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
