@@ -70,9 +70,8 @@ def test_layers_are_rounded_correctly_in_onnx_reference(shape: str, scheme: str)
     )
     nodes = count_nodes(result)
     assert nodes["QLinearConv"] == 1, nodes
-    assert nodes["DequantizeLinear"] == nodes["QuantizeLinear"] <= 2, (
-        nodes
-    )  # int8 ends, uint8 inside
+    # The ends are int8, and uint8 is inside.
+    assert nodes["DequantizeLinear"] == nodes["QuantizeLinear"] <= 2, nodes
     x = layer.inputs[0]
     (y,) = ReferenceEvaluator(result.model).run(None, {result.model.graph.input[0].name: x})
     assert np.abs(np.asarray(y, int) - layer.real_output(x)).max() < 0.5 + 0.001

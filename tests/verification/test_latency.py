@@ -24,6 +24,7 @@ from tests.support.streams import build_sum
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.utils.child_process import CAN_FORK
+from tflite2onnx.verification import latency
 from tflite2onnx.verification.kernels import isolated
 from tflite2onnx.verification.latency import (
     Latency,
@@ -93,8 +94,15 @@ def test_small_numbers_are_used_for_inputs_that_are_indices() -> None:
     check_latency(m.bytes())
 
 
-def test_loop_nodes_count_all_executions_without_the_loop(tmp_path: Path) -> None:
-    """The time of a node in a loop counts all executions; the time of the loop is left out."""
+@pytest.mark.parametrize("seconds", [0, 0.2])
+def test_loop_nodes_count_all_executions_without_the_loop(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a node in a loop counts all executions; the time of the loop is left out.
+
+    A slow model runs only once.
+    """
+    monkeypatch.setattr(latency, "_PROFILED_SECONDS", seconds)
     events: list[dict[str, Any]] = [{"cat": "Session", "name": "model_run"}]
 
     def run_loop(*_: Any) -> list[Any]:
