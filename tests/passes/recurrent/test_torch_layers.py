@@ -14,6 +14,7 @@ from tests.support import check
 from tests.support.graph_text import check_pass
 from tests.support.torch_layers import GATES, UNITS, Torch
 from tflite2onnx import convert, verify
+from tflite2onnx.passes.recurrent import cells
 from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
 from tflite2onnx.reader.model import read_model
 
@@ -52,6 +53,18 @@ def test_function_of_an_rnn_may_be_relu() -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_projected_layer_is_a_node_and_a_product_of_all_states(batch: int) -> None:
     assert count_nodes(Torch("LSTM", batch, projected=3)) == {"LSTM": 1, "Gemm": 1}
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4", "dequantized"])
+def test_projected_layer_of_integer_weights_is_a_node(
+    weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The product of the projection and the recurrent weights is float32, if it is small."""
+    form = Torch("LSTM", projected=3, weights=weights)
+    tolerance = 1e-5 if weights == "dequantized" else 0.02
+    assert count_nodes(form, tolerance=tolerance)["LSTM"] == 1
+    monkeypatch.setattr(cells, "_MOST_JOINED", 1)
+    assert count_nodes(form, tolerance=tolerance)["LSTM"] == 0
 
 
 @pytest.mark.parametrize("kind", GATES)

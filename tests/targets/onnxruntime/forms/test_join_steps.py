@@ -103,16 +103,17 @@ def test_results_that_are_read_in_their_step_are_split() -> None:
     assert nodes["Sub"] == STEPS - 1
 
 
-@pytest.mark.parametrize(
-    ("steps", "step"),
-    [
-        (3, ["y@: float32[1,6] = EXP(x@)"]),
-        (STEPS, ["y@: float32[1,6] = SUB(x@, y@-)"]),
-    ],
-    ids=["few steps", "one after the other"],
-)
-def test_other_steps_are_unchanged(steps: int, step: list[str]) -> None:
-    last = f"y: float32[{steps},6] = CONCATENATION({{}}, axis=0)"
-    data = write(steps, ["y0: float32[1,6] = EXP(x0)"], step, last, "float32[1,6]")
+def test_items_of_steps_that_wait_for_each_other_are_split() -> None:
+    step = ["y@: float32[1,6] = SUB(x@, y@-)"]
+    data = write(STEPS, ["y0: float32[1,6] = EXP(x0)"], step, JOIN, "float32[1,6]")
+    check(data)
+    nodes = count_optimized_nodes(convert(data).model)
+    assert nodes["Split"] == 1
+    assert nodes["Slice"] == 0
+
+
+def test_three_steps_are_unchanged() -> None:
+    step = ["y@: float32[1,6] = EXP(x@)"]
+    data = write(3, step, step, "y: float32[3,6] = CONCATENATION({}, axis=0)", "float32[1,6]")
     check_unchanged(join_steps, read_graph(data))
     check(data)
