@@ -57,7 +57,7 @@ function addButton(table, heading, column) {
   heading.append(button);
 }
 
-// Names of the first column break after an underscore, a slash or an @, not in mid-word.
+// Names of the first column, and of links, break after an underscore, a slash or an @, not in mid-word.
 function allowBreaks(cell) {
   const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), nodes = [];
   while (walker.nextNode()) nodes.push(walker.currentNode);
@@ -67,7 +67,7 @@ function allowBreaks(cell) {
   }
 }
 
-document.querySelectorAll("article td:first-child").forEach(allowBreaks);
+document.querySelectorAll("article td:first-child, article td > a").forEach(allowBreaks);
 
 for (const table of document.querySelectorAll("article table")) {
   if (!table.tHead || table.tBodies[0].rows.length < FEWEST_ROWS) continue;

@@ -190,7 +190,8 @@ def make_page(
     verdicts = Counter(row.get("beside LiteRT", "not run").partition(",")[0] for row in rows)
     counts = "; ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
     converted = sum(row.get("converts", "") != "" for row in rows)
-    yield f"{converted} of {len(rows)} networks are converted. Beside LiteRT: {counts}.\n"
+    yield f"{converted} of {len(rows)} networks are converted."
+    yield f"Their outputs beside LiteRT's: {counts}.\n"
     yield describe_transposes(rows)
     yield LEGEND
     measured = _MEASURED.search(before)

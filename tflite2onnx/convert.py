@@ -132,7 +132,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             them are left out (default: the inputs of the model that the outputs need).
         outputs: cut the model: these tensors, also inner ones, are its outputs, and operators after
             them are left out (default: the outputs of the model).
-        rename: new names of inputs and outputs; the old name is the one without this option.
+        rename: new names of inputs and outputs; the old name is the one that the conversion prints
+            without this option.
         float16: compute in half precision, with weights of half the size; operators whose numbers
             float16 cannot hold stay in float32, and are listed.
         float16_io: with `float16`, inputs, outputs and states are float16 too (default: float32).

@@ -104,9 +104,9 @@ def test_layouts_are_read_and_printed(capsys: Captured, words: list[str], want: 
         (["z=NCHW"], "--layout: the model has no tensor z"),
         (["hiden=NCHW"], "--layout: the model has no tensor hiden; did you mean hidden?"),
         (["x=NCHW", "x.json"], "the layout of x must be given once"),
-        (["x="], "cannot read x=: No such file or directory; a layout must be NAME=NCHW,"),
-        (["x=NHWC:"], "a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"),
-        (["NCHW"], "cannot read NCHW: No such file or directory"),
+        (["x="], "--layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file, got x="),
+        (["x=NHWC:"], "--layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file, got x=NHWC:"),
+        (["none.json"], "cannot read none.json: No such file or directory"),
     ],
 )
 def test_wrong_layouts_are_one_line_of_error(

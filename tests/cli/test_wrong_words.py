@@ -574,7 +574,10 @@ WRONG = [
     ("model.tflite --quantization dynamic", "or float, got dynamic; did you mean qdq?"),
     ("model.tflite --num-samples 4", "no option --num-samples; did you mean --samples?"),
     ("model.tflite --input-names x", "there is no option --input-names; did you mean --inputs?"),
-    ("model.tflite --layout NCHW", "NCHW: No such file or directory; a layout must be NAME=NCHW"),
+    (
+        "model.tflite --layout NCHW",
+        "--layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file, got NCHW",
+    ),
     ("model.tflite --rename x", "--rename must be OLD=NEW, once for each name, got x"),
     ("model.tflite --opset latest", "--opset must be a whole number, got latest"),
     ("model.tflite --verify --tolerance 5%", "--tolerance must be a number, got 5%"),
@@ -597,6 +600,96 @@ WRONG = [
         "read it, got NCHW; give NHWC:NHWC to keep it, or NHWC:NCHW to change it",
     ),
     ("pool.tflite --layout x=NCHW:CNHW", "must be NHWC as the operators read it, got NCHW; give"),
+    (
+        "model.tflite --target openvino --target qnn",
+        "--target must be given once, got openvino and qnn",
+    ),
+    (
+        "model.tflite --report a.html --report b.html",
+        "--report must be given once, got a.html and b.html",
+    ),
+    ("model.tflite --opset 17 --opset 18", "--opset must be given once, got 17 and 18"),
+    ("model.tflite --float16 yes", "cannot write yes: the name of an ONNX model must end in .onnx"),
+    (
+        "model.tflite --verify true",
+        "cannot write true: the name of an ONNX model must end in .onnx",
+    ),
+    (
+        "model.tflite --quantization rounded --weights float",
+        "auto with --quantization rounded, got float",
+    ),
+    ("model.tflite --layout x=NHWC,NCHW", "NAME=NHWC:NCHW or a JSON file, got x=NHWC,NCHW"),
+    ("model.tflite --layout x=NHWC->NCHW", "NAME=NHWC:NCHW or a JSON file, got x=NHWC->NCHW"),
+    ("model.tflite --layout x:NCHW", "NAME=NHWC:NCHW or a JSON file, got x:NCHW"),
+    ("model.tflite --batch loop:", "a positive number or a name, got nothing; write 4, or n"),
+    (
+        "model.tflite verify",
+        "a command must come first, as in verify model.tflite, got it last",
+    ),
+    ("model.tflite convert", "a command must come first, as in convert model.tflite"),
+    (
+        "model.tflite \u2013verify",
+        "an option must begin with hyphens, as in --verify, got \u2013verify",
+    ),
+    ("model.tflite \u2014 verify", "an option must begin with hyphens, as in --verify, got \u2014"),
+    (
+        "model.tflite .onnx",
+        "the name of a file must not be empty; is a variable of the shell not set?",
+    ),
+    (
+        "model.tflite --int16",
+        "no option --int16; floats stay floats: quantize the TFLite or the ONNX model",
+    ),
+    ("model.tflite --qdq", "there is no option --qdq; did you mean --quantization qdq?"),
+    ("model.tflite --symmetric", "no option --symmetric; did you mean --quantization symmetric?"),
+    ("model.tflite --no-quantize", "no option --no-quantize; did you mean --quantization float?"),
+    (
+        "model.tflite --output-type float32",
+        "there is no option --output-type; did you mean --io-type?",
+    ),
+    ("model.tflite --keep-io", "there is no option --keep-io; did you mean --io-layout tflite?"),
+    ("model.tflite --remove-transpose", "layouts are chosen so that few Transposes remain"),
+    ("model.tflite -j 4", "there is no option -j; did you mean --jobs?"),
+    ("model.tflite -t qnn", "there is no option -t; did you mean --target?"),
+    ("model.tflite --ir 8", "there is no option --ir; did you mean --opset?"),
+    ("model.tflite -f", "there is no option -f; a file of this name is replaced"),
+    ("model.tflite --tolerance 1e-3", "--tolerance must be given with --verify or --report"),
+    (
+        "model.tflite --inputs y --outputs x",
+        "the outputs also need x; name every input that is needed",
+    ),
+    ("model.tflite --preprocess channels=RGB", "channels must be rgb, bgr or gray, got RGB"),
+    (
+        "model.tflite --batch 4 --shape x=2,5,7,3",
+        "the first size of x must be 1 or the batch, 4, got 2",
+    ),
+    (
+        "model.tflite --static --shape x=n,5,7,3",
+        "--static must not be given with the names of dynamic sizes",
+    ),
+    (
+        "model.tflite --io-type nobody=int8",
+        "the model has no input or output nobody; choose x or y",
+    ),
+    ("models out.onnx", "models is a folder: give the folder to write to, as -o FOLDER"),
+    ("model.tflite /nowhere/out.onnx", "No such file or directory; make the folder /nowhere first"),
+    (
+        "verify model.tflite --shape x=2,5,7,3",
+        "no option --shape; it is an option of the command convert",
+    ),
+    (
+        "inspect model.tflite --target qnn",
+        "no option --target; it is an option of the command convert",
+    ),
+    ("help verify check", "the argument check must be left out"),
+    ("completion powershell", "SHELL must be bash, zsh, tcsh or fish, got powershell"),
+    (
+        "model.tflite --lengths joined",
+        "--lengths must be auto or each for one signature, got joined",
+    ),
+    ("model.tflite --json --report", "--report must be given with a value"),
+    ("model.tflite --verify --input nobody=x.npy", "cannot read x.npy: No such file or directory"),
+    ("model.tflite --rename x=y", "--rename: two inputs or outputs would be named y"),
 ]
 
 

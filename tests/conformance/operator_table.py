@@ -198,7 +198,8 @@ def _summary(cls: type[Operator]) -> str:
     names, colon, rest = line.partition(": ")
     named = colon and {*re.findall(r"[\w.]+", names)} <= {*cls.codes, "and"}
     text = rest if named else line
-    return text[:1].upper() + text[1:]
+    is_formula = re.match(r"[b-z] |\w+\(", text)  # such as "x * relu6(x + 3) / 6"
+    return text if is_formula else text[:1].upper() + text[1:]
 
 
 def _types(kinds: Mapping[str, record.Measured]) -> str:

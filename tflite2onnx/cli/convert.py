@@ -27,6 +27,7 @@ from tflite2onnx.cli.arguments.verification import (
     read_verification_options,
     spell_option,
 )
+from tflite2onnx.cli.parsers import COMMANDS
 from tflite2onnx.cli.places import (
     STANDARD,
     Job,
@@ -101,6 +102,8 @@ def run_command(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
+    if output in COMMANDS:
+        raise OptionError(f"a command must come first, as in {output} {models[0]}, got it last")
     read_verification_options(options)  # raises OptionError for contradictory options
     found = (*_CONTRADICTIONS, *find_contradictions(options.target))
     check_contradictions(found, options)

@@ -47,20 +47,23 @@ _MEANINGS = {
     "verify": "compare test validate",
     "ops": "list",
     "--float16": "--half --fp16 --precision --dtype fp16 float16",
-    "--quantization float": "--fp32 --float32 --dequantize --no-quant --no-quantization",
+    "--quantization float": "--fp32 --float32 --dequantize --no-quant --no-quantization"
+    " --no-quantize",
+    "--quantization qdq": "--qdq",
+    "--quantization symmetric": "--symmetric",
     "--verbose": "--debug --log-level",
-    "--io-type": "--int8",
+    "--io-type": "--int8 --input-type --output-type --inference-input-type",
     "--shape": "--input-shape --input-shapes --dynamic-axes --dynamic -ois",
     "--batch": "--dynamic-batch -b",
     "--io-layout": "--nhwc --nchw --keep-nhwc --inputs-as-nchw --outputs-as-nchw",
-    "--io-layout tflite": "--channels-last --data-format --no-transpose -kat",
+    "--io-layout tflite": "--channels-last --data-format --no-transpose --keep-io -kat",
     "--io-layout onnx": "--channels-first --transpose",
     "--names signature": "-osd",
     "--verify": "--check --validate --test --compare --accuracy",
     "--tolerance": "--atol --rtol",
-    "--jobs": "--threads --workers",
-    "--target": "--device --provider --format --runtime --backend",
-    "--opset": "--target-opset --opset-version --ir-version",
+    "--jobs": "--threads --workers -j",
+    "--target": "--device --provider --format --runtime --backend -t",
+    "--opset": "--target-opset --opset-version --ir-version --ir",
     "--version": "-V",
     "--forms canonical": "--disable-optimization --no-optimize --no-fusion",
     "--external-data": "--large-model",
@@ -78,10 +81,11 @@ _MEANINGS = {
     "; a model is always converted from TFLite to ONNX": "--from --to --input-format"
     " --output-format",
     "; floats stay floats: quantize the TFLite or the ONNX model": "--calibrate --calibration"
-    " --calibration-data --int8-calibration --representative-dataset",
+    " --calibration-data --int8-calibration --representative-dataset --int16",
     "; the model is simplified already": "--simplify",
+    "; layouts are chosen so that few Transposes remain": "--remove-transpose --fix-layout",
     "; the model is optimized for the runtime of --target": "--optimize",
-    "; a file of this name is replaced": "--overwrite --force -y",
+    "; a file of this name is replaced": "--overwrite --force --yes -f -y",
     "; a folder is converted with its sub-folders": "--recursive -r",
     "; the ONNX model is given without an option": "--onnx",
     "; the model is given without an option": "--file",
@@ -107,6 +111,22 @@ class UsageError(SystemExit):
     def __init__(self, message: str, program: str = "tflite2onnx") -> None:
         super().__init__(_FAILED)
         self.message, self.program = message, program
+
+
+class _Once(argparse.Action):
+    """Stores the value of an option that must not be repeated, of which argparse takes the last."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, self.default)
+        if option_string and before not in (self.default, values):
+            parser.error(f"argument {option_string}: must be given once, got {before} and {values}")
+        setattr(namespace, self.dest, values)
 
 
 class Parser(argparse.ArgumentParser):
@@ -221,6 +241,8 @@ def make_parser(name: str) -> Parser:
         formatter_class=_HelpFormatter,
         allow_abbrev=False,
     )
+    for action in (None, "store"):
+        parser.register("action", action, _Once)
     command.add_arguments(parser)
     last = parser._action_groups[-1] if converts else parser  # noqa: SLF001 - the group "output"
     volume = last.add_mutually_exclusive_group()

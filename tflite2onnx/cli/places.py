@@ -18,6 +18,7 @@ STANDARD_OUTPUTS = (STANDARD, "/dev/stdout")  # the latter cannot be replaced if
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIXES = (".task", ".litertlm")
 SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
+_DASHES = "\u2013\u2014\u2212"  # what word processors make of hyphens
 _LONGEST = 4096  # characters of a path in Linux
 
 
@@ -61,10 +62,13 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
             one of several models.
         OutputError: the output is named like a model.
     """
-    if "" in (*files, output):
+    if {"", ".onnx"} & {*files, output}:
         raise OptionError(
             "the name of a file must not be empty; is a variable of the shell not set?"
         )
+    for file in files:
+        if file[0] in _DASHES and not Path(file).exists():
+            raise OptionError(f"an option must begin with hyphens, as in --verify, got {file}")
     check_blanks(files)
     models, outputs = list(files[:1]), list(files[1:])
     named = [file for file in (*outputs, output or "") if file.lower().endswith(".onnx")]
@@ -90,9 +94,10 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
 def _check_name(output: str, model: str) -> None:
     """Raise OutputError if the second file is the value of an option, or has another suffix."""
     name = Path(output).name
-    is_number = name[:1].isdecimal() and not name.strip("0123456789.e-")
+    is_value = name[:1].isdecimal() and not name.strip("0123456789.e-")
+    is_value = is_value or name.lower() in ("yes", "no", "true", "false", "on", "off")
     is_named = Path(output).suffix.lower() in ("", ".onnx", *SUFFIXES)
-    if "=" in name or is_number or not (is_named or Path(output).is_dir() or is_bundle(model)):
+    if "=" in name or is_value or not (is_named or Path(output).is_dir() or is_bundle(model)):
         raise OutputError(f"cannot write {output}: the name of an ONNX model must end in .onnx")
 
 

@@ -57,8 +57,8 @@ The first wrong operator is the place to look. If a tensor exceeds its limits, e
 runs alone on LiteRT's own inputs. The time is that of an inference in both runtimes, on one thread.
 
 Each model of a bundle is compared with its file in the folder of the converted bundle. A language
-model also chooses 20 tokens after a prompt in both runtimes, which must be equal wherever LiteRT's
-two best logits are farther apart than its own kernels are. A folder for a runtime of language
+model also chooses 20 tokens after a prompt in both runtimes. The tokens must be equal, unless
+LiteRT's two best logits differ by less than its own kernels do. A folder for a runtime of language
 models runs in this runtime, after prompts of 7, 40 and 400 tokens.
 
 exit status:

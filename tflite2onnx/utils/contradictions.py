@@ -29,14 +29,15 @@ def check_contradictions(table: Iterable[Contradiction], options: object) -> Non
     for row in table:
         values = _find_values(getattr(options, row.option))
         others = [value for name in row.others for value in _find_values(getattr(options, name))]
-        if not any(_fits(value, row.values) for value in values):
+        given = [value for value in values if _fits(value, row.values)]
+        if not given:
             continue
         if row.allowed == GIVEN:
             fits = any(_fits(value, GIVEN) for value in others)
         else:
             fits = all(_fits(value, row.allowed) for value in others)
         if not fits:
-            raise OptionError(_describe(row, others))
+            raise OptionError(_describe(row, given[0], others))
 
 
 def _find_values(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of any option
@@ -51,9 +52,9 @@ def _fits(value: Any, values: tuple[str | None, ...]) -> bool:  # noqa: ANN401 -
     return value in values
 
 
-def _describe(row: Contradiction, others: list[Any]) -> str:
+def _describe(row: Contradiction, value: object, others: list[Any]) -> str:
     named = row.values in (GIVEN, ABSENT)
-    option = f"`{row.option}`" if named else f"`{row.option}` {row.values[0]}"
+    option = f"`{row.option}`" if named else f"`{row.option}` {value}"
     names = join_alternatives([f"`{name}`" for name in row.others])
     if row.allowed in (GIVEN, ABSENT):
         word = "with" if row.allowed == GIVEN else "without"

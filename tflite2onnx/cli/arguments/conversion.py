@@ -77,29 +77,12 @@ def _add_shapes(group: argparse._ActionsContainer) -> None:
     )
 
 
-class _Once(argparse.Action):
-    """Stores the value of an option that must not be repeated."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        before = getattr(namespace, self.dest)
-        if before not in (None, values):
-            parser.error(f"argument {option_string}: must be given once, got {before} and {values}")
-        setattr(namespace, self.dest, values)
-
-
 def _add_outputs(group: argparse._ActionsContainer) -> None:
     """Add the options for the outputs of one model or several."""
     add = group.add_argument
     add(
         "-o",
         "--output",
-        action=_Once,
         metavar="OUT",
         help="the folder to write to, created if it does not exist; for one model it may be a file"
         " that ends in .onnx; models of a folder keep their relative paths",

@@ -55,9 +55,10 @@ def _read_file(path: str) -> dict[str, Any]:
         text = Path(path).read_bytes().decode("utf-8-sig")
         mapping = json.loads(text, object_pairs_hook=_build_unique_mapping)
     except OSError as error:
-        is_file = path.lower().endswith(".json")
-        hint = "" if is_file else "; a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"
-        raise LayoutError(f"cannot read {path}: {error.strerror}{hint}") from error
+        if path.lower().endswith(".json"):
+            raise LayoutError(f"cannot read {path}: {error.strerror}") from error
+        form = "NAME=NCHW, NAME=NHWC:NCHW or a JSON file"
+        raise LayoutError(f"--layout must be {form}, got {path}") from error
     except (ValueError, RecursionError) as error:
         raise LayoutError(f"{path} must be valid JSON ({error})") from error
     if not isinstance(mapping, dict):

@@ -78,7 +78,7 @@ def spell_options(message: str) -> str:
     What was given has no quotation marks there.
     """
     message = re.sub(r"got '([^']+)'(?=$|;)", r"got \1", message)
-    message = re.sub(r", got (?:'')?$", ", got nothing", message)
+    message = re.sub(r", got (?:'')?(?=$|;)", ", got nothing", message)
     return re.sub(r"`([a-z]\w*)`", lambda match: spell_option(match[1]), message)
 
 

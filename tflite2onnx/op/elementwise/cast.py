@@ -99,7 +99,7 @@ def _saturate_constant(x: Array, target: DType) -> Array:
 
 
 class Dequantize(Pointwise):
-    """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16.
+    """DEQUANTIZE: integers with a scale, and float16, become float32.
 
     A constant input is the weights of a product of float data ("weight only"), which LiteRT
     dequantizes once. Runtimes fuse MatMul with the DequantizeLinear of a constant into a product

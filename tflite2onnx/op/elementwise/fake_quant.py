@@ -28,7 +28,7 @@ _BITS = range(2, 17)
 
 
 class Quantize(Pointwise):
-    """QUANTIZE: real numbers become integers with a scale; the driver quantizes the output.
+    """QUANTIZE: real numbers, or integers of another scale, become integers with a scale.
 
     XNNPACK multiplies real numbers by the reciprocal of the scale, and ONNX divides them by the
     scale. The results differ for ties, which are frequent in pixels from -1 to 1. To requantize to
