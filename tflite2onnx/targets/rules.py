@@ -331,12 +331,17 @@ class Ranks(NodeRule):
         return f"number of axes must be {_join_words(self.ranks)}, got {len(shape)}"
 
 
-class OneIndex(NodeRule):
-    """Operators must gather by two indices or more for each element."""
+@dataclass(frozen=True, kw_only=True)
+class PlainIndices(NodeRule):
+    """Operators must gather by two indices or more for each element, in at most `most` axes."""
+
+    most: int
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
-        depth = model.shapes.get(node.name_input(1), ())[-1:]
-        return "indices must be of two axes or more, got one" if tuple(depth) == (1,) else ""
+        shape = model.shapes.get(node.name_input(1), ())
+        if len(shape) > self.most:
+            return f"indices must have at most {self.most} axes, got {len(shape)}"
+        return "indices must be of two axes or more, got one" if (*shape[-1:],) == (1,) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -434,3 +434,28 @@ def test_sums_are_products(data: bytes) -> None:
 @pytest.mark.parametrize("data", SUMS)
 def test_the_simulator_computes_sums(data: bytes) -> None:
     assert measure_distance(convert(data, target="qnn").model, QNN) <= 1
+
+
+def build_lookup() -> bytes:
+    """Build a GATHER_ND by computed indices of five axes, as sampling at points has."""
+    m = Build()
+    x = m.input([1, 6, 2, 2, 2], name="x", dtype="int8", scale=0.01, zero_point=-128)
+    stored = np.random.default_rng(0).integers(-128, 127, (3, 4, 5), np.int8)
+    data = m.constant(stored, scale=0.02, zero_point=3)
+    (real,) = m.op("DEQUANTIZE", [x], [m.tensor(x.shape)])
+    (index,) = m.op("CAST", [real], [m.tensor(x.shape, dtype="int32")])
+    y = m.tensor([1, 6, 2, 2, 5], dtype="int8", scale=0.02, zero_point=3)
+    m.output(*m.op("GATHER_ND", [data, index], [y]))
+    return m.bytes()
+
+
+def test_computed_indices_are_a_list() -> None:
+    model = check(build_lookup(), steps=1, target="qnn").model
+    assert not check_model(model, "qnn")
+    assert "GatherND" in {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+def test_the_simulator_gathers_by_computed_indices() -> None:
+    assert measure_distance(convert(build_lookup(), target="qnn").model, QNN) <= 1

@@ -170,6 +170,15 @@ BROKEN = {
         compute("GatherND", [17, 1, 6], [21, 1, 6], 5 * np.arange(21).reshape(21, 1) % 17),
         "indices must be of two axes or more",
     ),
+    "GatherND by five axes": (
+        compute(
+            "GatherND",
+            [6, 5],
+            [1, 6, 2, 2],
+            np.random.default_rng(0).integers(0, 5, (1, 6, 2, 2, 2)),
+        ),
+        "indices must have at most 4 axes, got 5",
+    ),
     "MaxPool with dilations": (
         make_quantized(
             "MaxPool", "uint8", 3, shape=(1, 4, 4, 4), kernel_shape=[2, 2], dilations=[2, 2]

@@ -22,6 +22,7 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
+- GatherND by indices of five axes ends the process. It is right by rows of indices.
 - CumSum ignores zero points. A MatMul with ones and zeros is right.
 - Most functions of five axes are refused; of two axes they are right.
 - ONNX Runtime moves the Transpose after a Conv through DequantizeLinear and QuantizeLinear to the
@@ -83,7 +84,8 @@ def _rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
 ) -> Rewritten:
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
-    summed = [*_multiply_sums(g, [*_flatten_functions(g, nodes)])]
+    listed = [*_list_indices(g, [*_flatten_functions(g, nodes)])]
+    summed = [*_multiply_sums(g, listed)]
     flat = eliminate_dead_nodes(summed, results)
     stored = [*_store_constants(g, flat, results)]
     products = [*_quantize_products(g, stored, results)]
@@ -122,6 +124,28 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield node._replace(inputs=(row, *node.inputs[1:]), outputs=(made,))
         yield Node("Reshape", (made, g.ints(shape)), node.outputs, {})
         rows[node.outputs[0]] = made, shape
+
+
+def _list_indices(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes; GatherND gathers integers by a list of indices in place of five axes."""
+    made = find_makers(nodes)
+    for node in nodes:
+        x, indices, *_ = (*node.present, None, None) if node.op_type == "GatherND" else (None, None)
+        cast = made.get(indices)
+        integers = cast.present[0] if cast and cast.op_type == "Cast" else indices
+        shape = find_static_shape(integers, g.types) if integers else None
+        sizes = find_static_shape(x, g.types) if x else None
+        source = made.get(x)
+        is_read = source is not None and source.op_type == "DequantizeLinear"
+        if source is None or not is_read or not shape or not sizes or len(shape) <= _MOST_AXES:
+            yield node
+            continue
+        rows, gathered = Value(), Value()
+        yield Node("Reshape", (indices, g.ints([-1, shape[-1]])), (rows,), {})
+        yield node._replace(inputs=(x, rows), outputs=(gathered,))
+        real = yield from _store(gathered, source.inputs[1:])
+        whole = (*shape[:-1], *sizes[shape[-1] :])
+        yield Node("Reshape", (real, g.ints(whole)), node.outputs, {})
 
 
 def _multiply_sums(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:

@@ -8,10 +8,10 @@ from tflite2onnx.targets.rules import (
     NoChain,
     NoDilations,
     NoTypes,
-    OneIndex,
     OneQuantization,
     Operators,
     PerChannelWeights,
+    PlainIndices,
     QuantizedTypes,
     Ranks,
     RefusedAttributes,
@@ -125,7 +125,12 @@ RULES = (
     RefusedAttributes(
         operators=("AveragePool",), values={"ceil_mode": (1,)}, consequence=WRONG, advice=_CUT
     ),
-    OneIndex(operators=("GatherND",), consequence=WRONG, advice="gather rows by Gather"),
+    PlainIndices(
+        operators=("GatherND",),
+        most=4,
+        consequence=f"{WRONG}, or the process ends",
+        advice="convert with --target qnn",
+    ),
     WholeBlocks(
         size=8,
         operators=("Conv", "MaxPool"),
