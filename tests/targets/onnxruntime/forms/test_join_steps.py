@@ -89,6 +89,12 @@ def test_rows_are_multiplied_by_the_same_weights_at_once(axis: int) -> None:
     assert nodes["Concat"] == nodes["Slice"] == 0
 
 
+def test_rows_of_several_axes_are_multiplied_one_by_one() -> None:
+    step = [f"y@: float32[1,2] = FULLY_CONNECTED(x@, {[[0.5, -1.0, 0.2, 0.1, 0.3, 0.2]] * 2})"]
+    last = f"y: float32[{STEPS},2] = CONCATENATION({{}}, axis=0)"
+    check(write(STEPS, step, step, last, "float32[1,2,3]"))
+
+
 def test_results_that_are_read_in_their_step_are_split() -> None:
     step = [
         "a@: float32[1,6] = MUL(x@, 2.0)",

@@ -45,6 +45,7 @@ from tflite2onnx.utils.mapped_files import find_address
 
 _FEWEST = 4  # operators that become one
 _DEPTH = 4  # operators that are compared
+_MOST_ESTIMATED = 1 << 20  # operators, in all trials to leave a group out
 _SMALL = 64  # elements of constants that are compared, not where they are stored
 _MOST = 1 << 13  # operators of a graph, whose dependencies are sets of bits
 _FLOAT = 4  # bytes
@@ -150,7 +151,8 @@ def _may_join(op: Op) -> bool:
     quantized = [t for t in op.tensors if t.quantization]
     if op.is_builtin("FULLY_CONNECTED"):
         x, *weights = op.present
-        return quantized in ([], weights[:1]) and all(t.has_data for t in weights) and x.rank > 0
+        rows = x.shape[-1:] == weights[0].shape[1:]  # not several axes of features
+        return rows and quantized in ([], weights[:1]) and all(t.has_data for t in weights)
     if quantized or all(t.has_data for t in op.present):
         return False
     wider = find_operator(op).add_leading_axis()
@@ -221,12 +223,14 @@ class _JoinedSteps:
     def _keep_faster(self) -> None:
         """Leave the groups out without which the graph is expected to take less time."""
         best, count = self._estimate(self.groups), 0
+        left = _MOST_ESTIMATED // len(self._graph.ops)
         while count != len(self.groups):
             count = len(self.groups)
-            for ops in self.groups:
+            for ops in self.groups[:left]:
                 others = tuple(each for each in self.groups if each is not ops)
                 if (time := self._estimate(others)) <= best:
                     self.groups, best = others, time
+            left = max(left - count, 0)
         self._estimate(self.groups)
 
     def _estimate(self, groups: Sequence[_Alike]) -> float:
