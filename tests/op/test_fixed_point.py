@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tflite2onnx.op.common.fixed_point import find_near_multiples, sum_scales
-from tflite2onnx.tensor import DType, Quantization, Tensor
+from tflite2onnx.op.common.fixed_point import _Sums, find_near_multiples, sum_scales
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _TERMS = st.lists(st.integers(-(2**29), 2**29), max_size=20)
 
@@ -47,3 +47,27 @@ def test_float32_rounds_all_sums_as_the_kernel(sign: int) -> None:
         wanted = (sums + (1 << shift - 1) >> shift) + zeros[2]
         found, wanted = (np.clip(each, -128, 127) for each in (found, wanted))
         assert not np.argwhere(found != wanted).tolist()
+
+
+def test_sums_of_which_half_are_halves_choose_the_scales_by_a_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An output with twice the scale of its inputs: 1 of 17 sums chooses the scales."""
+    numbers = [0.06601698, 0.06601698, 0.13203396]
+    parameters = [Quantization(np.array([s], np.float32), np.array([-9])) for s in numbers]
+    tensors = [Tensor("", (1,), DType.INT8, quantization=each) for each in parameters]
+    counted: list[int] = []
+
+    def count_sums(self: _Sums, p: Array, q: Array) -> Array:
+        counted.append(len(self.a))
+        return count_errors(self, p, q)
+
+    count_errors = _Sums.count_errors
+    monkeypatch.setattr(_Sums, "count_errors", count_sums)
+    found = sum_scales(tensors[0], tensors[1], tensors[2], 1)
+    assert max(counted) < 4096
+    steps = [
+        (each.scale - old.scale) / np.spacing(old.scale)
+        for each, old in zip(found, parameters, strict=False)
+    ]
+    assert np.abs(steps).max() <= 24
