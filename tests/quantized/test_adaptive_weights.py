@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from tests.support import Build, Subgraph, Tensor, check, run_onnx
 from tests.support.control import count_rounds, counter, loop
 from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx import convert
+from tflite2onnx.targets.onnxruntime.costs import Gain
+from tflite2onnx.targets.onnxruntime.forms.convolutions import join_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +36,12 @@ MODEL = ASSETS / "mobilenet_int8.tflite"
 GENERATOR = np.random.default_rng(0)
 WEIGHTS = GENERATOR.integers(-127, 127, (64, 64), np.int8, endpoint=True)
 ROWS: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+
+
+@pytest.fixture(autouse=True)
+def choose_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out choices between forms, which `test_join_pixels.py` is about."""
+    monkeypatch.setattr(join_pixels, "_CHOSEN_GAIN", Gain(inf))
 
 
 def dense(m: Subgraph, x: Tensor, weights: Array = WEIGHTS, name: str = "w") -> Tensor:

@@ -38,7 +38,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, find_readers, walk_nodes
+from tflite2onnx.builder.builder import (
+    AdaptiveWeight,
+    Body,
+    Builder,
+    find_bodies,
+    find_readers,
+    walk_nodes,
+)
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.builder.store_once import identify_assembly, replace_inputs
@@ -66,10 +73,11 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
     Of all graphs of a model the main graph must be the last.
     """
-    weights: Mapping[Value, _ReadWeight] = {}
+    weights: dict[Value, _ReadWeight] = {}
     if g.adaptive:  # without adaptive weights no node needs a change
         nodes, weights = _separate_readers(g, nodes)
         readers = find_readers(nodes)
+        nodes = [_read_in_branches(g, node, weights) for node in nodes]
     for part in _divide(weights):
         needs = [(each, _needs_zero_point(readers[real])) for real, each in part.items()]
         branches = {
@@ -109,6 +117,27 @@ def _separate_readers(
             counts[key] += 1
         separate.append(replace_inputs(node, read) if read else node)
     return separate, weights
+
+
+def _read_in_branches(g: Builder, node: Node, weights: dict[Value, _ReadWeight]) -> Node:
+    """Return a choice by the type of weights, whose branches dequantize what they alone read.
+
+    ONNX Runtime would run DequantizeLinear of the branch that it removes.
+    """
+    if g.int8_is_exact not in node.inputs:
+        return node
+    bodies = {}
+    for name, body in find_bodies(node).items():
+        values = dict.fromkeys(v for n in walk_nodes(body.nodes) for v in n.present if v in weights)
+        needs = [(weights[value], False) for value in values]
+        made = _dequantize(g, name, needs, as_uint8=name == "else_branch")
+        read = dict(zip(values, made.outputs, strict=True))
+        readers = (replace_inputs(inner, read) for inner in body.nodes)
+        bodies[name] = body._replace(nodes=(*made.nodes, *readers)), values
+    for value in {value for _, values in bodies.values() for value in values}:
+        del weights[value]
+    filled = {name: body for name, (body, _) in bodies.items()}
+    return node._replace(attributes={**node.attributes, **filled})
 
 
 def _needs_zero_point(readers: Iterable[Node]) -> bool:

@@ -28,6 +28,9 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
         *_JOINED,
         *((_quantize_data,) if quantizes else ()),
         *FORMS,
+        # WebAssembly has no direct kernel.
+        *((_CHOOSE,) if options.weights == "adaptive" and options.target == "onnxruntime" else ()),
+        _JOIN_PIXELS,
         *(() if is_float else (_KEEP_LAST,)),
         *(_WRITE_CACHES if options.caches == "shared" else (_READ_CACHES,)),
     )
@@ -126,12 +129,14 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("FULLY_CONNECTED", "convolutions.join_pixels:convolve_pixels"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.pad_channels"),
-    # ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above
-    # create.
-    _apply("CONV_2D", "convolutions.join_pixels"),
     # Dense layers are products of matrices between two RESHAPE.
     _apply("FULLY_CONNECTED", "products.flatten_rows"),
 )
+
+# ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above create.
+# Processors first choose between forms, of which the second pass sees those that stay as they are.
+_CHOOSE = _apply("CONV_2D", "convolutions.join_pixels:choose_pixels")
+_JOIN_PIXELS = _apply("CONV_2D", "convolutions.join_pixels")
 
 _KEEP_LAST = _apply("FULLY_CONNECTED MEAN RESHAPE TRANSPOSE", "movement.keep_channels_last")
 

@@ -12,6 +12,7 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.emit import Rewritten
+from tflite2onnx.targets.onnxruntime.nodes.choices import fill_branches
 from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import DType, Shape
@@ -25,8 +26,10 @@ def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     rows = _keep_softmax_rows(g, nodes)
     live = eliminate_dead_nodes(_join_tanh(g, join_rows(g, rows, results), results), results)
-    wide, changed = widen_blocks(g, add_adaptive_weights(g, live), results)
-    return Rewritten(assemble_constants(g, share_transposed(wide)), changed=changed)
+    chosen, moved = fill_branches(g, live, results)
+    wide, widened = widen_blocks(g, add_adaptive_weights(g, chosen), results)
+    made = assemble_constants(g, share_transposed(wide))
+    return Rewritten(made, changed=moved | widened)
 
 
 def _keep_softmax_rows(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:

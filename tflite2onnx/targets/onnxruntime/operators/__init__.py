@@ -9,7 +9,8 @@ PATHS = list_paths(
     {
         "attention": "ATTENTION LINEAR_ATTENTION ROTARY_EMBEDDING",
         "blocks": "DEPTH_TO_SPACE MUL SPACE_TO_DEPTH",
-        "convolution": "INTEGER_CONV_2D",
+        "choice": "EXACT_CHOICE",
+        "convolution": "CONV_2D INTEGER_CONV_2D",
         "dense": "FULLY_CONNECTED",
         "experts": "EXPERT_PRODUCT",
         "reshape": "RESHAPE TRANSPOSE",

@@ -10,7 +10,8 @@ from math import gcd
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import Frame
+from tflite2onnx.layout import Frame, make_channels_first
+from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op.common.hybrid import (
     QuantizedRows,
     multiply_integers,
@@ -22,6 +23,7 @@ from tflite2onnx.op.traits import MadeOperator
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.storage import BOUNDS
+from tflite2onnx.targets.onnxruntime.operators.reshape import FIRST, LAST, is_image
 from tflite2onnx.tensor import Array, DType, Shape
 
 
@@ -116,6 +118,31 @@ def _gather_places(g: Builder, data: Value, places: Array, axis: int, size: int)
     if np.array_equal(places, np.arange(size)):
         return data
     return g.Gather(data, g.constant(places), axis=axis)
+
+
+class ImageOptions(WindowOptions):
+    """With `any_order`, the data have channels first or last, in the order that others need."""
+
+    codes = ("CONV_2D",)
+    any_order: bool = False
+
+
+class Convolution2D(Conv2D):
+    """CONV_2D."""
+
+    codes = ("CONV_2D",)
+
+    def frames(self) -> Sequence[Frame]:
+        frames = super().frames()
+        if not self.op.read_made(ImageOptions).any_order:
+            return frames
+        data = Frame({0: LAST}, LAST, None, is_image, semantic=True, meaning=FIRST)
+        return [*(frame for frame in frames if 0 not in frame.slots), data]
+
+    def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
+        if self.op.read_made(ImageOptions).any_order:
+            x = x.with_order(make_channels_first(x.rank))
+        return super().emit(g, y, x, w, b)
 
 
 class IntegerConvolution(MadeOperator, Conv2D):

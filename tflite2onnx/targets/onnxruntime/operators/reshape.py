@@ -9,12 +9,12 @@ from tflite2onnx.layout import Axes, Frame, make_channels_first, make_identity
 from tflite2onnx.made_options import ReshapeOptions
 from tflite2onnx.op.movement import reshape_transpose
 
-_IMAGE, _CHANNELS_FIRST = ("N", "H", "W", "C"), ("N", "C", "H", "W")
+LAST, FIRST = ("N", "H", "W", "C"), ("N", "C", "H", "W")
 
 
-def _is_image(label: Axes) -> bool:
+def is_image(label: Axes) -> bool:
     """Return whether images have channels last or first."""
-    return label in (_IMAGE, _CHANNELS_FIRST)
+    return label in (LAST, FIRST)
 
 
 class MovedOptions(ReshapeOptions):
@@ -41,8 +41,8 @@ class Reshape(reshape_transpose.Reshape):
         made = self.op.read_made(MovedOptions)
         if made.joins_columns:
             return [
-                Frame({0: _IMAGE}, _IMAGE, None, _is_image, semantic=True, meaning=_CHANNELS_FIRST),
-                Frame({~0: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True),
+                Frame({0: LAST}, LAST, None, is_image, semantic=True, meaning=FIRST),
+                Frame({~0: LAST}, LAST, FIRST, semantic=True),
             ]
         return _keep_last(super().frames()) if made.keeps_last else super().frames()
 
@@ -65,7 +65,7 @@ def _is_pixel(x: View) -> bool:
     """Return whether an image has one pixel of several channels."""
     shape = x.tensor.shape
     is_static = x.tensor.symbols.keys() <= {0}
-    return x.rank == len(_IMAGE) and shape[1:3] == (1, 1) and shape[3] > 1 and is_static
+    return x.rank == len(LAST) and shape[1:3] == (1, 1) and shape[3] > 1 and is_static
 
 
 class Transpose(reshape_transpose.Transpose):

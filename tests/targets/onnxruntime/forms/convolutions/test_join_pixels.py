@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+from tests.golden.saturation import assume_exact_products, assume_saturation
 from tests.quantized.layers import Layer, Shape
 from tests.quantized.test_products import SCHEMES, check_layer, run_model
-from tests.support import Build, check
+from tests.support import Build, check, run_onnx
 from tests.support.fusions import count_optimized_nodes, optimize_model
 from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Gain
@@ -72,6 +75,46 @@ def test_int8_filters_of_one_scale_are_read_in_pieces(shape: Shape) -> None:
     weights = [tuple(d.dims) for d in model.graph.initializer if len(d.dims) == len("OIHW")]
     assert weights
     assert all(outputs > shape.w[0] for outputs, *_ in weights)
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+@pytest.mark.parametrize("shape", JOINED, ids=lambda s: f"{s.x} {s.w} {s.y}")
+def test_processors_choose_between_both_forms(
+    shape: Shape, monkeypatch: pytest.MonkeyPatch, *, is_exact: bool
+) -> None:
+    """Pixels are joined where products of int8 are exact; one form is left, with equal integers."""
+    monkeypatch.setattr(join_pixels, "_GAIN", Gain(inf))
+    monkeypatch.setattr(join_pixels, "_CHOSEN_GAIN", Gain(0, loss=inf))
+    checked = Layer(shape, SCHEMES["int8 per channel"])
+    model = convert(checked.model(), io_layout="tflite").model
+    chosen = (assume_exact_products if is_exact else assume_saturation)(model)
+    onnx.checker.check_model(chosen, full_check=True)
+    graph = optimize_model(chosen).graph
+    nodes = Counter(node.op_type for node in graph.node)
+    assert "If" not in nodes
+    assert nodes["QLinearConv"] == 1
+    # int8 data become uint8 and int8 again, and no weights are dequantized.
+    assert nodes["DequantizeLinear"] == nodes["QuantizeLinear"]
+    (filters,) = (d.dims[0] for d in graph.initializer if len(d.dims) == len("OIHW"))
+    assert (filters > shape.w[0]) is is_exact
+    for x in checked.inputs:
+        single = run_model(checked.model(), x, forms="canonical")
+        feeds = {model.graph.input[0].name: x}
+        for optimize, expected in zip((True, False), single, strict=True):
+            made = run_onnx(chosen, feeds, optimize=optimize)[0]
+            np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "web"}, {"weights": "uint8"}, {"quantization": "float"}]
+)
+def test_no_processor_is_tested_for_one_type_of_weights(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_pixels, "_GAIN", Gain(inf))
+    monkeypatch.setattr(join_pixels, "_CHOSEN_GAIN", Gain(0, loss=inf))
+    model = convert(Layer(JOINED[0], SCHEMES["int8"]).model(), **options).model
+    assert "Reshape" not in {node.op_type for node in model.graph.node}
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6"])
