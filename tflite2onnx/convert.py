@@ -103,9 +103,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             target needs, right on every processor.
         dynamic_range: what becomes of float data that LiteRT quantizes while it runs. quantized:
             the same integers; float: floats, for runtimes without DynamicQuantizeLinear.
-        forms: which of several equal ONNX forms a computation gets. fastest: the fastest in ONNX
-            Runtime's CPU provider; canonical: ONNX's own operators, for other runtimes; auto: what
-            the target needs.
+        forms: which ONNX nodes a computation becomes, if several are equal. fastest: the fastest in
+            ONNX Runtime's CPU provider; canonical: ONNX's own operators, for other runtimes; auto:
+            what the target needs.
         states: whether a run must have the states of a model as inputs. optional: a run without
             them starts from their initial values; required: every run has them, for runtimes that
             treat an input with an initial value as a constant; auto: what the target needs.
