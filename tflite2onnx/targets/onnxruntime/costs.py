@@ -35,6 +35,9 @@ depend on the kernel:
     resize      Resize of an image with channels first; loads are the numbers that it makes
     elu         Elu; loads are numbers
     exponentials  Min, Exp, Sub, Max; loads are numbers
+    small       a node over few numbers
+    part        one more part of Split or Concat
+    reshape     Reshape
     matrices    Gather of the matrices of experts; bytes are those of the copies
     step        of a Scan over experts
     expert      the nodes of a step that has rows
@@ -182,6 +185,7 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # `move` and `rows`: images of 14x14 to 112x112 pixels and 4 to 384 channels, rolled, cut into
 # windows and joined by pixels, between two Relu (AMD EPYC, family 25, model 17, with AVX-512; error
 # up to a tenth). A memcpy takes 7.5 ns beside its bytes. The kernels do not depend on AVX-512.
+# `small`, `part` and `reshape`: nodes of 64 and 128 floats in a row, on the same processor.
 FACTORS: Mapping[int, Mapping[str, Factors]] = {
     16: {
         "pointwise": Factors(2.834, 7.165, 45.49, 1.983, 12.22, 17.54),
@@ -207,6 +211,9 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "resize": Factors(0, 0, 1100, 0),
         "elu": Factors(0.7, 0, 2350, 0),
         "exponentials": Factors(1.85, 0, 490, 0),
+        "small": Factors(0.4, 0, 0, 0),
+        "part": Factors(0.15, 0, 0, 0),
+        "reshape": Factors(0.3, 0, 0, 0),
         "matrices": Factors(0, 0, 0, 80),
         "step": Factors(3, 0, 0, 0),
         "expert": Factors(11, 0, 0, 0),
@@ -236,6 +243,9 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "resize": Factors(0, 0, 2200, 0),
         "elu": Factors(0.7, 0, 2350, 0),
         "exponentials": Factors(1.85, 0, 980, 0),
+        "small": Factors(0.4, 0, 0, 0),
+        "part": Factors(0.15, 0, 0, 0),
+        "reshape": Factors(0.3, 0, 0, 0),
         "matrices": Factors(0, 0, 0, 80),
         "step": Factors(3, 0, 0, 0),
         "expert": Factors(11, 0, 0, 0),

@@ -49,10 +49,9 @@ _MOST_ESTIMATED = 1 << 20  # operators, in all trials to leave a group out
 _SMALL = 64  # elements of constants that are compared, not where they are stored
 _MOST = 1 << 13  # operators of a graph, whose dependencies are sets of bits
 _FLOAT = 4  # bytes
+# Kernels that do not depend on AVX-512.
 _MOVE = FACTORS[8]["move"]
-# Microseconds of a node over few numbers, of one more part of Split or Concat, and of a Reshape:
-# nodes of 64 and 128 floats in a row (AMD EPYC, family 25, model 17).
-_NODE, _PART, _RESHAPE = 0.4, 0.15, 0.3
+_NODE, _PART, _RESHAPE = (FACTORS[8][kernel].node for kernel in ("small", "part", "reshape"))
 _PRODUCTS = ("FULLY_CONNECTED",)  # of rows by weights
 
 

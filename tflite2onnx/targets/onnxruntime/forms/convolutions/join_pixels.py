@@ -34,7 +34,7 @@ after Conv2D. A convolution is replaced if
    pieces save, and a loss is refused.
 
 If processors with VNNI gain more from pieces that the others do not take, the model has both forms
-(`choose_pixels`), of which the processor has one at load. Twelve published networks take 0.72 to
+(`choose_pixels`), of which the processor has one at load. Thirteen published networks take 0.72 to
 0.98 of the time with VNNI (AMD EPYC, family 25, model 17; mean 0.84), and 0.93 to 1.04 with uint8
 filters. The file has 3 to 10 KB more.
 """
