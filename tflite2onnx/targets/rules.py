@@ -466,7 +466,8 @@ class SmallWindows(NodeRule):
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         shape = model.shapes.get(node.name_input(0), ())
         named = node.attributes.get("axes", model.arrays.get(node.inputs[-1], range(2, 4)))
-        sides = [shape[i] or 0 for i in named if len(shape) > 3 and len(named) > 1]
+        is_image = len(shape) > 3 and len(named) > 1
+        sides = [shape[i] or 0 for i in named if is_image and -len(shape) <= i < len(shape)]
         largest = max(node.attributes.get("kernel_shape", sides), default=0)
         if largest <= self.most or not model.find_dequantized(node.name_input(0)):
             return ""
