@@ -163,7 +163,7 @@ class Skeleton:
         infos = chain(read("value_info"), read("output"))
         found = [find_transposes(read("node"), infos, constants)]
         for node in read("node", *WITH_GRAPHS):
-            for graph in walk_nested(node):
+            for graph in walk_nested(node, constants):
                 infos = chain(graph.value_info, graph.output)
                 found.append(find_transposes(graph.node, infos, constants))
         kinds = [info.type.tensor_type for _, known in found for info in known]

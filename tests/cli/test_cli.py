@@ -394,7 +394,7 @@ def test_wrong_usage_has_exit_status_1(
         (["model.tflite", "--opset", "99"], "model.tflite: --opset must be 9 to "),
         (["model.tflite", "--layout", "none.json"],
          "model.tflite: cannot read none.json: No such file or directory"),
-        (["model.tflite", "--layout", "."], "model.tflite: cannot read .: Is a directory"),
+        (["model.tflite", "--layout", "."], "model.tflite: --layout must be NAME=NCHW, "),
         (["model.tflite", "--layout", "model.tflite"], "model.tflite must be valid JSON"),
     ],
 )  # fmt: skip

@@ -368,7 +368,7 @@ WRONG = [
     ("plain.tflite -q -v", "--verbose must be given without --quiet"),
     ("plain.tflite --verify --samples 0", "--samples must be at least 1, got 0"),
     ("model.tflite --layout x=NCHWD", "NHWDC and NCHWD must have a letter for each"),
-    ("model.tflite --layout x", "a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"),
+    ("model.tflite --layout x", "--layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file, got x"),
     ("model.tflite --shape x=1,-5,7,3", "--shape: a size must be a positive number or a name"),
     ("model.tflite --batch 0", "--batch: a size must be a positive number or a name, got 0"),
     ("model.tflite --io-type x=int5", "--io-type must be float, int8 or uint8, got int5"),
@@ -687,8 +687,8 @@ WRONG = [
         "model.tflite --lengths joined",
         "--lengths must be auto or each for one signature, got joined",
     ),
-    ("model.tflite --json --report", "--report must be given with a value"),
-    ("model.tflite --verify --input nobody=x.npy", "cannot read x.npy: No such file or directory"),
+    ("model.tflite --verify --report", "--report must be given with a value"),
+    ("model.tflite --verify --input nobody=x.npy", "the name of an input must be x, got nobody"),
     ("model.tflite --rename x=y", "--rename: two inputs or outputs would be named y"),
 ]
 

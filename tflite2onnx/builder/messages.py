@@ -17,11 +17,12 @@ def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield from walk_nested(node)
 
 
-def walk_nested(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs that are nested in a node."""
+def walk_nested(node: onnx.NodeProto, constants: Collection[str] = ()) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs that are nested in a node; of a choice by a constant, the first branch."""
     if node.op_type in WITH_GRAPHS:
         for attribute in (a for a in node.attribute if a.HasField("g")):
-            yield from walk_graphs(attribute.g)
+            if attribute.name != "else_branch" or node.input[0] not in constants:
+                yield from walk_graphs(attribute.g)
 
 
 def find_transposes(
@@ -33,7 +34,7 @@ def find_transposes(
     """
     outputs = set()
     for node in nodes:
-        if constants.issuperset(node.input):
+        if constants.issuperset(list_reads(node)):  # branches read values, too
             constants.update(node.output)
         elif node.op_type == "Transpose":
             outputs.add(node.output[0])

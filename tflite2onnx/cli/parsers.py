@@ -124,7 +124,9 @@ class _Once(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         before = getattr(namespace, self.dest, self.default)
-        if option_string and before not in (self.default, values):
+        # Of --external-data and --external-data-size the latter counts.
+        constants = [a.const for a in parser._actions if a.dest == self.dest]  # noqa: SLF001 - as below
+        if option_string and before not in (self.default, values, *constants):
             parser.error(f"argument {option_string}: must be given once, got {before} and {values}")
         setattr(namespace, self.dest, values)
 

@@ -102,6 +102,16 @@ def _list_steps(
             known_constants.update(node.output)
         elif node.op_type in _PAIRS:
             sources[node.output[0]] = reads[0]
+        elif node.op_type == "If" and reads[0] in known_constants:  # a choice by the processor
+            first = next(a.g for a in node.attribute if a.name == "then_branch")
+            copies = [each for each in first.node if each.op_type == "Identity"]
+            others = [each for each in first.node if each.op_type != "Identity"]
+            yield from _list_steps(others, sources, known_constants)
+            sources |= {
+                copy.output[0]: sources.get(copy.input[0], copy.input[0]) for copy in copies
+            }
+            for outer, made in zip(node.output, first.output, strict=True):
+                sources[outer] = sources.get(made.name, made.name)
         else:
             values = tuple(name for name in node.output if name)
             words = "\n".join(map(_describe_attribute, node.attribute))

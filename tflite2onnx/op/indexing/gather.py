@@ -160,8 +160,9 @@ class GatherNd(Movement, IndexesTogether):
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         vectors = _widen_indices(g, indices)
-        if self._depth == 1 and not self._batch:
-            # More runtimes compute Gather right than GatherND of one index each.
+        if self._depth == 1 and not self._batch and vectors.data is not None:
+            # More runtimes compute Gather right than GatherND of one index each. Computed indices
+            # would need a node more.
             rows = g.Squeeze(vectors, g.ints([indices.rank - 1]))
             return g.move("Gather", x.dtype, x, rows, axis=0)
         return g.move("GatherND", x.dtype, x, vectors, batch_dims=self._batch or None)

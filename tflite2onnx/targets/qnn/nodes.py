@@ -127,13 +127,21 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _list_indices(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield the nodes; GatherND gathers integers by a list of indices in place of five axes."""
+    """Yield the nodes; GatherND gathers integers by a list of indices in place of five axes.
+
+    It becomes Gather if each element has one index.
+    """
     made = find_makers(nodes)
     for node in nodes:
         x, indices, *_ = (*node.present, None, None) if node.op_type == "GatherND" else (None, None)
         cast = made.get(indices)
         integers = cast.present[0] if cast and cast.op_type == "Cast" else indices
         shape = find_static_shape(integers, g.types) if integers else None
+        if shape and shape[-1] == 1 and not node.attributes.get("batch_dims"):
+            places = Value()
+            yield Node("Squeeze", (indices, g.ints([len(shape) - 1])), (places,), {})
+            yield node._replace(op_type="Gather", inputs=(x, places), attributes={"axis": 0})
+            continue
         sizes = find_static_shape(x, g.types) if x else None
         source = made.get(x)
         is_read = source is not None and source.op_type == "DequantizeLinear"

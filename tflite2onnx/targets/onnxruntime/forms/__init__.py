@@ -28,12 +28,17 @@ def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
         *_JOINED,
         *((_quantize_data,) if quantizes else ()),
         *FORMS,
-        # WebAssembly has no direct kernel.
-        *((_CHOOSE,) if options.weights == "adaptive" and options.target == "onnxruntime" else ()),
+        *((_CHOOSE,) if _chooses(options) else ()),
         _JOIN_PIXELS,
         *(() if is_float else (_KEEP_LAST,)),
         *(_WRITE_CACHES if options.caches == "shared" else (_READ_CACHES,)),
     )
+
+
+def _chooses(options: ConversionOptions) -> bool:
+    """Return whether a model tests the processor; WebAssembly has no direct kernel."""
+    adapts = options.weights == "adaptive" and not options.float16
+    return adapts and options.target == "onnxruntime"
 
 
 def _quantize_data(graph: Graph) -> Graph:
