@@ -39,6 +39,7 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
+from tflite2onnx.targets.requantize import requantize
 from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rules import QDQ, count_steps
 from tflite2onnx.targets.separate_constants import separate_constants
@@ -151,7 +152,7 @@ def _list_indices(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         rows, gathered = Value(), Value()
         yield Node("Reshape", (indices, g.ints([-1, shape[-1]])), (rows,), {})
         yield node._replace(inputs=(x, rows), outputs=(gathered,))
-        real = yield from _store(gathered, source.inputs[1:])
+        real = yield from requantize(gathered, source.inputs[1:])
         whole = (*shape[:-1], *sizes[shape[-1] :])
         yield Node("Reshape", (real, g.ints(whole)), node.outputs, {})
 
@@ -189,18 +190,10 @@ def _multiply_sums(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         order[axis], order[-1] = order[-1], order[axis]
         moved, product = Value(), Value()
         yield Node("Transpose", (x,), (moved,), {"perm": order})
-        rows = yield from _store(moved, source.inputs[1:])
+        rows = yield from requantize(moved, source.inputs[1:])
         yield Node("MatMul", (rows, real), (product,), {})
-        sums = yield from _store(product, end)
+        sums = yield from requantize(product, end)
         yield Node("Transpose", (sums,), node.outputs, {"perm": order})
-
-
-def _store(x: Value, operands: Sequence[Value | None]) -> Generator[Node, None, Value]:
-    """Yield nodes that quantize and dequantize numbers, and return the result."""
-    stored, real = Value(), Value()
-    yield Node("QuantizeLinear", (x, *operands), (stored,), {})
-    yield Node("DequantizeLinear", (stored, *operands), (real,), {})
-    return real
 
 
 def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:

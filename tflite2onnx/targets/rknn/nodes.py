@@ -32,6 +32,7 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
+from tflite2onnx.targets.requantize import requantize
 from tflite2onnx.targets.reshaping import reshape_twice
 from tflite2onnx.targets.rknn.rules import (
     COMPUTED,
@@ -228,7 +229,7 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
                 continue
             least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
             limited = yield from _limit(g, read, least)
-            apart[read.outputs[0]] = yield from _store(limited, read.inputs[1:])
+            apart[read.outputs[0]] = yield from requantize(limited, read.inputs[1:])
         yield node.with_inputs(apart)
 
 
@@ -269,14 +270,6 @@ def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None,
     return shape is not None and is_reshaped_pixel(find_static_shape(x, g.types) or (), shape)
 
 
-def _store(x: Value, operands: Sequence[Value | None]) -> Generator[Node, None, Value]:
-    """Yield nodes that quantize and dequantize numbers, and return the result."""
-    stored, real = Value(), Value()
-    yield Node("QuantizeLinear", (x, *operands), (stored,), {})
-    yield Node("DequantizeLinear", (stored, *operands), (real,), {})
-    return real
-
-
 def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with another zero point before functions whose input has a larger range.
 
@@ -305,7 +298,7 @@ def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
                 # ONNX Runtime joins two pairs of QuantizeLinear and DequantizeLinear without a node
                 # between them, and rounds to a scale of its own.
                 limited = _find_limited(source, made) or (yield from _limit(g, source, least))
-                x = yield from _store(limited, (known[0], g.scalar(nearest, dtype)))
+                x = yield from requantize(limited, (known[0], g.scalar(nearest, dtype)))
             yield node._replace(inputs=(x, *node.inputs[1:]))
             continue
         step = scale / int(span / highest)
@@ -328,22 +321,22 @@ def _split_function(
     `zero` is the zero point of these numbers, `halves` are their scales, and `end` is that of the
     result.
     """
-    above = yield from _store((yield from _limit(g, read, zero)), read.inputs[1:])
+    above = yield from requantize((yield from _limit(g, read, zero)), read.inputs[1:])
     below = Value()
     # RKNN runs Min on the CPU.
     yield Node("Sub", (read.outputs[0], above), (below,), {})
     sides = (below, (yield from _limit(g, read, zero)))
     parts = []
     for side, operands in zip(sides, halves, strict=True):
-        real, result = (yield from _store(side, operands)), Value()
+        real, result = (yield from requantize(side, operands)), Value()
         yield node._replace(inputs=(real,), outputs=(result,))
-        parts.append((yield from _store(result, end)))
+        parts.append((yield from requantize(result, end)))
     below, above = parts
     if _CENTERS[node.op_type]:
         rest = Value()
         center = g.scalar(_CENTERS[node.op_type], DType.FLOAT32)
         yield Node("Sub", (above, center), (rest,), {})
-        above = yield from _store(rest, end)
+        above = yield from requantize(rest, end)
     yield Node("Add", (below, above), node.outputs, {})
 
 
