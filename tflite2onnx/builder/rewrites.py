@@ -28,7 +28,7 @@ from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.tensor import DType, Shape
 
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
-# Element types that Reshape takes of constants only.
+# Element types of which runtimes reshape constants only.
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 
 

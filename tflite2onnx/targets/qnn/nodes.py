@@ -85,8 +85,8 @@ def _rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
 ) -> Rewritten:
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
-    listed = [*_list_indices(g, [*_flatten_functions(g, nodes)])]
-    summed = [*_multiply_sums(g, listed)]
+    gathers = [*_simplify_gathers(g, [*_flatten_functions(g, nodes)])]
+    summed = [*_multiply_sums(g, gathers)]
     flat = eliminate_dead_nodes(summed, results)
     stored = [*_store_constants(g, flat, results)]
     products = [*_quantize_products(g, stored, results)]
@@ -127,10 +127,10 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         rows[node.outputs[0]] = made, shape
 
 
-def _list_indices(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield the nodes; GatherND gathers integers by a list of indices in place of five axes.
+def _simplify_gathers(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes; GatherND by one index for each element becomes Gather.
 
-    It becomes Gather if each element has one index.
+    Integers are gathered by rows of indices in place of five axes.
     """
     made = find_makers(nodes)
     for node in nodes:

@@ -169,7 +169,7 @@ def _keep_acyclic(graph: Graph, groups: Sequence[_Alike]) -> list[_Alike]:
             before[op] |= before[maker] | bits[maker]
     kept: list[_Alike] = []
     for group in groups:
-        for ops in _part_waiting(group, bits, before):
+        for ops in _divide_group(group, bits, before):
             own, needed = sum(bits[op] for op in ops), 0
             for op in ops:
                 needed |= before[op]
@@ -182,10 +182,10 @@ def _keep_acyclic(graph: Graph, groups: Sequence[_Alike]) -> list[_Alike]:
     return kept
 
 
-def _part_waiting(
+def _divide_group(
     group: _Alike, bits: Mapping[Op, int], before: Mapping[Op, int]
 ) -> Iterator[_Alike]:
-    """Yield the parts of a group between operators that wait for one of the same part."""
+    """Yield the runs of a group in which no operator waits for another of the run."""
     part: list[Op] = []
     own = 0
     for op in group:
@@ -318,7 +318,7 @@ class _JoinedSteps:
     def _join(self, ops: _Alike) -> None:
         """Add the operator of a group."""
         first, count, rw = ops[0], len(ops), self._rw
-        rows, op = self._operands[ops], first if _keeps_rank(first) else _widen(first)
+        rows, op = self._operands[ops], first if _keeps_rank(first) else _add_axis(first)
         inputs = [*op.inputs]
         for i, (items, row) in rows.items():
             inputs[i] = self._take(items, row)
@@ -466,7 +466,7 @@ def _keeps_rank(op: Op) -> bool:
     return isinstance(operator, Elementwise) and firsts == {1}
 
 
-def _widen(op: Op) -> Op:
+def _add_axis(op: Op) -> Op:
     """Return an operator for one more axis; it is known to have this form."""
     wider = find_operator(op).add_leading_axis()
     return wider[0] if wider else op
