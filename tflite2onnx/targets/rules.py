@@ -341,7 +341,7 @@ class PlainIndices(NodeRule):
         shape = model.shapes.get(node.name_input(1), ())
         if len(shape) > self.most:
             return f"indices must have at most {self.most} axes, got {len(shape)}"
-        return "indices must be of two axes or more, got one" if (*shape[-1:],) == (1,) else ""
+        return "indices must address two axes or more, got one" if (*shape[-1:],) == (1,) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

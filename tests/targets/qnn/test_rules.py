@@ -168,7 +168,7 @@ BROKEN = {
     ),
     "GatherND of one index": (
         compute("GatherND", [17, 1, 6], [21, 1, 6], 5 * np.arange(21).reshape(21, 1) % 17),
-        "indices must be of two axes or more",
+        "indices must address two axes or more",
     ),
     "GatherND by five axes": (
         compute(
