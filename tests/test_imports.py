@@ -72,7 +72,7 @@ LIBRARIES = {
 }
 
 # What a model means and how it is planned: folders and modules that name no target and no runtime.
-NEUTRAL = ("layout.py", "op", "passes", "quantization", "quantize.py")
+NEUTRAL = ("builder", "float16.py", "layout.py", "op", "passes", "quantization", "quantize.py")
 # The names of targets that are no plain words, and names of the same runtimes with other spellings.
 RUNTIMES = {*TARGETS} - {"portable", "web"} | {r"onnx[\s#]*runtime", r"core\s?ml", "mlas", "ort"}
 

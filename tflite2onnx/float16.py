@@ -1,8 +1,8 @@
 """Half precision: the ONNX graph with float16 in place of float32, where that is safe.
 
-Operators stay in float32, with Casts around them, if float16 may overflow, if ONNX or ONNX Runtime
-lacks the operator for float16, or if the operator belongs to quantized data. `_Float32Nodes`
-chooses the type of each node, `_HalfRewriter` rewrites the graph.
+Operators stay in float32, with Casts around them, if float16 may overflow, if ONNX or runtimes lack
+the operator for float16 (docs/runtime-faults.md), or if the operator belongs to quantized data.
+`_Float32Nodes` chooses the type of each node, `_HalfRewriter` rewrites the graph.
 """
 
 import math
@@ -27,10 +27,10 @@ _MOST_ADDED = 1024  # A sum of more elements may overflow float16 although each 
 
 QUANTIZED = "quantized"
 NO_FORM = "ONNX has no float16 form"
-NO_KERNEL = "ONNX Runtime has no float16 kernel"
+NO_KERNEL = "runtimes have no float16 kernel"
 CONSTANT = "float16 cannot represent a constant"
 OVERFLOW = "float16 may overflow"
-SCAN = "ONNX Runtime fails on float16 in a model with a Scan"
+SCAN = "runtimes fail on float16 in a model with a Scan"
 FOLLOWS = "all inputs are in float32"
 
 _WIDE_REASONS = {NO_KERNEL, NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
@@ -43,8 +43,7 @@ _OVERFLOWING = {
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
     *("LpNormalization", "LpPool", "GlobalLpPool", "MeanVarianceNormalization"),
 }
-# ONNX Runtime 1.31 has no float16 kernel for these operators. It inserts Casts, but fails if the
-# operators add, multiply or compare elements.
+# Runtimes have no float16 kernel for these operators if they add, multiply or compare elements.
 _SCATTERING = {"ScatterElements", "ScatterND"}
 # The mean absolute element above which a matrix is likely to be a transform, whose products add
 # many elements: the mean of a Fourier matrix is 0.64. Weights of networks are far smaller.
@@ -117,7 +116,6 @@ class _Float32Nodes:
         for node in reversed(nodes):
             if not self._quantized.isdisjoint((*node.present, *node.outputs)):
                 self._quantized |= folded.intersection(node.present)
-        # ONNX Runtime 1.31 and 1.32 crash while they optimize Casts around or in a Scan.
         self.has_scan = any(node.op_type == "Scan" for node in nodes)
 
     def visit(self, nodes: Iterable[Node]) -> None:

@@ -215,8 +215,8 @@ def assemble(
 ) -> Skeleton:
     """Build the model; large constants become its weights.
 
-    The initial value of a state is an initializer with the name of an input: ONNX Runtime uses it
-    as the default of the input. With `required_states` there are no such initializers.
+    The initial value of a state is an initializer with the name of an input: its
+    default. With `required_states` there are no such initializers.
     """
     names = ValueNames((*emitted.inputs, *emitted.outputs), emitted.tensors, emitted.nodes)
     opsets = [helper.make_opsetid("", emitted.opset)]

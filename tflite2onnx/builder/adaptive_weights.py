@@ -1,34 +1,25 @@
 """Weights that a model reads as int8 or as uint8, depending on the processor.
 
-Where a processor adds four products of bytes at once (VNNI, AMX, ARM's dot product), ONNX Runtime
-multiplies uint8 by int8 up to four times as fast as uint8 by uint8. Other x86-64 processors add two
-products in 16 bits, which saturates. The model tests the processor: it compares a product of
-constants that may saturate with its exact value. The result is the condition of each If. The
-outputs of an If are weights, dequantized as int8 or as uint8:
+Where a processor adds four products of bytes at once (VNNI, AMX, ARM's dot product), products of
+uint8 by int8 take down to a quarter of the time of products of uint8 by uint8. Other x86-64
+processors add two products in 16 bits, which saturates. The model tests the processor: it compares
+a product of constants that may saturate with its exact value. The result is the condition of each
+If. The outputs of an If are weights, dequantized as int8 or as uint8:
 
     MatMulInteger -> Equal -> If: DequantizeLinear(int8), ...
                               or DequantizeLinear(BitwiseXor(Cast(int8), 128)), ...
 
-ONNX Runtime computes the condition when it loads the model, with the kernels that it runs later. It
-replaces the If by the nodes of one branch (ConstantFolding and Graph::InlineIfSubgraph), and folds
-Cast and BitwiseXor. Then it fuses each DequantizeLinear with the operator that reads it. With its
-optimizations disabled the If runs, and gives the same real numbers.
+A runtime computes the condition when it loads the model, with the kernels that it runs later. It
+replaces the If by the nodes of one branch, folds Cast and BitwiseXor, and then fuses each
+DequantizeLinear with the operator that reads it. With its optimizations disabled the If runs, and
+gives the same real numbers. docs/integer-kernels.md names the functions that do so, and says why
 
-ONNX Runtime keeps the results of all folded nodes until the pass over the graph ends, also those
-that no node reads any more (Graph::CleanUnusedInitializersAndNodeArgs). Therefore Cast makes bytes
-of the weights, and BitwiseXor adds 128 to them modulo 256. Before opset 18, which has BitwiseXor,
-Cast makes floats, and QuantizeLinear bytes: on a processor without VNNI a language model of 18 MB
-of weights then takes 135 MB in place of 77.
-
-With session.x64quantprecision ONNX Runtime rejects a model in which two products read one int8
-constant (`Nodes.make_separate_constant`). So each product has its own DequantizeLinear. Of int8
-weights that several products read, each product but the first has a copy, which a Slice of all rows
-makes at load. The ends of the Slices differ, and are larger than the number of rows, so that ONNX
-Runtime does not merge the Slices (CommonSubexpressionElimination).
-
-Before ONNX Runtime removes an If, it folds both branches. So the weights of an If are a megabyte,
-or one weight. A nested graph with such weights has its own If, with the same condition, because
-ONNX Runtime fuses the nodes of one graph only.
+- bytes are made by Cast and BitwiseXor, which add 128 modulo 256 without floats;
+- each product has its own DequantizeLinear, and its own int8 constant
+  (`Nodes.make_separate_constant`): each product but the first reads a copy, which a Slice of all
+  rows makes at load. The ends of the Slices differ, so that they are not merged;
+- an If has a megabyte of weights at most, or one weight. A nested graph has its own If, with the
+  same condition.
 """
 
 from collections import Counter
@@ -53,13 +44,12 @@ from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
 
-# ONNX Runtime fuses these operators with weights that have no zero point. To the weights of a
-# convolution it adds a zero point itself (SetOptionalZeroPoint in qdq_actions.cc).
+# Runtimes fuse these operators with weights that have no zero point, and add one themselves.
 _NEED_NO_ZERO_POINT = {"Conv", "ConvTranspose", "MatMul"}
 _MOST_BYTES = 1 << 20  # the largest number of bytes of the weights of one If
 _DATA = np.full(16, 255, np.uint8)
-# With a zero point MLAS computes the product by its kernel for matrices, the kernel of all other
-# products. Without a zero point it uses a kernel for vectors (MlasGemmQuantTryGemvKernel).
+# With a zero point the product has the kernel of all other products, the one for matrices; without
+# one it may have a kernel for vectors.
 _ZERO_POINT = np.array(1, np.uint8)
 # Sums of two products by 127 overflow 16 bits, and sums of two products by -128 underflow. The
 # errors do not cancel out.
@@ -122,7 +112,7 @@ def _separate_readers(
 def _read_in_branches(g: Builder, node: Node, weights: dict[Value, _ReadWeight]) -> Node:
     """Return a choice by the type of weights, whose branches dequantize what they alone read.
 
-    ONNX Runtime would run DequantizeLinear of the branch that it removes.
+    The DequantizeLinear of a branch that is removed would run.
     """
     if g.int8_is_exact not in node.inputs:
         return node
@@ -145,7 +135,7 @@ def _needs_zero_point(readers: Iterable[Node]) -> bool:
 
 
 def _divide(weights: Mapping[Value, _ReadWeight]) -> Iterator[dict[Value, _ReadWeight]]:
-    """Yield weights in parts of limited size: ONNX Runtime folds both branches of an If at once."""
+    """Yield weights in parts of limited size: both branches of an If are folded at once."""
     part: dict[Value, _ReadWeight] = {}
     size = 0
     for value, read in weights.items():
@@ -183,7 +173,7 @@ def _dequantize(
 
 
 def _copy(g: Builder, integers: Value, copy: int) -> Value:
-    """Return a copy of a constant that ONNX Runtime does not merge with other copies."""
+    """Return a copy of a constant that is not merged with other copies."""
     end = copy + (1 if integers.data is None else len(integers.data))
     return g.Slice(integers, g.ints([0]), g.ints([end]))
 

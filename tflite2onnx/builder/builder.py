@@ -344,10 +344,8 @@ class Builder(QdqNodes):
     def _dequantize(self, value: Value, storage: Storage, order: Order) -> Value:
         """Return the float32 numbers that stored integers stand for, for one more reader.
 
-        ONNX Runtime repeats a DequantizeLinear of several readers with the same constants
-        (EnsureUniqueDQForNodeUnit), and then rejects the model with session.x64quantprecision if
-        the zero point may be int8. Constants of other types, and those that Cast and Mul read, have
-        one node for all readers.
+        Each reader of int8 constants has its own constants (`make_separate_constant`). Constants of
+        other types, and those that Cast and Mul read, have one node for all readers.
         """
         quantization = storage.quantization
         if value.data is None or quantization is None:

@@ -33,11 +33,11 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
-# Element types for which ONNX Runtime lacks kernels of Squeeze and Unsqueeze, and kernels of
-# Identity (for less than 8 bits) or of Reshape before opset 21 (float8). Its Reshape supports types
-# of less than 8 bits for constants only.
+# Element types for which runtimes lack kernels of Squeeze and Unsqueeze, and kernels of Identity
+# (for less than 8 bits) or of Reshape before opset 21 (float8). Reshape supports types of less than
+# 8 bits for constants only.
 _UNCOPIED = (DType.INT2, DType.INT4, DType.UINT4, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
-# The int64 kernels of Max, Min and Clip compare only the lower 32 bits in ONNX Runtime up to 1.31.
+# The int64 kernels of Max, Min and Clip may compare only the lower 32 bits.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
 _WHOLE = {DType.BOOL, *(dtype for dtype in DType if dtype.is_integer)}
 
@@ -238,9 +238,8 @@ class Nodes:
     def make_separate_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
         """Return a constant that no other node reads.
 
-        With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points of
-        each product to uint8. It names the copies after the originals, so it does not load a model
-        in which two products read the same constant (avx2_weight_s8_to_u8.cc).
+        A runtime that makes uint8 weights of int8 weights, for each product, rejects a model in
+        which two products read the same constant (docs/runtime-faults.md).
         """
         self.budget.spend(data.nbytes)
         return Value(data, dtype, name)
@@ -355,7 +354,7 @@ class Nodes:
     def gelu(self, x: Operand, dtype: DType, *, approximate: bool) -> Value:
         """Return x times the normal distribution function of x, or its approximation by tanh.
 
-        If the opset lacks Gelu, these are several nodes in the sequence that ONNX Runtime fuses.
+        If the opset lacks Gelu, these are several nodes in the sequence that runtimes fuse.
         """
         if self.opset >= find_first_opset("Gelu"):
             return self.Gelu(x, approximate="tanh" if approximate else "none")
@@ -416,7 +415,7 @@ class Nodes:
         return self._copy("Unsqueeze", dtype, x, self.ints(axes))
 
     def _copy(self, op_type: str, dtype: DType, x: Operand, *rest: Value) -> Value:
-        """Return a copy of the elements of x, in a wider type if ONNX Runtime has no kernel."""
+        """Return a copy of the elements of x, in a wider type if runtimes lack a kernel."""
         if dtype in _UNCOPIED:
             return self.move(op_type, dtype, x, *rest)
         return self.node(op_type, x, *rest)
@@ -481,7 +480,7 @@ class Nodes:
         """Reduce over axes of the stored order, None for all axes; without axes the result is x.
 
         Computed axes are an input of the node, constant axes an attribute if the opset allows it:
-        OpenCV 5 returns no scalar if the axes are an input, even if it lists all axes.
+        a runtime may return no scalar if the axes are an input, even if it lists all axes.
         """
         keep, first = int(keepdims), find_first_opset((op_type, AXES_INPUT))
         if isinstance(axes, Value):

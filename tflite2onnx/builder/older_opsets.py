@@ -35,7 +35,7 @@ _INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {
 _EXTREMES, _INTEGER_EXTREMES = {"Max": "Greater", "Min": "Less"}, 12
 _SCALED = ("QuantizeLinear", "DequantizeLinear")
 _STEPS = 4  # the number of inputs of Slice without `steps`
-_WIDE_CLIP = 12  # the first opset in which ONNX Runtime's Clip takes other types than float32
+_WIDE_CLIP = 12  # the first opset for which runtimes' Clip takes other types than float32
 _KIND = defs.OpSchema.AttrType
 _CONVERSIONS: Mapping[Any, Callable[[Any], Any]] = {
     _KIND.FLOAT: lambda data: float(data.item()),
@@ -95,7 +95,7 @@ def _is_float32(values: Sequence[Value | None]) -> bool:
 
 
 def _spell_out_clip(g: Nodes, node: Node, _: Types) -> None:
-    """Add Max and Min: ONNX Runtime's Clip of older opsets takes float32 only."""
+    """Add Max and Min: runtimes' Clip of older opsets takes float32 only."""
     x, *bounds = node.inputs
     for kind, bound in zip(("Max", "Min"), bounds, strict=False):
         x = x if bound is None else g.node(kind, x, bound)
@@ -114,7 +114,7 @@ def _find_dtype(value: Value | None, types: Types) -> DType | None:
 def _spell_out_extreme(g: Nodes, node: Node, types: Types) -> None:
     """Add a Where in place of Max or Min of two integers, which opsets before 12 lack.
 
-    ONNX Runtime's comparisons and its Where have no kernels for 8 and 16 bits.
+    Runtimes lack kernels of comparisons and of Where for 8 and 16 bits.
     """
     dtype = _list_integers(node, types)[0]
     is_narrow = dtype not in (DType.INT32, DType.INT64)

@@ -68,13 +68,13 @@ FIRST_OPSET: dict[Feature, int] = {
     **{(node, DType.BFLOAT16): 13 for node in ("Concat", "Gather", "GatherND", "Slice", "Split")},
 }
 
-# The first opset for which ONNX Runtime has a kernel of an operator for a type,
-# if older schemas have the type, too.
+# The first opset for which runtimes have a kernel of an operator for a type, if older schemas have
+# the type, too.
 FIRST_KERNEL: dict[tuple[str, str], int] = {
     ("Reshape", dtype.label): 21 for dtype in (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
 }
 
-# Element types that an operator lacks in ONNX or ONNX Runtime before some opset, or in every opset.
+# Element types that an operator lacks in ONNX or in runtimes before some opset, or in every opset.
 # The values are the wider type in which the operator runs instead, and that opset. The wider type
 # holds all elements, and its results wrap around to the same numbers.
 COMPUTE_TYPES: dict[tuple[str, DType], tuple[DType, int]] = {

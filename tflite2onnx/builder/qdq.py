@@ -1,7 +1,7 @@
 """Stored integers to real numbers and back: DequantizeLinear, QuantizeLinear, or Cast and Mul.
 
-ONNX Runtime fuses an operator between DequantizeLinear and QuantizeLinear into an integer kernel.
-If there is no such kernel, as for convolutions of float data with integer weights, a
+Runtimes fuse an operator between DequantizeLinear and QuantizeLinear into an integer kernel. If
+there is no such kernel, as for convolutions of float data with integer weights, a
 DequantizeLinear of the weights would run each time; Cast and Mul are folded at load.
 """
 
@@ -58,13 +58,13 @@ class QdqNodes(Nodes):
         quantization = _expect_quantization(storage)
         value, dtype = self._make_value(x), widen_subbyte(storage.dtype)
         if dtype is not storage.dtype and value is not None and value.data is None:
-            # ONNX Runtime would fuse this node and an operator into an integer kernel, which it
-            # lacks for 4 bits.
+            # This node and an operator would be fused into an integer kernel, which runtimes lack
+            # for 4 bits.
             x, storage = self.cast(x, dtype), storage._replace(dtype=dtype)
         first = find_first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
             numbers = self._emit_scaled(x, quantization, order)
-            # If Mul scales the numbers, OpenVINO computes an integer product, unless Clip follows.
+            # If Mul scales the numbers, a runtime may multiply integers, unless Clip follows.
             numbers = self.Clip(numbers) if storage.hides else numbers
         else:
             numbers = self._emit_qdq("DequantizeLinear", x, storage, order, zero_point=zero_point)
@@ -141,8 +141,8 @@ class QdqNodes(Nodes):
 def _needs_zero_point(storage: Storage) -> bool:
     """Return whether a DequantizeLinear or QuantizeLinear must have a zero point, even if it is 0.
 
-    DequantizeLinear of int32 must not have one. ONNX Runtime fuses Gemm and elementwise operators
-    only with zero points. It fuses products by weights with a scale for each block without zero
+    DequantizeLinear of int32 must not have one. Runtimes fuse Gemm and elementwise operators only
+    with zero points. They fuse products by weights with a scale for each block without zero
     points, too.
     """
     return storage.dtype is not DType.INT32 and not _expect_quantization(storage).block_size

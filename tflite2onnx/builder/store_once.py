@@ -1,13 +1,13 @@
 """Constants that nodes compute from other constants, so that the file stores bytes once.
 
 Language models read one table twice: as rows that tokens choose, and as the weights of the last
-product, which ONNX Runtime's integer kernels read transposed (`share_transposed`).
+product, which integer kernels read transposed (`share_transposed`).
 
 A convolution that computes several pixels at once has the filters of one pixel several times, at
 different positions of a larger window. Padded channels are zeros (`assemble_constants`).
 
-Runtimes compute nodes that read constants only when they load the model: ONNX Runtime computes them
-(ConstantFolding) before it fuses DequantizeLinear with an operator.
+Runtimes compute nodes that read constants only when they load the model, before they fuse
+DequantizeLinear with an operator.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -28,7 +28,7 @@ _BYTE = 8
 # graph longer to read.
 _NODE = 200
 _LEAST_SAVED = 1 / 128
-_FIRST_OPSET = 13  # the first opset whose Pad has integers of 8 bits in ONNX Runtime
+_FIRST_OPSET = 13  # the first opset whose Pad has integers of 8 bits in runtimes
 _PADDED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 
 
@@ -64,8 +64,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
         if source is None or (value.dtype is DType.INT2 and value not in only_cast):
             continue
         if value.dtype is DType.INT2:
-            # ONNX Runtime 1.32 cannot keep computed constants of int2 of more than 127 bytes
-            # (Graph::AddInitializedOrtValue: "element type mismatch").
+            # Runtimes cannot keep computed constants of int2 (docs/runtime-faults.md).
             wide = Value()
             added.append(Node("Cast", (source,), (wide,), {"to": require_onnx_type(DType.INT8)}))
             source = wide

@@ -1,4 +1,4 @@
-"""The processor's instruction sets that decide which integer kernels ONNX Runtime uses.
+"""The processor's instruction sets that decide which integer kernels a runtime uses.
 
 Without VNNI, AMX or ARM's dot product, a product of uint8 by int8 may saturate in 16 bits.
 """
