@@ -68,8 +68,3 @@ from tflite2onnx.tensor import (
     Tensor as Tensor,
 )
 from tflite2onnx.utils.dimension import Dimension as Dimension
-
-# Old names, for operators that were written for earlier versions.
-Unshaped = NeedsReshape
-affordable = check_element_count
-pinned = pin_operand

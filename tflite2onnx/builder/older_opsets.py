@@ -81,17 +81,14 @@ def _find_spelling(
 ) -> Callable[[Nodes, Node, Types], object] | None:
     """Return a function that adds other nodes in place of a node that an opset lacks."""
     kind = node.op_type
-    if kind == "Clip" and opset < _WIDE_CLIP and not _is_float32(node.inputs[1:]):
-        return _spell_out_clip
+    if kind == "Clip" and opset < _WIDE_CLIP:
+        others = (v for v in node.inputs[1:] if v and v.dtype is not DType.FLOAT32)
+        return _spell_out_clip if any(others) else None
     if kind in ("Softmax", "LogSoftmax") and not _is_last_axis(node, types):
         return _spell_out_softmax
     if kind in _EXTREMES and opset < _INTEGER_EXTREMES and _list_integers(node, types):
         return _spell_out_extreme
     return _spell_out_scales if kind in _SCALED and "axis" in node.attributes else None
-
-
-def _is_float32(values: Sequence[Value | None]) -> bool:
-    return all(value is None or value.dtype is DType.FLOAT32 for value in values)
 
 
 def _spell_out_clip(g: Nodes, node: Node, _: Types) -> None:

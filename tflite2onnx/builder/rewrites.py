@@ -81,7 +81,7 @@ class _Chains:
         self._infer_shapes(node, x, result)
         source, shape = self._source.get(x, x), self._find_shape(result)
         self._source[result] = source
-        if shape is None or 0 in shape or self._is_packed(source):
+        if shape is None or 0 in shape or self._types.get(source, (None,))[0] in _PACKED:
             return node
         if shape == self._find_shape(source) and result not in self._kept:
             self._equal[result] = source
@@ -115,9 +115,6 @@ class _Chains:
             return self._shapes.get(value)
         shape = tuple(size if isinstance(size, int) else -1 for size in self._types[value][1])
         return shape if shape.count(-1) <= 1 else None
-
-    def _is_packed(self, value: Value) -> bool:
-        return value in self._types and self._types[value][0] in _PACKED
 
 
 # Operators whose nodes may return another result each time. Operators in a user's domain and

@@ -73,15 +73,12 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
 def find_image_axes(port: Port) -> str:
     """Return the letters of the axes of an input for pictures, "" for other inputs."""
     sizes = port.tensor.sizes
-    if len(sizes) != _RANK or port.dtype not in _TYPES or not all(_is_number(s) for s in sizes[1:]):
+    is_dynamic = any(isinstance(size, str) for size in sizes[1:])
+    if len(sizes) != _RANK or port.dtype not in _TYPES or is_dynamic:
         return ""
     if sizes[0] != 1 and 0 not in port.tensor.symbols:
         return ""
     return next((axes for axes in ("NHWC", "NCHW") if sizes[axes.index("C")] in (1, 3)), "")
-
-
-def _is_number(size: int | str) -> bool:
-    return not isinstance(size, str)
 
 
 def plan_preprocessing(

@@ -1,7 +1,7 @@
 """TensorFlow's projective transform of images, which random rotations and zooms of Keras use."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -27,11 +27,6 @@ from tflite2onnx.utils.dimension import require_equal
 
 _F32 = DType.FLOAT32
 _NUMBERS = 8  # of a transform
-
-
-def _surround(g: Builder, place: Value, size: Value) -> Value:
-    """Return positions in an image with a border of one pixel, which has the fill value."""
-    return clip_places(g, place, size, border=1)
 
 
 def _reflect(g: Builder, place: Value, size: Value) -> Value:
@@ -60,7 +55,7 @@ def _wrap(g: Builder, place: Value, size: Value) -> Value:
 
 
 _FILLS: Mapping[str, Callable[[Builder, Value, Value], Value]] = {
-    "CONSTANT": _surround,
+    "CONSTANT": partial(clip_places, border=1),  # the border has the fill value
     "NEAREST": clip_places,
     "REFLECT": _reflect,
     "WRAP": _wrap,

@@ -5,7 +5,7 @@ operators after a convolution keep the blocks (nchwc_transformer.cc); all others
 of the blocks, and the next convolution puts it back.
 """
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Graph
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has
 from tflite2onnx.planning import has_channels_first
@@ -22,8 +22,6 @@ NOT_IN_BLOCKS = "the image is not in blocks of channels"  # a reason why a form 
 
 def is_blocked(graph: Graph, image: Tensor) -> bool:
     """Return whether a planned graph stores an image with channels first, and in blocks."""
-    return _keeps_blocks(graph.producers.find(image)) and has_channels_first(graph, image)
-
-
-def _keeps_blocks(op: Op) -> bool:
-    return op.is_builtin(*_KEEPS_BLOCKS) or has(op, Fact.ACTIVATION) or has(op, Fact.CONVOLVES)
+    op = graph.producers.find(image)
+    keeps = op.is_builtin(*_KEEPS_BLOCKS) or has(op, Fact.ACTIVATION) or has(op, Fact.CONVOLVES)
+    return keeps and has_channels_first(graph, image)

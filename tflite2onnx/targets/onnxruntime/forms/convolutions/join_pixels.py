@@ -139,7 +139,8 @@ def _meets_conditions(match: Match) -> bool:
     if not (constants and static and images) or is_dilated:
         return False
     scales = w.quantization
-    return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
+    has_zeros = scales and (scales.zero_point == _ZEROS[w.dtype]).all()
+    return bool(has_zeros and w.shape[-1] == x.shape[-1]) and not _reads_pieces(match)
 
 
 @rule(
@@ -152,10 +153,7 @@ def _meets_conditions(match: Match) -> bool:
 def join_pixels(match: Match) -> list[Op] | str:
     """Return the convolution of pieces between two RESHAPEs; nothing if no piece is faster."""
     forms = _list_forms(match)
-    if isinstance(forms, str):
-        return forms
-    single, *_ = forms
-    best = choose_form(forms, single, _GAIN)
+    best = choose_form(forms, next(iter(forms)), _GAIN)
     return best if isinstance(best, str) else _convolve_pieces(match.last, best)
 
 
@@ -169,8 +167,6 @@ def join_pixels(match: Match) -> list[Op] | str:
 def choose_pixels(match: Match) -> list[Op] | str:
     """Return the convolution in both forms, and the choice between them."""
     forms = _list_forms(match)
-    if isinstance(forms, str):
-        return forms
     single, *_ = forms
     common = choose_form(forms, single, _GAIN)
     other = single if isinstance(common, str) else common
@@ -198,14 +194,10 @@ def _reads_pieces(match: Match) -> bool:
     return is_made and source.operand(0).shape[-1] < x.shape[-1]
 
 
-def _list_forms(match: Match) -> dict[_Pieces, Times] | str:
+def _list_forms(match: Match) -> dict[_Pieces, Times]:
     """Return the forms, that of single pixels first, and their expected times."""
     op, x, w = match.last, match.tensors["x"], match.tensors["filters#"]
     y = op.outputs[0]
-    if w.shape[-1] != x.shape[-1]:
-        return "the convolution has groups"
-    if _reads_pieces(match):
-        return "its pixels are joined"
     window = make_window(op, *w.shape[1:3])
     pads = window.make_attributes(x.shape[1:3])["pads"]
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))

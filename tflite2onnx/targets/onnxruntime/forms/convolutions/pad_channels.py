@@ -83,11 +83,6 @@ _BY_CHANNEL = (
     *("ABS", "ADD", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D", "ELU", "MAXIMUM", "MAX_POOL_2D"),
     *("MINIMUM", "MUL", "NEG", "SUB", *_SIZED),
 )
-# Operators whose results are zeros if all they read is zeros. A constant of one number is no zero:
-# MUL by it makes zeros of zeros, ADD does not (`_keeps_zeros`).
-_KEEP_ZEROS = frozenset(
-    (*_BY_CHANNEL, "GELU", "HARD_SWISH", "LEAKY_RELU", "PRELU", "RELU", "RELU6", "TANH")
-)
 # Operators around floats that are no multiple of 4. Two are convolutions with one image between
 # them: with padded channels they take 0.6 to 1.0 of the time if the second has 32 filters, but as
 # much as 1.6 times as long if it has one, which is computed outside of the blocks (AVX2, 9 to 50
@@ -298,10 +293,13 @@ def _computes_by_channel(op: Op) -> bool:
 
 
 def _keeps_zeros(op: Op) -> bool:
-    """Return whether an operator that computes by channel makes zeros of zeros."""
+    """Return whether an operator that computes by channel makes zeros of zeros.
+
+    A constant of one number is not padded: MUL by it makes zeros of zeros, ADD does not.
+    """
     single = any(t.has_data and t.elements == 1 for t in op.present)
     sums = single and op.is_builtin("ADD", "MAXIMUM", "MINIMUM", "SUB")
-    return op.is_builtin(*_KEEP_ZEROS) and not sums
+    return op.code != "LOGISTIC" and not sums
 
 
 def _pads_channels(op: Op) -> bool:

@@ -12,7 +12,8 @@ The product is replaced if
 MUL(MUL(a, b), c) becomes MUL(MUL(a, c), b) if the product of a and c has at most a quarter of the
 elements that the product of a and b has, and all are float32 of known sizes. State space models
 (Mamba), which multiply states by BATCH_MATMUL too, multiply time steps [rows], columns [columns]
-and data [rows].
+and data [rows]: 64 steps of 64 or 256 rows and 16 columns take 0.63 of the time, products before
+EXP and TRANSPOSE 0.62 to 0.78 (AMD EPYC, family 25, model 17, with AVX-512).
 """
 
 from math import prod

@@ -18,6 +18,10 @@ and terms are computed. The steps are replaced if
 
 1. there are at least four, all of float32 and of known sizes, and no batch has several samples;
 2. the first state is the first term, and no state is an output of the graph.
+
+`join_steps` alone keeps a product for each step. 16 and 64 steps of 256 rows and 16 columns take
+0.64 to 0.92 of its time, 32 steps of 512 rows 0.71 to 1.05: processor time of sessions with the
+form and without it in turns, on one thread of an AMD EPYC (family 25, model 17, with AVX-512).
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,9 @@ which becomes, if SWAP is the TRANSPOSE that swaps the batch axis and the last o
     y = SWAP(BATCH_MATMUL(a, SWAP(b)))
 
 The file has such a TRANSPOSE before and after the product, so that two follow each other and none
-remains. docs/performance.md has what it saves. The sizes must be known.
+remains. The three take 0.18 of the time for 4 heads of 400 rows, 64 by 400 columns, and 0.12 for 4
+of 64 rows, 32 by 64: processor time of sessions with the form and without it in turns, on one
+thread of an AMD EPYC (family 25, model 17, with AVX-512). The sizes must be known.
 """
 
 from tflite2onnx.graph import Op
