@@ -24,12 +24,36 @@ _BYTES = (DType.INT8, DType.UINT8)
 
 def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
-    rows = _keep_softmax_rows(g, nodes)
-    live = eliminate_dead_nodes(_join_tanh(g, join_rows(g, rows, results), results), results)
+    rows = join_rows(g, _keep_softmax_rows(g, _keep_sums(g, nodes)), results)
+    live = eliminate_dead_nodes(_join_tanh(g, rows, results), results)
     chosen, moved = fill_branches(g, live, results)
     wide, widened = widen_blocks(g, add_adaptive_weights(g, chosen), results)
     made = assemble_constants(g, share_transposed(wide))
     return Rewritten(made, changed=moved | widened)
+
+
+def _keep_sums(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return nodes with Sum in place of an Add that only LayerNormalization reads.
+
+    ONNX Runtime fuses Add with three axes and LayerNormalization to SkipLayerNormalization
+    (skip_layer_norm_fusion.cc), whose loop adds the numbers of a row one after the other
+    (skip_layer_norm.cc). It takes 3.4 to 5.6 times as long as Sum and LayerNormalization: 4 of
+    128x512 numbers 1.5 ms in place of 0.3 (AMD EPYC, family 25, model 17). Sum is fused with
+    convolutions as Add is, but there is none for all types.
+    """
+    normalized = {node.inputs[0] for node in nodes if node.op_type == "LayerNormalization"}
+    if not normalized:
+        return tuple(nodes)
+    uses = Counter(value for node in nodes for value in node.inputs)
+    return tuple(
+        node._replace(op_type="Sum")
+        if node.op_type == "Add"
+        and node.outputs[0] in normalized
+        and uses[node.outputs[0]] == 1
+        and g.types.get(node.outputs[0], (None,))[0] is DType.FLOAT32
+        else node
+        for node in nodes
+    )
 
 
 def _keep_softmax_rows(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
