@@ -87,14 +87,13 @@ def quantize_asymmetric(
         integers = g.annotate_like(x, g.QuantizeLinear(x, scale, axis=0), DType.UINT8)
         return QuantizedRows(integers, scale, None, is_one=False)
     minimum = g.Min(_reduce_rows(g, "ReduceMin", x, axes), g.scalar(0, DType.FLOAT32))
-    scale = g.Div(g.Sub(maximum, minimum), steps)
+    scale, one = g.Div(g.Sub(maximum, minimum), steps), g.scalar(1, DType.FLOAT32)
+    # With a scale for each number, QuantizeLinear would quantize the numbers one by one.
+    zero = g.QuantizeLinear(g.Div(g.Neg(minimum), scale), one)
     # Nodes of older opsets need the type and the number of axes.
-    below = g.annotate_like(x, g.Neg(minimum), DType.FLOAT32, slice(1))
-    zero = g.QuantizeLinear(below, scale, axis=0)
     g.annotate_like(x, zero, DType.UINT8, slice(1))
     integers = g.annotate_like(x, g.QuantizeLinear(x, scale, zero, axis=0), DType.UINT8)
-    one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_MIDDLE, DType.UINT8)
-    offsets = g.DequantizeLinear(zero, one, middle)
+    offsets = g.DequantizeLinear(zero, one, g.scalar(_MIDDLE, DType.UINT8))
     return QuantizedRows(integers, scale, zero, is_one=False, offsets=offsets)
 
 
@@ -135,11 +134,10 @@ def multiply_rows(
         return product if bias is None else g.Add(product, bias)
     sums, rest = g.constant(negate_column_sums(weights, units)), scale_offsets(g, x)
     if bias is not None:
-        # One Gemm adds both terms: it multiplies columns of offsets and of ones by the sums and the
-        # bias.
-        rest = g.Pad(rest, g.ints([0, 0, 0, 1]), g.scalar(1, DType.FLOAT32))
+        # One Gemm adds both terms: it multiplies the offsets and ones by the sums and the bias.
+        rest = g.Pad(rest, g.ints([0, 0, 1, 0]), g.scalar(1, DType.FLOAT32))
         sums = g.Concat(sums, g.reshape(bias, (1, -1)), axis=0)
-    return g.Gemm(rest, sums, product)
+    return g.Gemm(rest, sums, product, transA=1)
 
 
 def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
@@ -153,9 +151,9 @@ def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
 
 
 def scale_offsets(g: Builder, x: QuantizedRows) -> Value:
-    """Return the real numbers of the offsets, [rows, 1]."""
+    """Return the real numbers of the offsets, [1, rows]: Pad is slow for columns."""
     assert x.offsets is not None  # noqa: S101 - callers look
-    return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
+    return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([0]))
 
 
 def negate_column_sums(weights: View, units: int) -> Array:

@@ -210,6 +210,7 @@ def _multiply_images(
         scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
         product = g.Mul(multiply_integers(g, x, columns), scale)
         if x.offsets is not None:
-            bias = g.Gemm(scale_offsets(g, x), g.constant(negate_column_sums(weights, 0)), bias)
+            sums = g.constant(negate_column_sums(weights, 0))
+            bias = g.Gemm(scale_offsets(g, x), sums, bias, transA=1)
             shape = (-1, 1, 1, weights.tensor.shape[0])
     return product if bias is None else g.Add(product, g.Expand(g.reshape(bias, shape), line))
