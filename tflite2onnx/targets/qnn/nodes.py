@@ -39,10 +39,8 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
-from tflite2onnx.targets.requantize import requantize
-from tflite2onnx.targets.reshaping import reshape_twice
+from tflite2onnx.targets.npu_nodes import requantize, reshape_twice, separate_constants
 from tflite2onnx.targets.rules import QDQ, count_steps
-from tflite2onnx.targets.separate_constants import separate_constants
 from tflite2onnx.tensor import Array, DType, Shape
 
 _LONGEST_SUM = 1024  # numbers, whose weights are 1 MB
@@ -234,11 +232,9 @@ def _quantize_products(
         if not is_product or len(operands) < 2 or _has_range(node, operands[1]):
             yield node
             continue
-        (x, *bounds), dtype = node.inputs, g.types[found[0].outputs[0]][0]
+        (_, *bounds), dtype = node.inputs, g.types[found[0].outputs[0]][0]
         stored = g.annotate(Value(), dtype, g.types[node.outputs[0]][1])
-        real = Value()
-        yield Node("QuantizeLinear", (x, *operands), (stored,), {})
-        yield Node("DequantizeLinear", (stored, *operands), (real,), {})
+        real = yield from requantize(node.present[0], operands, stored)
         if node.op_type == "Relu":
             yield node._replace(inputs=(real,))
             continue
@@ -269,10 +265,9 @@ def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         count = -(-max(int(steps.max()), -int(steps.min())) // _HIGH)
         # Their sum is `steps`.
         divided = np.concatenate([(steps + i) // count for i in range(count)], axis)
-        both, stored, real, read = (Value() for _ in range(4))
+        both, read = Value(), Value()
         yield Node("Concat", (node.inputs[0],) * count, (both,), {"axis": 1})
-        yield Node("QuantizeLinear", (both, *data.inputs[1:]), (stored,), {})
-        yield Node("DequantizeLinear", (stored, *data.inputs[1:]), (real,), {})
+        real = yield from requantize(both, data.inputs[1:])
         parts = g.make_separate_constant(divided.astype(np.int8), DType.INT8)
         middle = g.constant(np.zeros_like(weights.present[2].data, np.int8), DType.INT8)
         operands = (parts, weights.inputs[1], middle)
@@ -326,12 +321,8 @@ def _widen_products(
 
 def _quantize_widely(g: Builder, x: Value, scale: Sequence[Value]) -> Generator[Node, None, Value]:
     """Yield nodes that quantize and dequantize real numbers, and return the result."""
-    stored, real = Value(), Value()
-    if x in g.types:
-        g.annotate(stored, DType.UINT16, g.types[x][1])
-    yield Node("QuantizeLinear", (x, *scale), (stored,), {})
-    yield Node("DequantizeLinear", (stored, *scale), (real,), {})
-    return real
+    stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
+    return (yield from requantize(x, scale, stored))
 
 
 def _find_wide_scale(g: Builder, node: Node | None) -> Sequence[Value]:
@@ -407,11 +398,9 @@ def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         if real is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
             yield node
             continue
-        pooled, apart = Value(), Value()
-        stored = g.annotate(Value(), *g.types[real.present[0]])
+        pooled, stored = Value(), g.annotate(Value(), *g.types[real.present[0]])
         yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})
-        yield Node("QuantizeLinear", (pooled, *operands), (stored,), {})
-        yield Node("DequantizeLinear", (stored, *operands), (apart,), {})
+        apart = yield from requantize(pooled, operands, stored)
         yield node._replace(inputs=(apart, *node.inputs[1:]))
 
 

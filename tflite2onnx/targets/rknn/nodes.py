@@ -32,8 +32,7 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
-from tflite2onnx.targets.requantize import requantize
-from tflite2onnx.targets.reshaping import reshape_twice
+from tflite2onnx.targets.npu_nodes import requantize, reshape_twice, separate_constants
 from tflite2onnx.targets.rknn.rules import (
     COMPUTED,
     JOINED,
@@ -43,7 +42,6 @@ from tflite2onnx.targets.rknn.rules import (
     RANGES,
 )
 from tflite2onnx.targets.rules import MIDDLES, QDQ, RESHAPES, is_reshaped_pixel
-from tflite2onnx.targets.separate_constants import separate_constants
 from tflite2onnx.tensor import DType, Shape
 
 _IMAGE_RANK = 4
@@ -161,10 +159,9 @@ def _convolve_averages(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         if node.op_type == "AveragePool":
             yield Node("Conv", (node.inputs[0], read), node.outputs, attributes)
             continue
-        result, steps, whole = (Value() for _ in range(3))
+        result = Value()
         yield Node("Conv", (node.inputs[0], read), (result,), attributes)
-        yield Node("QuantizeLinear", (result, *scale), (steps,), {})
-        yield Node("DequantizeLinear", (steps, *scale), (whole,), {})
+        whole = yield from requantize(result, scale)
         sizes = shape[:2] if node.attributes.get("keepdims") == 0 else (*shape[:2], 1, 1)
         yield Node("Reshape", (whole, g.ints(sizes)), node.outputs, {})
 
@@ -200,12 +197,10 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         windows = g.make_separate_constant(
             stored.reshape(-1, *shape[1:]), weights.present[0].dtype or DType.INT8, ""
         )
-        read, result, steps, real = (Value() for _ in range(4))
+        read, result = Value(), Value()
         yield weights._replace(inputs=(windows, *weights.inputs[1:]), outputs=(read,))
         yield Node("Conv", (image, read, *node.inputs[2:]), (result,), {"kernel_shape": shape[2:]})
-        scale = operands[node.outputs[0]]
-        yield Node("QuantizeLinear", (result, *scale), (steps,), {})
-        yield Node("DequantizeLinear", (steps, *scale), (real,), {})
+        real = yield from requantize(result, operands[node.outputs[0]])
         yield Node("Reshape", (real, g.ints([1, len(stored)])), node.outputs, {})
 
 
