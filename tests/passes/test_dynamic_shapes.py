@@ -21,6 +21,7 @@ from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import name_dynamic_axes
+from tflite2onnx.passes.shape_walk import Known, ShapeWalk
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Shape, Tensor as FileTensor
 
@@ -364,6 +365,34 @@ def test_combined_inputs_share_one_batch_name() -> None:
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
     m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
     assert [end.sizes for end in check_dynamic_model(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
+
+
+def test_graph_with_many_states_is_not_walked_for_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Joining the batches of a streaming network one by one would walk its graph for each state."""
+
+    def count_walks(states: int) -> int:
+        m, walks = Build(), list[ShapeWalk]()
+        y = m.input([None, 3], name="x")
+        for i in range(states):
+            state = m.input([None, 3], name=f"state_{i}")
+            (y,) = m.op("ADD", [y, state], [[1, 3]])
+        m.output(y)
+        (graph,) = read_model(m.bytes()).graphs
+        walk = ShapeWalk.walk
+
+        def count(self: ShapeWalk) -> Known:
+            walks.append(self)
+            return walk(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ShapeWalk, "walk", count)
+            opened = name_dynamic_axes(graph, find_operator)
+        assert [*opened.axes] == ["batch"]
+        return len(walks)
+
+    assert count_walks(9) == count_walks(2)
 
 
 def test_equal_dynamic_sizes_share_one_name() -> None:

@@ -237,7 +237,7 @@ class _Walks(NamedTuple):
             if clash is None:
                 return labels, walk
             batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
-            walk, clash = self._replace_sizes(labels)
+            walk, clash = self._replace_sizes(labels, apart=batches)
             firsts = [walk.shapes[t].shape[0] for t, _ in batches]
             if clash is None and len({*firsts}) == len(firsts):
                 return labels, walk  # no two first axes must be equal
@@ -267,10 +267,19 @@ class _Walks(NamedTuple):
         raise FixedSizeError(clash.reason, clash.place, axes) from clash
 
     def _replace_sizes(
-        self, names: Mapping[Place, str], *, only_numbers: bool = False
+        self,
+        names: Mapping[Place, str],
+        *,
+        only_numbers: bool = False,
+        apart: Collection[Place] = (),
     ) -> tuple[ShapeWalk, ClashError | None]:
-        """Return the last walk with sizes that replace equal sizes, and the clash that remains."""
+        """Return the last walk with sizes that replace equal sizes, and the clash that remains.
+
+        A clash that requires two of the axes `apart` to be equal ends the walks: a network with
+        many states would need one walk for each of them.
+        """
         opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
+        kept = {opened[place] for place in apart}
         order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
         inputs = {symbol for dimension in order for symbol in dimension.symbols}
         graph, operator_of, words, example = self
@@ -284,7 +293,8 @@ class _Walks(NamedTuple):
                 is_last = replaced.keys() <= equal.keys()
                 # A size that depends on data may be equal to the size of one of the inputs.
                 joins = any(not is_known(n) and old.symbols & inputs for old, n in replaced.items())
-                if is_last or (only_numbers and joins):
+                meets = any(kept.issuperset(pair) for pair in replaced.items())
+                if is_last or meets or (only_numbers and joins):
                     return walk, clash
                 equal |= replaced
             else:
