@@ -10,7 +10,13 @@ By default the models are those in assets/models and those in the folder that th
 variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with the `--target` of
 the runtime (or the options of --options), and runs in its own process. Results are appended to a
 file (--results), a line of JSON for each model, runtime and processor. What has a line in the file
-is not run again. With --emulate Haswell the runtimes of Python run on an emulated processor with
+is not run again. --decibels judges each output as processors for networks do that round in their
+own ways: 30 dB, 3 dB less than LiteRT's kernels, or one step, and writes the numbers. --integers
+takes networks with integers only. The tables of QNN and RKNN in docs/runtimes.md::
+
+    python scripts/runtimes.py --runtimes qnn rknn --integers --decibels --limit 240 FOLDER
+
+With --emulate Haswell the runtimes of Python run on an emulated processor with
 AVX2 and without VNNI (qemu-user 10; 7.2 gathers wrong elements), and LiteRT on this one. --seconds
 ends the script after a time, so that a later call can continue. --table prints the file as Markdown
 tables.
@@ -24,29 +30,37 @@ import logging
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.golden.closeness import ConvertedModel, compare_with_litert
+from tests.golden.closeness import ConvertedModel, compare_with_litert, measure_outputs
 from tests.golden.isolated import Crashed, run_isolated
 from tests.golden.records import assets, zoo
 from tests.runtimes.environments import RUNTIMES
 from tests.runtimes.remote import Refused, RemoteSession, TooSlow
 from tflite2onnx import convert
+from tflite2onnx.inspection import find_scheme
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.utils.processor import describe_processor
 
 AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
 VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")
 STEPS = 3  # the number of runs of a model that has a state
+Load = Callable[[ConvertedModel], RemoteSession]
 CAUSE = 160  # the longest error message, in characters
 
 
 def judge_model(
-    model: Path, command: Sequence[str], options: Mapping[str, Any], limit: float
+    model: Path,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    limit: float,
+    *,
+    decibels: bool = False,
 ) -> list[str]:
     """Return the verdict on a model in the runtime of a command, and its reason."""
     try:
@@ -55,14 +69,32 @@ def judge_model(
         return [VERDICTS[4], str(error)]
     converted = ConvertedModel.from_result(result)
     converted = replace(converted, steps=min(converted.steps, STEPS))
+    judge = measure_decibels if decibels else compare_outputs
     try:
-        return run_isolated(compare_outputs, model.read_bytes(), converted, command, limit)
+        return run_isolated(judge_outputs, judge, model.read_bytes(), converted, command, limit)
     except Crashed as error:
         return [VERDICTS[5], str(error)]
 
 
-def compare_outputs(
-    data: bytes, converted: ConvertedModel, command: Sequence[str], limit: float
+def compare_outputs(data: bytes, converted: ConvertedModel, load: Load) -> list[str]:
+    """Return the verdict on a model, by the limits of ONNX Runtime, and its reason."""
+    compare_with_litert(data, converted, load)
+    return [AGREES, ""]
+
+
+def measure_decibels(data: bytes, converted: ConvertedModel, load: Load) -> list[str]:
+    """Return the verdict on a model, by the limits of other processors, and its numbers."""
+    found = measure_outputs(data, converted, load)
+    right = all(each.is_right for each in found)
+    return [AGREES if right else DIFFERS, "; ".join(map(str, found))]
+
+
+def judge_outputs(
+    judge: Callable[[bytes, ConvertedModel, Load], list[str]],
+    data: bytes,
+    converted: ConvertedModel,
+    command: Sequence[str],
+    limit: float,
 ) -> list[str]:
     """Return the verdict on an ONNX model that a command runs, and its reason."""
     with ExitStack() as stack:
@@ -71,7 +103,7 @@ def compare_outputs(
             return stack.enter_context(closing(RemoteSession(command, converted.model, limit)))
 
         try:
-            compare_with_litert(data, converted, load_model)
+            return judge(data, converted, load_model)
         except TooSlow as error:
             return [SLOW, str(error)]
         except Refused as error:
@@ -80,7 +112,6 @@ def compare_outputs(
             return [DIFFERS, str(error)]
         except (RuntimeError, ValueError) as error:
             return [VERDICTS[5], str(error)]
-        return [AGREES, ""]
 
 
 def every_model(places: Sequence[Path]) -> list[Path]:
@@ -89,6 +120,12 @@ def every_model(places: Sequence[Path]) -> list[Path]:
         p for place in places for p in (place.rglob("*.tflite") if place.is_dir() else [place])
     ]
     return sorted(dict.fromkeys(found or (case.path for case in (*assets(), *zoo()))), key=size)
+
+
+def has_integers(path: Path) -> bool:
+    """Return whether the operators of a model compute integers that are quantized."""
+    scheme = find_scheme(read_model(path).graphs)
+    return "int" in scheme and not scheme.startswith("dynamic")
 
 
 def size(path: Path) -> tuple[int, str]:
@@ -130,7 +167,8 @@ def run_models(given: argparse.Namespace) -> None:
     runtimes = [RUNTIMES[name] for name in given.runtimes]
     emulator = ["qemu-x86_64", "-cpu", given.emulate] if given.emulate else []
     processor = f"{given.emulate}, emulated" if given.emulate else describe_processor()
-    for model in every_model(given.models):
+    models = every_model(given.models)
+    for model in filter(has_integers, models) if given.integers else models:
         for runtime in runtimes:
             if (model.name, runtime.name, processor) in known:
                 continue
@@ -139,7 +177,9 @@ def run_models(given: argparse.Namespace) -> None:
                 return
             options = {"target": runtime.target, **given.options}
             command = [*emulator, *runtime.command]
-            verdict, reason = judge_model(model, command, options, given.limit)
+            verdict, reason = judge_model(
+                model, command, options, given.limit, decibels=given.decibels
+            )
             found = {"model": model.name, "runtime": runtime.name, "processor": processor}
             line = {**found, "verdict": verdict, "reason": reason}
             with given.results.open("a") as file:
@@ -155,6 +195,8 @@ def main() -> None:
     add("--runtimes", nargs="+", choices=RUNTIMES, default=[*RUNTIMES], help="default: all made")
     add("--options", type=json.loads, default={}, help="options of `convert`, as JSON")
     add("--results", type=Path, default=Path("runtimes.jsonl"), help="the file of results")
+    add("--decibels", action="store_true", help="judge as the tables of QNN and RKNN do")
+    add("--integers", action="store_true", help="take networks with integers only")
     add("--limit", type=float, default=120, help="seconds to load a model, and for a run")
     add("--seconds", type=float, default=float("inf"), help="start no model after this time")
     add("--emulate", metavar="CPU", help="run the runtimes on this processor of qemu-x86_64")

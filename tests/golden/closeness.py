@@ -29,6 +29,8 @@ _PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
 _TOLERANCE = 1e-4  # allowed difference of floats, as a fraction of the largest element
 _DECIBELS = 25.0  # smallest signal-to-noise ratio of quantized networks
+_NPU_DECIBELS = 30.0  # the same for processors that round in their own ways
+_KERNELS_DECIBELS = 3.0  # how much less than LiteRT's kernels is right, too
 _NO_NOISE = 200.0
 _STEPS = 50  # number of inputs of a stream
 _NUMBERS = "biufc"
@@ -56,9 +58,12 @@ class Distance:
     decibels: float = _NO_NOISE
 
     @staticmethod
-    def measure(want: Array, have: Array) -> Distance:
-        """Measure the distance; NaN is equal to NaN, and an infinity only to itself."""
-        a, b = (x.astype(complex if x.dtype.kind == "c" else float) for x in (want, have))
+    def measure(want: Array, have: Array, zero: int = 0) -> Distance:
+        """Measure the distance; NaN is equal to NaN, and an infinity only to itself.
+
+        `zero` is the zero point of integers.
+        """
+        a, b = (x.astype(complex if x.dtype.kind == "c" else float) - zero for x in (want, have))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         with np.errstate(invalid="ignore"):
             apart = np.where(same, 0.0, np.abs(a - b))
@@ -205,6 +210,68 @@ def compare_with_litert(
             raise AssertionError(f"step {step}, {'; '.join(far)}; LiteRT's kernels differ by {own}")
 
 
+@dataclass(frozen=True)
+class Measured:
+    """How far an output is from LiteRT's at its worst step, and how far LiteRT's kernels are apart.
+
+    Integers are measured from their zero points. `steps` says whether they are quantized.
+    """
+
+    name: str
+    distance: Distance
+    own: Distance
+    steps: bool
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the output is right for a processor that rounds in its own ways.
+
+        It has 30 dB, at most 3 dB less than LiteRT's kernels, or differs by one step at most.
+        """
+        decibels = min(_NPU_DECIBELS, self.own.decibels - _KERNELS_DECIBELS)
+        is_near = self.steps and self.distance.largest <= 1
+        return is_near or self.distance.decibels >= decibels
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.distance.decibels:.1f} dB, {self.distance.largest:.3g}"
+            f" (LiteRT {self.own.decibels:.1f}, {self.own.largest:.3g})"
+        )
+
+
+def measure_outputs(
+    data: bytes, converted: ConvertedModel, load: Callable[[ConvertedModel], Session]
+) -> list[Measured]:
+    """Return how far each output of a runtime is from LiteRT's, for random inputs.
+
+    Raises:
+        AssertionError: an output has another shape or type.
+        RuntimeError: LiteRT cannot run the network.
+    """
+    live = load(converted)
+    streams = _streams(data, converted.steps)
+    made = [_run_onnx(stream, converted, live) for stream in streams]
+    others = _run_other_kernels(data, streams)
+    measured = []
+    for step in range(converted.steps):
+        runs, have = [stream[step] for stream in streams], [stream[step] for stream in made]
+        kernels = [[stream[step].outputs for stream in each] for each in others]
+        own = [_distances(runs, each, from_zero=True) for each in kernels]
+        own.append([Distance() for _ in runs[0].outputs])
+        worst = [reduce(Distance.worse_of, each) for each in zip(*own, strict=True)]
+        found = zip(_distances(runs, have, from_zero=True), worst, strict=True)
+        measured.append([*found])
+    return [
+        Measured(
+            end.name,
+            reduce(Distance.worse_of, [step[i][0] for step in measured]),
+            reduce(Distance.worse_of, [step[i][1] for step in measured]),
+            streams[0][0].quantized[i],
+        )
+        for i, end in enumerate(converted.outputs)
+    ]
+
+
 def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:
     return (
         distance.relative <= _TOLERANCE
@@ -272,13 +339,18 @@ def _quantize(have: Array, want: Array, scale: _Scale) -> Array:
     return np.clip(numbers, limits.min, limits.max).astype(want.dtype)
 
 
-def _distances(runs: Sequence[_Run], made: Sequence[Sequence[Array]]) -> list[Distance]:
-    """Return the distance of each output over all runs together."""
+def _distances(
+    runs: Sequence[_Run], made: Sequence[Sequence[Array]], *, from_zero: bool = False
+) -> list[Distance]:
+    """Return the distance of each output over all runs together, `from_zero` points or not."""
+    zeros = [zero if from_zero else 0 for _, zero in runs[0].scales[1]]
     return [
-        Distance.measure(np.stack([r.outputs[i] for r in runs]), np.stack([m[i] for m in made]))
+        Distance.measure(
+            np.stack([r.outputs[i] for r in runs]), np.stack([m[i] for m in made]), zero
+        )
         if want.dtype.kind in _NUMBERS
         else Distance()
-        for i, want in enumerate(runs[0].outputs)
+        for i, (want, zero) in enumerate(zip(runs[0].outputs, zeros, strict=True))
     ]
 
 

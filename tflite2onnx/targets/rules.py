@@ -21,6 +21,7 @@ QDQ = ("QuantizeLinear", "DequantizeLinear")
 STANDARD = ("", "ai.onnx")
 RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 MIDDLES = {"int8": 0, "uint8": 128}  # the zero points in the middle of a type
+_PADDING = "output_padding"
 
 # What happens to a model that breaks a rule:
 NOT_LOADED = "the runtime does not load the model"
@@ -217,6 +218,17 @@ class NoDilations(NodeRule):
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         most = max(node.attributes.get("dilations", (1,)))
         return f"dilations must be 1, got {most}" if most > 1 else ""
+
+
+class NoOutputPadding(NodeRule):
+    """Operators of one channel in each group must have no output_padding."""
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        groups, most = node.attributes.get("group", 1), max(node.attributes.get(_PADDING, (0,)))
+        is_depthwise = (*model.shapes.get(node.name_input(1), ()),)[:2] == (groups, 1)
+        if groups == 1 or not is_depthwise or not most:
+            return ""
+        return f"{_PADDING} of {groups} groups of one channel must be 0, got {most}"
 
 
 @dataclass(frozen=True, kw_only=True)

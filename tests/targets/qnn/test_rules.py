@@ -81,6 +81,27 @@ def weigh_data(low: int, zero: int, group: int, scale: float = 0.01) -> onnx.Mod
     return make_model(nodes, "uint8", (1, 4, 4, 4), **others, **scales)
 
 
+def transpose(group: int, outputs: int, *padding: int) -> onnx.ModelProto:
+    """Return a transposed convolution of 4 channels that doubles an image, with output_padding."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["k", "sk"], ["w"]),
+        node(
+            *("ConvTranspose", ["a", "w"], ["c"], "n"),
+            group=group,
+            strides=[2, 2],
+            pads=[1] * 4,
+            output_padding=padding,
+        ),
+        node("QuantizeLinear", ["c", "t", "z"], ["y"]),
+    ]
+    shape = (4, outputs // group, 3, 3)
+    kernel = np.random.default_rng(0).integers(-127, 127, shape, np.int8)
+    constants: dict[str, Any] = {"s": f32(0.05), "sk": f32(0.01), "t": f32(0.1), "k": kernel}
+    sizes = (1, outputs, *(11 + each for each in padding))
+    return make_model(nodes, "uint8", sizes, **constants, z=np.uint8(128))
+
+
 def compute(
     operator: str, sizes: Sequence[int], result: Sequence[int], *operands: Any, zero: int = 3
 ) -> onnx.ModelProto:
@@ -111,6 +132,10 @@ KEPT = {
     "Conv of weights around 128": weigh_data(0, 128, 1),
     "Conv of weights around 151": weigh_data(23, 151, 1),
     "depthwise Conv of equal weights": weigh_data(255, 0, 4, 1 / 2550),
+    "depthwise ConvTranspose": transpose(4, 4, 0, 0),
+    "ConvTranspose of one group": transpose(1, 4, 1, 0),
+    "ConvTranspose of two groups": transpose(2, 4, 1, 1),
+    "ConvTranspose of four groups of two channels": transpose(4, 8, 1, 1),
     "CumSum around 0": compute("CumSum", [4, 6], [4, 6], np.array(1), zero=0),
     "GatherND of two indices": compute(
         "GatherND", [9, 5, 4], [3, 4], np.array([[2, 1], [8, 0], [5, 4]])
@@ -162,6 +187,10 @@ BROKEN = {
         "must be 0, got 28",
     ),
     "two scales": (read_twice(0.01), "q must have one scale and zero point, got several"),
+    "depthwise ConvTranspose with a last row": (
+        transpose(4, 4, 1, 0),
+        "output_padding of 4 groups of one channel must be 0, got 1",
+    ),
     "CumSum around 100": (
         compute("CumSum", [4, 6], [4, 6], np.array(1), zero=100),
         "must be 0, got 100",

@@ -7,6 +7,7 @@ from tflite2onnx.targets.rules import (
     LowestZeroPoints,
     NoChain,
     NoDilations,
+    NoOutputPadding,
     NoTypes,
     OneQuantization,
     Operators,
@@ -124,6 +125,11 @@ RULES = (
     NoDilations(operators=("MaxPool",), consequence=ON_THE_CPU, advice=_CUT),
     RefusedAttributes(
         operators=("AveragePool",), values={"ceil_mode": (1,)}, consequence=WRONG, advice=_CUT
+    ),
+    NoOutputPadding(
+        operators=("ConvTranspose",),
+        consequence=WRONG,
+        advice="reduce the pads at the end instead, or compute it in one group",
     ),
     PlainIndices(
         operators=("GatherND",),
