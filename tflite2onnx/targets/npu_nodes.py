@@ -8,13 +8,19 @@ what computes them, or read an output in other nodes. The Reshapes change no num
 `separate_constants` copies constants that several layers read with scales of their own, as SSDs
 share a predictor's weights: compilers know one scale of each tensor, and read the constant with the
 first one.
+
+`dequantize_moves` puts nodes that move integers between DequantizeLinear and QuantizeLinear, which
+compilers refuse otherwise. Recurrent operators move integers of their states.
 """
 
 from collections.abc import Generator, Iterator, Sequence
 
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.targets.rules import QDQ, RESHAPES
 from tflite2onnx.tensor import Shape
+
+_MOVES = (*RESHAPES, "Concat", "Gather", "Slice", "Split", "Transpose")
 
 
 def requantize(
@@ -58,3 +64,31 @@ def separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         if node.inputs[1:] not in copies:
             copies[node.inputs[1:]] = g.make_separate_constant(x.data, x.dtype, x.name)
         yield node._replace(inputs=(copies[node.inputs[1:]], *node.inputs[1:]))
+
+
+def dequantize_moves(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes; none moves integers whose scale is known, and one for all axes."""
+    scales = {
+        node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]: node.inputs[1:]
+        for node in nodes
+        if node.op_type in QDQ and _is_one_number(node.inputs[1])
+    }
+    for node in nodes:
+        count = len(node.inputs) if node.op_type == "Concat" else 1
+        data = node.inputs[:count] if node.op_type in _MOVES else ()
+        scale = next((scales[x] for x in data if x in scales), None)
+        if scale is None or any(x is None or x.data is not None for x in data):
+            yield node
+            continue
+        reals = {x: Value() for x in data if x is not None}
+        for x, real in reals.items():
+            yield Node("DequantizeLinear", (x, *scale), (real,), {})
+        made = tuple(Value() for _ in node.outputs)
+        yield node.with_inputs(reals)._replace(outputs=made)
+        for real, result in zip(made, node.outputs, strict=True):
+            yield Node("QuantizeLinear", (real, *scale), (result,), {})
+            scales.setdefault(result, scale)
+
+
+def _is_one_number(scale: Value | None) -> bool:
+    return scale is not None and scale.data is not None and scale.data.size == 1

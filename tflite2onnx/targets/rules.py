@@ -415,6 +415,15 @@ class InputsAreRead(EndpointRule):
         return "a node must read the input, got none" if is_unread else ""
 
 
+class NoQuantizedFloats(EndpointRule):
+    """An input of floats must not be quantized."""
+
+    def find_fault(self, model: ModelView, name: str, kind: str) -> str:
+        is_float = kind == "input" and model.types.get(name) == "float32"
+        quantized = (n for n in model.nodes if n.operator == QDQ[0] and n.name_input(0) == name)
+        return "integers must be the input, got floats" if is_float and any(quantized) else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConstantInputs(NodeRule):
     """Some inputs of operators must be constants, or be computed from constants only."""

@@ -16,9 +16,10 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   each with the same data, are right. Conv of several groups with parts is wrong.
 - A Conv or Gemm of 8 bits rounds twice. It drops the low bits of a sum, so that 8 to 16 steps of
   what is left are one of the result: 2 to 3 % of the results differ by a step. With uint16 before
-  and after it these are 0.3 to 0.6 %. The reading of weights is most of the time of a product of
-  one row, which therefore has uint16; `--activations uint16` is for the other products. 257 steps
-  of uint16 are one of uint8: to round to uint16, then to uint8 is to round once, as 257 is odd.
+  and after it these are 0 to 0.3 %. The reading of weights is most of the time of a product of one
+  row, and a call is most of the time of a small network: these have uint16. `--activations uint16`
+  is for the other products. 256 steps of uint16 are one of uint8: the HTP rounds such numbers
+  exactly, and of 257 steps 0.6 % a step higher. (A number within 1/512 of a half is rounded twice.)
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
@@ -30,7 +31,7 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -39,7 +40,12 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
-from tflite2onnx.targets.npu_nodes import requantize, reshape_twice, separate_constants
+from tflite2onnx.targets.npu_nodes import (
+    dequantize_moves,
+    requantize,
+    reshape_twice,
+    separate_constants,
+)
 from tflite2onnx.targets.rules import QDQ, count_steps
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -55,7 +61,10 @@ _UNSIGNED = {
 }
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 _HIGH = 127  # of int8
-_WIDE = 257  # steps of uint16 in one of uint8, as many as there are: 65535 is 255 * 257
+_WIDE = 256  # steps of uint16 in one of uint8
+# Such a network takes 0.1 ms on a phone's HTP by public times of MobileNets, as long as a call. No
+# chip was measured.
+_FEW_PRODUCTS = 100_000_000
 _MOST_AXES = 4  # of functions
 _FUNCTIONS = (
     *("Ceil", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Max", "Min", "Neg", "Reciprocal"),
@@ -66,12 +75,33 @@ _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
 
 def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
+    if _count_products(g, nodes) <= _FEW_PRODUCTS:
+        return rewrite_wide_nodes(g, nodes, results)
     return _rewrite_nodes(g, nodes, results, lambda y: _is_row(find_static_shape(y, g.types)))
 
 
 def rewrite_wide_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the same, with uint16 before and after all products of 8 bits."""
     return _rewrite_nodes(g, nodes, results, lambda _: True)
+
+
+def _count_products(g: Builder, nodes: Sequence[Node]) -> float:
+    """Return how many numbers the products of a network multiply, infinity if it is unknown."""
+    made = find_makers(nodes)
+    count = 0
+    for node in nodes:
+        if node.op_type not in _PRODUCTS:
+            continue
+        x, weights = node.present[:2]
+        while weights in made and made[weights].op_type in QDQ:
+            weights = made[weights].present[0]
+        transposed = node.op_type == "ConvTranspose"
+        shape = find_static_shape(x if transposed else node.outputs[0], g.types)
+        if shape is None or weights.data is None:
+            return inf
+        # Each of these pixels and channels is multiplied by a part of the weights.
+        count += prod(shape) * weights.data.size // max(shape[1], 1)
+    return count
 
 
 def _is_row(shape: Shape | None) -> bool:
@@ -83,7 +113,7 @@ def _rewrite_nodes(
     g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
 ) -> Rewritten:
     """Return the same; the products whose results are `is_wide` have uint16 around them."""
-    gathers = [*_simplify_gathers(g, [*_flatten_functions(g, nodes)])]
+    gathers = [*_simplify_gathers(g, [*_flatten_functions(g, [*dequantize_moves(nodes)])])]
     summed = [*_multiply_sums(g, gathers)]
     flat = eliminate_dead_nodes(summed, results)
     stored = [*_store_constants(g, flat, results)]
@@ -309,7 +339,7 @@ def _widen_products(
         is_product = node.op_type in _PRODUCTS and is_wide(node.outputs[0])
         weights = made.get(node.present[1]) if is_product else None
         end = _find_wide_scale(g, found[0]) if len(found) == 1 else ()
-        is_narrow = weights is not None and weights.op_type == "DequantizeLinear" and all(scales)
+        is_narrow = weights is not None and _is_weighted(weights) and all(scales)
         if x is None or not is_narrow or not end or found[0].op_type != "QuantizeLinear":
             yield node
             continue
@@ -317,6 +347,12 @@ def _widen_products(
             wide[x] = yield from _quantize_widely(g, x, scales[0])
         ends[result] = end
         yield node._replace(inputs=(wide[x], *others))
+
+
+def _is_weighted(weights: Node) -> bool:
+    """Return whether a node dequantizes unequal weights: equal ones make averages, rounded once."""
+    stored = weights.present[0].data if weights.op_type == "DequantizeLinear" else None
+    return stored is not None and (stored.size == 1 or bool(np.ptp(stored)))
 
 
 def _quantize_widely(g: Builder, x: Value, scale: Sequence[Value]) -> Generator[Node, None, Value]:

@@ -8,6 +8,7 @@ from tflite2onnx.targets.rules import (
     NoChain,
     NoDilations,
     NoOutputPadding,
+    NoQuantizedFloats,
     NoTypes,
     OneQuantization,
     Operators,
@@ -136,6 +137,12 @@ RULES = (
         most=4,
         consequence=f"{WRONG}, or the process ends",
         advice="convert with --target qnn",
+    ),
+    # With a fallback to the CPU, ONNX Runtime quantizes there ("offload_graph_io_quantization").
+    NoQuantizedFloats(
+        consequence="without a fallback to the CPU the HTP quantizes it in float16: up to 4 % of"
+        " the integers are a step higher",
+        advice="convert with --io-type uint8",
     ),
     WholeBlocks(
         size=8,

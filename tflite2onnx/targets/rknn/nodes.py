@@ -32,7 +32,12 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import Rewritten, keep_nodes
 from tflite2onnx.quantization.storage import find_integer_range
-from tflite2onnx.targets.npu_nodes import requantize, reshape_twice, separate_constants
+from tflite2onnx.targets.npu_nodes import (
+    dequantize_moves,
+    requantize,
+    reshape_twice,
+    separate_constants,
+)
 from tflite2onnx.targets.rknn.rules import (
     COMPUTED,
     JOINED,
@@ -51,7 +56,7 @@ _LOW, _HIGH = -128, 127  # steps around the middle
 
 def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph; none of their values changes its type."""
-    joined = [*_join_groups(g, eliminate_dead_nodes(nodes, results))]
+    joined = [*_join_groups(g, eliminate_dead_nodes([*dequantize_moves(nodes)], results))]
     averaged = [*_convolve_averages(g, [*_fold_strides(g, joined)])]
     convolved = [*_convolve_images(g, averaged)]
     narrow = [*_narrow_inputs(g, [*_part_products(g, convolved)])]
