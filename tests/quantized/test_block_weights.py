@@ -14,6 +14,7 @@ from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.tensor import Tensor
 from tflite2onnx.convert import convert
+from tflite2onnx.targets.onnxruntime.operators import block_products
 
 
 def add_weights(m: Build, shape: tuple[int, int], size: int, scale: Any = np.float16) -> Tensor:
@@ -62,6 +63,20 @@ def test_blocks_of_weights_give_the_numbers_of_litert(
     assert count_optimized_nodes(result.model)["MatMulNBits"] == 1 + probes
 
 
+@pytest.mark.parametrize("rounds_rows", [True, False])
+@pytest.mark.parametrize("size", [32, 256])
+def test_pairs_of_rows_have_the_product_of_the_row(
+    size: int, monkeypatch: pytest.MonkeyPatch, *, rounds_rows: bool
+) -> None:
+    """The pairs for kernels that quantize rows, and blocks, are multiplied as floats here."""
+    monkeypatch.setattr(block_products, "_INTEGERS", 1)
+    probe = np.full((1, 1), rounds_rows)
+    monkeypatch.setattr(block_products, "_rounds_rows", lambda g: g.constant(probe))
+    x = np.random.default_rng(size).standard_normal((1, 512)).astype(np.float32)
+    x[:, ::7] = x.max()  # several numbers have the largest integer of their blocks
+    check(build(1, SHAPES[1], size), inputs=[x], default_kernels=True)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_zeros_give_zeros(shape: tuple[int, int], rows: int) -> None:
@@ -87,6 +102,13 @@ def test_any_number_of_rows_multiplies_blocks(shape: tuple[int, int]) -> None:
             for model in (dynamic, fixed)
         )
         np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-6 * np.ptp(wanted))
+
+
+def test_one_row_may_have_more_axes() -> None:
+    m, (outputs, features) = Build(), SHAPES[1]
+    operands = [m.input([1, 1, features]), add_weights(m, SHAPES[1], 32)]
+    m.output(*m.op("FULLY_CONNECTED", operands, [[1, 1, outputs]], keep_num_dims=True))
+    check(m.bytes(), default_kernels=True)
 
 
 def test_products_of_the_same_rows_prepare_them_once() -> None:

@@ -9,14 +9,14 @@ bfloat16 (qd8_f32_qb4w). MatMulNBits has two kernels for these weights:
 - accuracy level 4 quantizes each block of data around 0, so that the largest number of a block
   becomes 127, and multiplies integers. For one row it takes a third of the time, but rounds again.
 
-Level 4 rounds nothing if the largest integer of each block is 127. So one row becomes the sum of
-two. The integers of a row, less 127, are -127 to 128. In the first row the largest integers of each
-block are 127 in place of their value; the second row has the differences, and zeros. In each block
-of the second row all numbers but 0 are equal, so level 4 represents them, too.
+Level 4 rounds nothing if the largest integer of each block is 127. So one row becomes the
+difference of two. The integers of a row, less 127, are -127 to 128. In the first row the largest
+integers of each block are 127 in place of their value; the second row has what this adds, and
+zeros. In each block of the second row all numbers but 0 are equal, so level 4 represents them, too.
 
 On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. There
-all numbers of the first row are the zero point less 127, so that the second row has the numbers for
-which the row was quantized. A small product finds out at run time what level 4 does.
+the first row has the integers as they are, and the second is 0. A small product finds out at run
+time what level 4 does.
 """
 
 from collections.abc import Sequence
@@ -85,20 +85,20 @@ class _Weights(NamedTuple):
 
 
 class _PairedRow(NamedTuple):
-    """A row as two rows that level 4 does not round.
+    """A row as two rows of integers that level 4 does not round.
 
-    The product of the row is the sum of the products of both, plus `offset` times the negated sum
-    of each output's weights.
+    The product of the row is the products of both times `scales`, [1, 2], plus `offset` times the
+    negated sum of each output's weights.
     """
 
     rows: Value
+    scales: Value
     offset: Value
 
     def multiply(self, g: Builder, weights: _Weights, sums: Value) -> Value:
         """Return the product of the row, [1, outputs]; `sums` are negated."""
         products = weights.multiply(g, self.rows, _INTEGERS)
-        ones = g.constant(np.ones((1, 2), np.float32))
-        return g.Gemm(ones, products, g.Mul(self.offset, sums))
+        return g.Gemm(self.scales, products, g.Mul(self.offset, sums))
 
 
 def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
@@ -114,9 +114,9 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
     sums = g.constant(_negate_sums(w, scales.scale))
-    level = g.share(_probe_level), g.share(_rounds_rows)
+    margin = g.share(_find_margin)
     if count == 1:
-        product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights, margin).multiply(g, weights, sums)
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
     # Products of the same rows have the first If in common (`merge_equal_nodes`).
@@ -124,8 +124,9 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights, *level)),
-        *(several, (quantized.dequantize(several), quantized.scale)),  # the scale is not read
+        *(g, single, one, _pair_row(one, rows, weights, margin)),
+        # The scale is not read.
+        *(several, (quantized.dequantize(several), quantized.scale, quantized.scale)),
     )
     one, several = g.make_nested(), g.make_nested()
     row = _PairedRow(*made).multiply(one, weights, sums)
@@ -149,33 +150,40 @@ def _branch(
     )
 
 
-def _pair_row(
-    g: Builder, row: Value, weights: _Weights, bound: Value, rounds_rows: Value
-) -> _PairedRow:
-    """Return a row as two rows, which level 4 does not round; see `_probe_level`."""
+def _pair_row(g: Builder, row: Value, weights: _Weights, margin: Value) -> _PairedRow:
+    """Return a row as two rows, which level 4 does not round; see `_find_margin`."""
     size, features = weights.block_size, weights.features
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
     # A row of zeros has the scale 1, and a rounding error of its product would remain. All other
     # scales are below the sum of the row.
     scale = g.Min(scale, g.ReduceL1(row, keepdims=0))
-    middle, last = (g.scalar(n, DType.UINT8) for n in (_LARGEST, 2 * _LARGEST))
-    offset = g.DequantizeLinear(zero, scale, middle)
-    first = g.DequantizeLinear(g.Where(rounds_rows, zero, last), scale, middle)
+    one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_LARGEST, DType.UINT8)
     # ONNX Runtime would repeat a DequantizeLinear for each of its readers, but not a Reshape.
-    blocks = g.reshape(g.DequantizeLinear(integers, scale, middle), (features // size, size))
-    highest = g.Min(g.reduce("ReduceMax", blocks, [1], keepdims=True), bound)
-    upper = g.Where(g.GreaterOrEqual(blocks, highest), first, blocks)
-    rows = g.reshape(g.Concat(upper, g.Sub(blocks, upper), axis=0), (2, features))
-    return _PairedRow(rows, offset)
+    blocks = g.reshape(g.DequantizeLinear(integers, one, middle), (features // size, size))
+    highest = g.reduce("ReduceMax", blocks, [1], keepdims=True)
+    # 1 for the largest numbers of a block, 0 for all others.
+    is_highest = g.Relu(g.Sub(blocks, g.Add(highest, margin)))
+    rest = g.Mul(is_highest, g.Sub(g.scalar(_LARGEST, DType.FLOAT32), highest))
+    rows = g.reshape(g.Concat(g.Add(blocks, rest), rest, axis=0), (2, features))
+    signs = g.constant(np.array([[1, -1]], np.float32))
+    return _PairedRow(rows, g.Mul(scale, signs), g.DequantizeLinear(zero, scale, middle))
 
 
-def _probe_level(g: Builder) -> Value:
-    """Return a number above all data if level 4 quantizes blocks; one below them if rows.
+def _find_margin(g: Builder) -> Value:
+    """Return -1 if level 4 quantizes blocks; if rows, a number above all differences of data.
+
+    Of a block, the integers above the largest one plus this number become 127.
+    """
+    return g.Where(g.share(_rounds_rows), *(g.scalar(n, DType.FLOAT32) for n in (1024, -1)))
+
+
+def _rounds_rows(g: Builder) -> Value:
+    """Return whether level 4 quantizes rows.
 
     The product is a 1 beside 127 and -127, which 256 steps represent as 0.996. ONNX Runtime does
     not fold the DequantizeLinear; it would fold the product by another kernel.
     """
-    size, factor = 32, 2.0**120
+    size = 32
     integers = np.full((1, size), _LARGEST, np.uint8)
     integers[0, :3] = _LARGEST + 1, 2 * _LARGEST, 0
     row = g.DequantizeLinear(
@@ -183,15 +191,8 @@ def _probe_level(g: Builder) -> Value:
     )
     packed = np.full((1, 1, size // 2), _SIGN_BITS, np.uint8)
     packed[0, 0, 0] += 1
-    weights = _Weights(
-        g.constant(packed), g.constant(np.array([factor], np.float32)), 1, size, size
-    )
-    return g.Sub(weights.multiply(g, row, _INTEGERS), g.scalar(0.998 * factor, DType.FLOAT32))
-
-
-def _rounds_rows(g: Builder) -> Value:
-    """Return whether level 4 quantizes rows."""
-    return g.Less(g.share(_probe_level), g.scalar(0, DType.FLOAT32))
+    weights = _Weights(g.constant(packed), g.constant(np.ones(1, np.float32)), 1, size, size)
+    return g.Less(weights.multiply(g, row, _INTEGERS), g.scalar(0.998, DType.FLOAT32))
 
 
 def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
