@@ -143,7 +143,7 @@ class _RegionKey(NamedTuple):
         direction: Less or LessEqual for an ascending sort, Greater or GreaterEqual for another.
         ops: the operators of the function of an element; none for the element itself.
         result: what the function returns.
-        total: whether NaN is after all numbers.
+        total: whether NaN is after all numbers, and 0 after -0.
     """
 
     number: int
@@ -173,12 +173,12 @@ def _read_keys(region: Graph, result: Tensor) -> list[_RegionKey]:
         ops, ops_of_other = ([each for each in region.ops if each.outputs[0] in s] for s in sides)
         total = bool(op.options.get("compare_type", 0) == TOTAL_ORDER)
         has_one_function = [each.code for each in ops] == [each.code for each in ops_of_other]
-        if left ^ 1 == right and has_one_function and (ops or not total):
+        if left ^ 1 == right and has_one_function:
             direction = _SWAPPED[direction] if left % 2 else direction
             return [_RegionKey(left // 2, direction, ops, op.present[0], total)]
     raise OperatorError(
         "its comparator must compare elements, or a function of them, by LT, LE, GT or GE, and"
-        " equal ones by the next tensor, without a total order of unchanged floats"
+        " equal ones by the next tensor"
     )
 
 
@@ -212,7 +212,7 @@ def lower_sort(rw: Lowering, op: Op, *operands: Tensor) -> None:
     back = [order.index(i) for i in range(x.rank)]
     is_last = axis == x.rank - 1
     rows = [each if is_last else rw.transpose(each, order, like=each) for each in operands]
-    if not others and len(keys) == 1 and not keys[0].ops:
+    if not others and len(keys) == 1 and not keys[0].ops and not keys[0].total:
         ordered, _ = _sort_rows(rw, rows[0], "key")
         if keys[0].direction.startswith("Less"):
             last = make_int32(f"{x.name}/axis", [x.rank - 1])
@@ -245,10 +245,22 @@ def _compute_key(
     is_nan = rw.op("FlexIsNan", value, output=condition)
     most = make_constant(f"{name}/most", np.array(np.inf, value.dtype.numpy), value)
     number = replace(make_like(value, f"{name}/nan"), dtype=DType.INT32)
-    return [
+    parts = [
         rw.op("SELECT_V2", is_nan, most, value, like=value, name=f"{name}/finite"),
         rw.op("CAST", is_nan, output=number),
     ]
+    if key.ops:  # exporters make all zeros equal
+        return parts
+    zero, one = (
+        make_constant(f"{name}/{n}", np.array(n, value.dtype.numpy), value) for n in (0, 1)
+    )
+    is_zero = rw.op("EQUAL", value, zero, output=replace(condition, name=f"{name}/is_zero"))
+    # Infinity has the sign of the zero.
+    infinite = rw.op(
+        "DIV", one, value, like=value, name=f"{name}/inverse", fused_activation_function="NONE"
+    )
+    sign = rw.op("SELECT_V2", is_zero, infinite, zero, like=value, name=f"{name}/sign")
+    return [sign, *parts]
 
 
 def _sort_rows(rw: Rewriter, rows: Tensor, name: str) -> tuple[Tensor, Tensor]:
