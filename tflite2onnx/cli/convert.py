@@ -22,8 +22,7 @@ from tflite2onnx.bundle import (
 from tflite2onnx.cli.arguments.conversion import add_arguments
 from tflite2onnx.cli.arguments.tensors import read_layouts, read_pairs, read_shapes, read_types
 from tflite2onnx.cli.arguments.verification import (
-    SINGLE,
-    list_given_options,
+    list_given_single,
     read_verification_options,
     spell_option,
 )
@@ -318,7 +317,7 @@ def _refuse_single(options: argparse.Namespace, subject: str) -> None:
     single = [f"--{name}" for name in names if getattr(options, name)]
     if isinstance(read_types(options.io_type or ()), dict):
         single.append("--io-type with a name")
-    for option in (*single, *list_given_options(options, SINGLE)):
+    for option in (*single, *list_given_single(options)):
         raise OptionError(f"{option} must be given for one model, got {subject}")
 
 

@@ -16,9 +16,8 @@ from tflite2onnx.bundle import (
     read_bundle,
 )
 from tflite2onnx.cli.arguments.verification import (
-    SINGLE,
     add_verification_options,
-    list_given_options,
+    list_given_single,
     read_verification_options,
     spell_options,
 )
@@ -155,7 +154,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
     if options.converted == STANDARD:
         raise OptionError("the models of a bundle must be in a folder, got standard input")
-    for option in list_given_options(options, SINGLE):
+    for option in list_given_single(options):
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted

@@ -2,23 +2,14 @@
 
 import argparse
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from tflite2onnx.cli.arguments.tensors import read_pairs
 from tflite2onnx.errors import OptionError
 
-# Each option by its attribute of the parsed arguments. An attribute of None or [] means that the
-# option was not given.
-NAMES = {
-    "arrays": "--input",
-    "pictures": "--image",
-    "samples": "--samples",
-    "seed": "--seed",
-    "tolerance": "--tolerance",
-}
-_SPELLINGS = {**NAMES, "layouts": "--layout", "shapes": "--shape"}
-SINGLE = ("arrays", "pictures")  # options that need a single model
+# Options that need a single model, by their attributes of the parsed arguments.
+_SINGLE = {"arrays": "--input", "pictures": "--image"}
+_SPELLINGS = {**_SINGLE, "layouts": "--layout", "shapes": "--shape"}
 
 
 def add_verification_options(group: argparse._ActionsContainer) -> None:
@@ -60,11 +51,9 @@ def add_verification_options(group: argparse._ActionsContainer) -> None:
     )
 
 
-def list_given_options(
-    options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)
-) -> list[str]:
-    """Return the options that were given, in the spelling of the command line."""
-    return [NAMES[name] for name in names if getattr(options, name) not in (None, [])]
+def list_given_single(options: argparse.Namespace) -> list[str]:
+    """Return the options for a single model that were given, as the command line spells them."""
+    return [option for name, option in _SINGLE.items() if getattr(options, name)]
 
 
 def spell_option(name: str) -> str:

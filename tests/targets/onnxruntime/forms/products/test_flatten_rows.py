@@ -1,4 +1,4 @@
-"""attention/flatten_rows.py: operators between dense layers compute matrices."""
+"""flatten_rows.py: operators between dense layers compute matrices."""
 
 from __future__ import annotations
 

@@ -14,6 +14,10 @@ PyTorch and Keras unroll have two RESHAPE in each step. An operator is changed i
 2. an operand is a result of a layer or of an operator that is changed, or only layers and
    operators of these kinds read the result; if not both, other operands are results of RESHAPE;
 3. all tensors have fixed sizes, and are float32 or have one scale each.
+
+4 and 16 steps of int8 take 0.89 to 0.95 of the time, pairs of float layers 0.85 to 0.89 for 20 rows
+of 64 numbers and 0.99 for 200 of 128: processor time of sessions with the form and without it in
+turns, on one thread of an AMD EPYC (family 25, model 17, with VNNI).
 """
 
 from dataclasses import replace

@@ -11,6 +11,10 @@ attention of YOLO 11n has 200 such products for 320x320 pixels.
 2. All operands are computed float32 of known sizes.
 3. The matrices are multiplied in the sequence of a product of two batch axes, one of which an
    operand may lack.
+
+2 to 16 such products take 0.52 to 0.80 of the time, 64 of 16x16 matrices 0.22, and YOLO 11n and
+YOLOv10n as a whole 1.00: processor time of sessions with the form and without it in turns, on one
+thread of an AMD EPYC (family 25, model 17, with AVX-512).
 """
 
 from collections.abc import Sequence
