@@ -27,7 +27,8 @@ depend on the kernel:
     transpose   Transpose of an image of 8 bits and few channels
     integers    MatMulInteger of a matrix whose rows are windows; bytes are those of the windows
                 among forms of windows
-    gather      the nodes that copy windows; loads are the numbers of both, bytes those of windows
+    gather      the nodes that copy windows; loads are the numbers of both, bytes those of windows,
+                rows the rows of windows, of which the factor is the mean of Zen 4 and Zen 5
     extremes    the nodes that find the lowest number of each row, and subtract its zero point
     sum         RESHAPE, SLICE and ADD of sums
     quantize    the nodes that quantize float data and scale sums; loads are the numbers of both
@@ -122,7 +123,12 @@ class Gain(NamedTuple):
 
 
 GAIN, ANY_GAIN = Gain(), Gain(0, loss=inf)
-_INTEGERS = Gain(part=0.1)  # a tenth is the error of the factors
+# Products of integers: a tenth is the error of the factors. Networks of dynamic range take about as
+# long as in LiteRT with AVX2, and longer with VNNI, so that a layer may cost more with AVX2.
+_INTEGERS = Gain(part=0.1, loss=0.25)
+# Zen 4 multiplies 64 bytes in two halves. Its convolutions and integer products take 2.75 times the
+# time of the table, and nodes that move or scale numbers the same time. This is the mean of both.
+_HALVES = 1.65
 
 
 class Times(NamedTuple):
@@ -217,7 +223,7 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "transpose": Factors(1.2, 0, 0, 220),
         "integers": Factors(1.5, 2.29, 0, 65, activated=500),
         "quantize": Factors(1.74, 0, 404.3, 0),
-        "gather": Factors(0, 0, 134, 6.38),
+        "gather": Factors(0, 0, 134, 6.38, rows=3000),
         "matmul": Factors(0, 27.5, 0, 0),
         "resize": Factors(0, 0, 1100, 0),
         "exponentials": Factors(1.85, 0, 490, 0),
@@ -315,7 +321,8 @@ def explain_floats(conv: Conv2D, kernel: str = "", *, signed: bool = False) -> s
     channels, outputs = filters["I"], round_up(filters["O"], _FILTERS)
     copied, columns = pixels * prod(window) * channels, prod(window) * channels * outputs
     numbers = Terms(loads=prod(x.shape[1:3]) * channels + pixels * outputs)
-    nodes = [("integers", Terms(products=pixels * columns, filters=columns))]
+    product = Terms(products=pixels * columns, filters=columns)
+    nodes = []
     # DynamicQuantizeLinear quantizes a single pixel.
     if pixels > 1 or x.symbols:
         nodes.append(("quantize", numbers))
@@ -329,17 +336,21 @@ def explain_floats(conv: Conv2D, kernel: str = "", *, signed: bool = False) -> s
         if not static or not is_wide or conv.input(1).dtype.bits != _BYTE:
             return "the sizes must be known, the weights 8 bits, and 8 bytes copied at once"
         # Each image of an unknown number has its own extremes and its own bias.
-        nodes.append(("gather", numbers._replace(size=copied)))
+        rows = pixels * window[0]
+        nodes.append(("gather", numbers._replace(size=copied, rows=rows)))
         nodes += 2 * len(x.symbols) * [("extremes", Terms())]
     floats = (
-        estimate_nodes((kernel, nodes[0][1]._replace(filters=0)))
+        estimate_nodes((kernel, product._replace(filters=0)))
         if kernel
         else Times(
             *(estimate_convolution(n, (channels, *window), x.shape, y.shape) for n in FACTORS)
         )
     )
+    fast, others = estimate_nodes(("integers", product)), estimate_nodes(*nodes)
+    integers = Times(_HALVES * fast.avx512 + others.avx512, fast.avx2 + others.avx2)
+    slow = floats._replace(avx512=_HALVES * floats.avx512)
     # Times of transposed convolutions were measured with AVX-512 only.
-    return estimate_nodes(*nodes).explain_loss(floats, ANY_GAIN if kernel else _INTEGERS)
+    return integers.explain_loss(slow, ANY_GAIN if kernel else _INTEGERS)
 
 
 def keep_faster(name: str, graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Graph:
