@@ -18,7 +18,7 @@ from flatbuffers import flexbuffers
 from tests.support import Build, Tensor, check
 from tflite2onnx import Endpoint, convert
 from tflite2onnx.cli import main
-from tflite2onnx.errors import UnsupportedOperators
+from tflite2onnx.errors import FixedSizeError, OptionError, UnsupportedOperators
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import name_dynamic_axes
 from tflite2onnx.passes.shape_walk import Known, ShapeWalk
@@ -393,6 +393,34 @@ def test_graph_with_many_states_is_not_walked_for_each_of_them(
         return len(walks)
 
     assert count_walks(9) == count_walks(2)
+
+
+@pytest.mark.parametrize("before", [4, 2, 1])
+def test_sizes_that_must_equal_a_fixed_size_are_fixed_at_once(before: int) -> None:
+    """A walk for each of a hundred states would take a minute.
+
+    The states are joined before an operator that fixes the batch, or after it.
+    """
+    m = Build()
+    states = [m.input([None, 3], name=name) for name in "abcd"]
+    width = 3 * before
+    (y,) = m.op("CONCATENATION", states[:before], [[1, width]], axis=1)
+    (y,) = m.op("RESHAPE", [y, m.constant([1, width])], [[1, width]])
+    m.output(*m.op("CONCATENATION", [y, *states[before:]], [[1, 12]], axis=1))
+    (graph,) = read_model(m.bytes()).graphs
+    with pytest.raises(FixedSizeError) as caught:
+        name_dynamic_axes(graph, find_operator)
+    assert {*caught.value.axes} == {"a_0", "b_0", "c_0", "d_0"}
+    assert [end.sizes for end in convert(m.bytes()).inputs] == 4 * [(1, 3)]
+
+
+def test_a_size_that_the_user_names_is_not_fixed() -> None:
+    m = Build()
+    a, b = (m.input([None, 3], name=name) for name in "ab")
+    (y,) = m.op("RESHAPE", [a, m.constant([1, 3])], [[1, 3]])
+    m.output(*m.op("CONCATENATION", [y, b], [[1, 6]], axis=1))
+    with pytest.raises(OptionError, match=r"^the size N cannot be dynamic because CONCATENATION"):
+        convert(m.bytes(), shapes={"b": ["N", 3]})
 
 
 def test_equal_dynamic_sizes_share_one_name() -> None:

@@ -236,6 +236,8 @@ class _Walks(NamedTuple):
             walk, clash = self._replace_sizes(labels, only_numbers=True)
             if clash is None:
                 return labels, walk
+            if clash.fixes:  # other names make no difference
+                raise _make_fixed_size_error(labels, clash)
             batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
             walk, clash = self._replace_sizes(labels, apart=batches)
             firsts = [walk.shapes[t].shape[0] for t, _ in batches]
@@ -262,9 +264,7 @@ class _Walks(NamedTuple):
         walk, clash = self._replace_sizes(names)
         if clash is None:
             return walk
-        places = (place for place, name in names.items() if not clash.names or name in clash.names)
-        axes = [name_axis(*place) for place in places]
-        raise FixedSizeError(clash.reason, clash.place, axes) from clash
+        raise _make_fixed_size_error(names, clash) from clash
 
     def _replace_sizes(
         self,
@@ -276,18 +276,26 @@ class _Walks(NamedTuple):
         """Return the last walk with sizes that replace equal sizes, and the clash that remains.
 
         A clash that requires two of the axes `apart` to be equal ends the walks: a network with
-        many states would need one walk for each of them.
+        many states would need one walk for each of them. For the same reason sizes that must be
+        those of the file are collected in one clash.
         """
         opened, equal = _make_dimensions(names), dict[Dimension, Dim]()
         kept = {opened[place] for place in apart}
         order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
         inputs = {symbol for dimension in order for symbol in dimension.symbols}
         graph, operator_of, words, example = self
+        first: ClashError | None = None
+        fixed = set[Dimension]()
         while True:
             walk = ShapeWalk(graph, operator_of, opened, equal, strict=True, example=example)
             try:
                 walk.walk()
             except ClashError as clash:
+                if number := _find_fixed_size(clash, order, words):
+                    first = first or clash
+                    fixed.add(number)
+                    equal[number] = evaluate(number)
+                    continue
                 replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
                 # If nothing was replaced, the next round would fail in the same way.
                 is_last = replaced.keys() <= equal.keys()
@@ -295,10 +303,53 @@ class _Walks(NamedTuple):
                 joins = any(not is_known(n) and old.symbols & inputs for old, n in replaced.items())
                 meets = any(kept.issuperset(pair) for pair in replaced.items())
                 if is_last or meets or (only_numbers and joins):
-                    return walk, clash
+                    remaining: ClashError | None = first or clash
+                    break
                 equal |= replaced
             else:
-                return walk, None
+                remaining = first
+                break
+        if remaining:
+            names_of_fixed = {str(number) for number in fixed}
+            remaining.fixes = bool(fixed)
+            remaining.names = _list_equal_names(names_of_fixed or remaining.names, equal, order)
+        return walk, remaining
+
+
+def _make_fixed_size_error(names: Mapping[Place, str], clash: ClashError) -> FixedSizeError:
+    places = (place for place, name in names.items() if not clash.names or name in clash.names)
+    return FixedSizeError(clash.reason, clash.place, [name_axis(*place) for place in places])
+
+
+def _find_fixed_size(
+    clash: ClashError, order: Mapping[Dimension, int], words: Mapping[str, str]
+) -> Dimension | None:
+    """Return the size of an input that must be the number in the file, None if there is no such.
+
+    A size that the user has named may not be fixed.
+    """
+    if clash.broadcasts or len(clash.dims) != 2:
+        return None
+    for size, number in (clash.dims, clash.dims[::-1]):
+        if isinstance(size, Dimension) and size in order and number == evaluate(size):
+            return size if str(size) not in words.values() else None
+    return None
+
+
+def _list_equal_names(
+    names: Collection[str], equal: Mapping[Dimension, Dim], order: Mapping[Dimension, int]
+) -> Collection[str]:
+    """Return names with those of all sizes of inputs that must be equal to one of these."""
+    found, more = set[str](), {*names}
+    while more:
+        found |= more
+        more = {
+            str(old)
+            for old, new in equal.items()
+            if old in order and str(old) not in found
+            if not found.isdisjoint(symbol.name for symbol in list_symbols(new))
+        }
+    return found
 
 
 def find_equal_sizes(
