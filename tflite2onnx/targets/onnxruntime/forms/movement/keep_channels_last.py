@@ -8,6 +8,11 @@ channels last, and moves no Transpose through Reshape. If RESHAPE keeps the chan
 TRANSPOSE before it that puts them first, the Transpose cancels that of the convolution, and scores
 stay rows of a pixel: YOLOv8n of 8 bits has 3 Transposes after ONNX Runtime's optimizer in place of
 8, and SSD MobileNet v2 FPN has 2 in place of 8.
+
+An image of one channel, as normalizations of groups make of an image, stays as planned: its own
+Transpose moves nothing, and the one of the other image would be in the way. A reader of licence
+plates with four such normalizations takes 0.80 of the time then (processor time of both in turns,
+on one thread of an AMD EPYC, family 25, model 17, with VNNI).
 """
 
 from dataclasses import replace
@@ -34,6 +39,7 @@ def _keep_last(graph: Graph, op: Op) -> list[Op]:
         return [op]
     x, y = op.operand(0), op.outputs[0]
     is_image = is_quantized(x) and x.dtype.bits == _BYTE and _IMAGE in (x.rank, y.rank)
+    is_image = is_image and (x.rank != y.rank or 1 not in (x.shape[-1], y.shape[-1]))
     # Softmax stands between two Reshapes (`_keep_softmax_rows`), through which no Transpose moves.
     is_image = is_image and not graph.producers.find(x).is_builtin("SOFTMAX")
     if not is_image or not (has_channels_first(graph, x) or has_channels_first(graph, y)):
