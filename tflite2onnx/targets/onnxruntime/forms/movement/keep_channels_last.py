@@ -9,10 +9,11 @@ TRANSPOSE before it that puts them first, the Transpose cancels that of the conv
 stay rows of a pixel: YOLOv8n of 8 bits has 3 Transposes after ONNX Runtime's optimizer in place of
 8, and SSD MobileNet v2 FPN has 2 in place of 8.
 
-An image of one channel, as normalizations of groups make of an image, stays as planned: its own
-Transpose moves nothing, and the one of the other image would be in the way. A reader of licence
-plates with four such normalizations takes 0.80 of the time then (processor time of both in turns,
-on one thread of an AMD EPYC, family 25, model 17, with VNNI).
+An image of one channel, as normalizations of groups make of an image, stays as planned: its
+Transpose moves nothing. With the channel last, the mean over the first and the last axis of [128,
+96, 1] takes 43 microseconds, and as planned, over the first axes of [128, 1, 96], 10. A reader of
+licence plates with eight such means takes 0.80 of the time as planned (processor time of both in
+turns, on one thread of an AMD EPYC, family 25, model 17, with VNNI).
 """
 
 from dataclasses import replace
