@@ -243,6 +243,33 @@ def test_products_have_16_bits_around_them(
     assert not check_model(model, "qnn")
 
 
+def build_large_bias(bias: int) -> bytes:
+    """Build a dense layer of one row, whose channels have a bias of so many steps."""
+    m = Build()
+    x = m.input([1, CHANNELS], dtype="int8", scale=SCALE, zero_point=-5)
+    weights = np.random.default_rng(0).integers(-127, 127, (CHANNELS, CHANNELS), np.int8)
+    w = m.constant(weights, scale=0.01, zero_point=0)
+    b = m.constant(np.full(CHANNELS, bias, np.int32), scale=SCALE * 0.01, zero_point=0)
+    y = m.tensor([1, CHANNELS], dtype="int8", scale=SCALE * bias * 0.0001 + SCALE, zero_point=0)
+    m.output(m.op("FULLY_CONNECTED", [x, w, b], [y])[0])
+    return m.bytes()
+
+
+@pytest.mark.parametrize(("bias", "wide"), [(1000, 2), (1 << 22, 2), (1 << 24, 0)])
+def test_steps_of_16_bits_are_not_too_small_for_a_bias(bias: int, wide: int) -> None:
+    model = check(build_large_bias(bias), steps=1, target="qnn").model
+    zeros = {each.name: each.data_type for each in model.graph.initializer}
+    kinds = [zeros[n.input[2]] for n in model.graph.node if n.op_type == "QuantizeLinear"]
+    assert kinds.count(TensorProto.UINT16) == wide
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("bias", [1000, 1 << 22, 1 << 24])
+def test_the_simulator_adds_a_large_bias(bias: int) -> None:
+    assert measure_distance(convert(build_large_bias(bias), target="qnn").model, QNN) <= 1
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
 @pytest.mark.parametrize(

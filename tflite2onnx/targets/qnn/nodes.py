@@ -65,6 +65,7 @@ _WIDE = 256  # steps of uint16 in one of uint8
 # Such a network takes 0.1 ms on a phone's HTP by public times of MobileNets, as long as a call. No
 # chip was measured.
 _FEW_PRODUCTS = 100_000_000
+_LARGEST = 2.0**31  # int32
 _MOST_AXES = 4  # of functions
 _FUNCTIONS = (
     *("Ceil", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Max", "Min", "Neg", "Reciprocal"),
@@ -339,7 +340,7 @@ def _widen_products(
         is_product = node.op_type in _PRODUCTS and is_wide(node.outputs[0])
         weights = made.get(node.present[1]) if is_product else None
         end = _find_wide_scale(g, found[0]) if len(found) == 1 else ()
-        is_narrow = weights is not None and _is_weighted(weights) and all(scales)
+        is_narrow = weights is not None and all(scales) and _is_weighted(node, weights, scales[0])
         if x is None or not is_narrow or not end or found[0].op_type != "QuantizeLinear":
             yield node
             continue
@@ -349,10 +350,20 @@ def _widen_products(
         yield node._replace(inputs=(wide[x], *others))
 
 
-def _is_weighted(weights: Node) -> bool:
-    """Return whether a node dequantizes unequal weights: equal ones make averages, rounded once."""
-    stored = weights.present[0].data if weights.op_type == "DequantizeLinear" else None
-    return stored is not None and (stored.size == 1 or bool(np.ptp(stored)))
+def _is_weighted(node: Node, weights: Node, scale: Sequence[Value]) -> bool:
+    """Return whether a product of data of a scale has unequal weights, and a bias of int32.
+
+    Equal weights make averages, which are rounded once. The HTP stores a bias in steps of the data
+    and weights: some of a squeezed layer were 179 steps off, because they had more than int32.
+    """
+    numbers = [x.data for x in weights.present]
+    stored, factors = numbers[:2] if weights.op_type == "DequantizeLinear" else (None, None)
+    bias = node.present[2].data if len(node.present) > 2 else np.zeros(1)
+    step = scale[0].data
+    if stored is None or factors is None or bias is None or step is None:
+        return False
+    is_average = stored.size > 1 and not np.ptp(stored)
+    return not is_average and bool(np.all(np.abs(bias) < factors * step * _LARGEST))
 
 
 def _quantize_widely(g: Builder, x: Value, scale: Sequence[Value]) -> Generator[Node, None, Value]:
