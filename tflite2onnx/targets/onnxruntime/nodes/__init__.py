@@ -14,6 +14,7 @@ from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.emit import Rewritten
 from tflite2onnx.targets.onnxruntime.nodes.choices import fill_branches
 from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
+from tflite2onnx.targets.onnxruntime.nodes.split_transposes import split_transposes
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import DType, Shape
 
@@ -25,7 +26,8 @@ _BYTES = (DType.INT8, DType.UINT8)
 def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     rows = join_rows(g, _keep_softmax_rows(g, _keep_sums(g, nodes)), results)
-    live = eliminate_dead_nodes(_join_tanh(g, rows, results), results)
+    split = split_transposes(g, _join_tanh(g, rows, results))
+    live = eliminate_dead_nodes(split, results)
     chosen, moved = fill_branches(g, live, results)
     wide, widened = widen_blocks(g, add_adaptive_weights(g, chosen), results)
     made = assemble_constants(g, share_transposed(wide))
