@@ -11,6 +11,7 @@ from tests.references.flex import build_flex
 from tests.support import Build, run_onnx
 from tests.support.flex import flex_options
 from tflite2onnx import convert
+from tflite2onnx.errors import UnsupportedOperators
 
 if TYPE_CHECKING:
     from tests.support.runtimes import Array
@@ -35,6 +36,22 @@ def test_declared_shape_of_a_product_is_not_read(declared: list[int]) -> None:
     m.output(*m.op("MUL", [x, y], [declared], dtype="complex64"))
     (product,) = convert(m.bytes(), io_layout="tflite").outputs
     assert product.onnx_shape == (3, 2)
+
+
+@pytest.mark.parametrize("types", [("float32", "complex64"), ("complex64", "float32")])
+@pytest.mark.parametrize("code", ["GATHER", "CUMSUM", "SLICE", "FlexNeg", "FlexExp", "FlexFFT"])
+def test_refuses_an_output_of_another_type(code: str, types: tuple[str, str]) -> None:
+    """LiteRT's kernels give the output the type of the data, whatever the file declares."""
+    m = Build()
+    x, y = m.input([2, 3], dtype=types[0]), m.tensor([2, 3], dtype=types[1])
+    lists: dict[str, list[Any]] = {"GATHER": [[0]], "CUMSUM": [0], "SLICE": [[0, 0], [2, 3]]}
+    operands = [x, *(m.constant(numbers) for numbers in lists.get(code, []))]
+    if code.startswith("Flex"):
+        m.output(*m.custom(code, operands, [y], flex_options(code.removeprefix("Flex"))))
+    else:
+        m.output(*m.op(code, operands, [y]))
+    with pytest.raises(UnsupportedOperators, match="its operands must have one complex type, got"):
+        convert(m.bytes())
 
 
 TYPES = ("complex64", "complex128")

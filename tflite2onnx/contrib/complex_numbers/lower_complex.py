@@ -34,6 +34,7 @@ from tflite2onnx.utils.constant_budget import SizeLimit
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
+_AXES = ("", "2D", "3D")  # of Fourier transforms, in names of operators
 _END = np.iinfo(np.int32).max  # a slice to the end of an axis
 _SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
 _WIDE = {"ADD": "FlexAddV2", "MUL": "FlexMul", "SUB": "FlexSub"}
@@ -109,13 +110,6 @@ class _PairRewriter(Rewriter):
     def output(self) -> Tensor:
         return self.pairs.get(self.source.outputs[0], self.source.outputs[0])
 
-    def expect_one_type(self, *operands: int) -> None:
-        """Raise OperatorError unless these inputs and the output have one complex dtype."""
-        tensors = (*map(self.source.operand, operands), self.source.outputs[0])
-        types = [t.dtype.label for t in tensors]
-        if len({*types}) > 1:
-            raise OperatorError(f"its operands must have one complex type, got {', '.join(types)}")
-
     def add_changed(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of `Op`
         self.ops.append(replace(self.source, **changes))
 
@@ -126,7 +120,6 @@ class _PairRewriter(Rewriter):
 
     def extend_lists(self, *extensions: tuple[int, Sequence[int]]) -> None:
         """Add the operator with more elements in some list inputs: (input, elements)."""
-        self.expect_one_type(0)
         inputs = self.inputs
         for index, items in extensions:
             inputs[index] = self._extend_list(inputs[index], items)
@@ -180,7 +173,6 @@ def _multiply_pairs(
         raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
     right = factor or right
-    rw.expect_one_type(0, 1)
     first, second = conjugates or (False, False)
     # The operators that combine two products. Only TensorFlow's take float64.
     real_sum, imaginary_sum = ("SUB", "ADD") if first is second else ("ADD", "SUB")
@@ -307,21 +299,18 @@ def _reshape_pairs(rw: _PairRewriter) -> None:
     if len(rw.inputs) > 1 and rw.inputs[1].rank == 1:
         rw.extend_lists((1, [_PAIR]))
         return
-    rw.expect_one_type(0)
     listed = rw.source.options.new_shape or ()
     shape = (*(listed if list(listed) != [0] else ()), _PAIR)
     rw.op("RESHAPE", rw.inputs[0], output=rw.output, new_shape=shape)
 
 
 def _squeeze_pairs(rw: _PairRewriter) -> None:
-    rw.expect_one_type(0)
     rank = rw.inputs[0].rank - 1
     axes = tuple(axis_of(axis, rank) for axis in rw.source.options.get("squeeze_dims") or ())
     rw.op("SQUEEZE", rw.inputs[0], output=rw.output, squeeze_dims=axes)
 
 
 def _expand_pairs(rw: _PairRewriter) -> None:
-    rw.expect_one_type(0)
     pairs, number = rw.inputs
     if not number.has_data:
         rank = np.array(pairs.rank, number.dtype.numpy)
@@ -357,7 +346,6 @@ def _compute_angle(rw: _PairRewriter) -> None:
 
 def _select_pairs(rw: _PairRewriter) -> None:
     condition, x, y = rw.inputs
-    rw.expect_one_type(1, 2)
     conditions = rw.add_last_axis(condition)
     rw.add_changed(code="SELECT_V2", inputs=(conditions, x, y), outputs=(rw.output,))
 
@@ -404,7 +392,7 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
     **dict.fromkeys(
         (
             *("IRFFT2D", "FlexAdd", "FlexAddV2", "FlexIdentity", "FlexNeg", "FlexSub"),
-            *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
+            *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in _AXES),
         ),
         _PairRewriter.keep_operator,
     ),
@@ -424,6 +412,24 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
 }
 
 
+# These operators have real numbers, or integers, on one of their sides.
+_CHANGE_TYPES = {
+    *("REAL", "IMAG", "COMPLEX_ABS", "BITCAST", "SHAPE", "RANK", "CAST", "RFFT2D", "IRFFT2D"),
+    *("FlexAngle", "FlexComplex"),
+    *(f"Flex{kind}FFT{axes}" for kind in ("R", "IR") for axes in _AXES),
+}
+
+
+def _expect_one_type(op: Op, pairs: Mapping[Tensor, Tensor]) -> None:
+    """Raise OperatorError unless all data and outputs have one complex dtype."""
+    tensors = (*op.present, *op.outputs)
+    types = [t.dtype for t in tensors if not (t.dtype.is_integer or t.dtype is DType.BOOL)]
+    both = any(t in pairs for t in op.present) and all(t in pairs for t in op.outputs)
+    if not both or len({*types}) > 1:
+        labels = ", ".join(t.dtype.label for t in tensors)
+        raise OperatorError(f"its operands must have one complex type, got {labels}")
+
+
 def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     if not any(t in pairs for t in (*op.inputs, *op.outputs)):
         return [op]
@@ -432,6 +438,8 @@ def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
         raise OperatorError(
             "this operator is not supported for complex numbers: split them into their parts"
         )
+    if op.code not in _CHANGE_TYPES:
+        _expect_one_type(op, pairs)
     rw = _PairRewriter(op, pairs)
     rule(rw)
     return rw.ops
