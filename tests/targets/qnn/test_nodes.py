@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from tests.runtimes.environments import QNN
 from tests.runtimes.remote import Refused, RemoteSession
@@ -243,11 +243,23 @@ def test_products_have_16_bits_around_them(
     assert not check_model(model, "qnn")
 
 
-def build_large_bias(bias: int) -> bytes:
-    """Build a dense layer of one row, whose channels have a bias of so many steps."""
+def build_large_bias(bias: int, *, by_channel: bool = False) -> bytes:
+    """Build a dense layer of one row with a bias of so many steps, of one channel or of all."""
     m = Build()
     x = m.input([1, CHANNELS], dtype="int8", scale=SCALE, zero_point=-5)
     weights = np.random.default_rng(0).integers(-127, 127, (CHANNELS, CHANNELS), np.int8)
+    if by_channel:
+        scales = [0.01 / bias, *[0.01] * (CHANNELS - 1)]
+        w = m.constant(weights, scale=scales, zero_point=[0] * CHANNELS)
+        steps = [bias * 1000, *range(1, CHANNELS)]
+        b = m.constant(
+            np.array(steps, np.int32),
+            scale=[SCALE * scale for scale in scales],
+            zero_point=[0] * CHANNELS,
+        )
+        y = m.tensor([1, CHANNELS], dtype="int8", scale=SCALE, zero_point=0)
+        m.output(m.op("FULLY_CONNECTED", [x, w, b], [y])[0])
+        return m.bytes()
     w = m.constant(weights, scale=0.01, zero_point=0)
     b = m.constant(np.full(CHANNELS, bias, np.int32), scale=SCALE * 0.01, zero_point=0)
     y = m.tensor([1, CHANNELS], dtype="int8", scale=SCALE * bias * 0.0001 + SCALE, zero_point=0)
@@ -263,11 +275,20 @@ def test_steps_of_16_bits_are_not_too_small_for_a_bias(bias: int, wide: int) -> 
     assert kinds.count(TensorProto.UINT16) == wide
 
 
+def test_weights_beside_a_large_bias_have_larger_steps() -> None:
+    model = check(build_large_bias(1_000_000, by_channel=True), steps=1, target="qnn").model
+    numbers = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    scales = [numbers[n.input[1]] for n in model.graph.node if n.op_type == "DequantizeLinear"]
+    assert [each.min() > 1e-7 for each in scales if each.size > 1] == [True]
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
 @pytest.mark.parametrize("bias", [1000, 1 << 22, 1 << 24])
 def test_the_simulator_adds_a_large_bias(bias: int) -> None:
     assert measure_distance(convert(build_large_bias(bias), target="qnn").model, QNN) <= 1
+    data = build_large_bias(bias, by_channel=True)
+    assert measure_distance(convert(data, target="qnn").model, QNN) <= 1
 
 
 @pytest.mark.nightly
