@@ -204,16 +204,18 @@ class _Planner:
         if plan.uniform and operator.activation == self.op.code:
             self.activation = "NONE"  # The operator itself limits real numbers.
         in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
-        if in_file_types or find_tensor_without_scale(self.op) is not None:
+        has_unscaled = find_tensor_without_scale(self.op) is not None
+        if in_file_types or has_unscaled:
             plan = plan._replace(int8_as_uint8=False, tensors={})
         self.plan = plan
         self.integers = plan._replace(float_only=False, tensors={}) if plan.float_only else plan
         if plan.symmetric and isinstance(self.declared, Real):
             self.declared = drop_common_zero_point(self.declared)
         # Split, Tile, Resize and ArgMax do not support int8 in some runtimes. Sub-graphs pass
-        # stored integers on.
+        # stored integers on. Integers without a scale are no real numbers.
         is_portable = plan.uniform or (plan.symmetric and plan.canonical)
-        is_real = plan.float_only or (is_portable and not operator.op.graphs)
+        is_portable &= not (operator.op.graphs or has_unscaled)
+        is_real = plan.float_only or is_portable
         self.real = _computes_real_numbers(operator, prefers_real=is_real)
         # One input is moved as real numbers in its own scale, which the output may not have.
         self.rescales = plan.uniform and is_real and _moves_one_input(operator)

@@ -116,3 +116,20 @@ def test_a_constant_is_subtracted_as_in_the_file() -> None:
     one = m.constant(np.array([127], np.int8), scale=1 / 255, zero_point=-128)
     m.output(*m.op("SUB", [x, one], [y]))
     check(m.bytes(), quantization="qdq-uniform", steps=1)
+
+
+@pytest.mark.parametrize("code", ["DYNAMIC_UPDATE_SLICE", "SELECT_V2"])
+@pytest.mark.parametrize("scales", [(0.1, None), (None, 0.1)])
+def test_integers_without_a_scale_stay_integers(
+    code: str, scales: tuple[float | None, float | None]
+) -> None:
+    """LiteRT moves the integers, whatever their scales are: without one there is no real number."""
+    m = Build()
+    x = m.input([2, 3], dtype="int8", scale=scales[0])
+    y = m.input([1, 3] if code[0] == "D" else [2, 3], dtype="int8", scale=scales[1])
+    if code == "SELECT_V2":
+        operands = [m.input([2, 3], dtype="bool"), x, y]
+    else:
+        operands = [x, y, m.input([2], dtype="int32")]
+    m.output(*m.op(code, operands, [[2, 3]], dtype="int8", scale=0.1))
+    check(m.bytes(), quantization="qdq-uniform")
