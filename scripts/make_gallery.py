@@ -68,7 +68,7 @@ filters the rows by words, such as `int8 equal`, and a click on a heading sorts 
   [the comparison](comparison.md).
 - *other runtimes*: those whose outputs agree with LiteRT's, then those in which the network fails:
   [other runtimes](runtimes.md) has the reasons. A runtime that is missing was not tried. This
-  column is older than the others: the models that ran there were made by an earlier version.
+  column is older than the others but for qnn and rknn: an earlier version made the models.
 
 `python scripts/make_gallery.py FOLDER` makes this page.
 
