@@ -277,7 +277,7 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
         """Yield the matches of a pattern with the operators that end in this operator."""
-        for values, ops, _ in self.find_matches(pattern, op.outputs[0]):
+        for values, ops, _ in self.find_matches(pattern, op.outputs[0]) if op.outputs else ():
             made = [t for each in ops if each is not op for t in each.outputs]
             if not made or all(self.graph.readers.are_among({*ops, op}, t) for t in made):
                 tensors = {k: v for k, v in values.items() if isinstance(v, Tensor)}

@@ -15,6 +15,7 @@ from tests.support.graph_text import (
     parse_graph,
     read_graph,
 )
+from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.forms.convolutions.compose_convolutions import (
     compose_convolutions,
 )
@@ -165,3 +166,14 @@ def test_three_convolutions_become_one() -> None:
     (only,) = compose_convolutions(parse_graph(text)).ops
     assert only.is_builtin("CONV_2D")
     check(make_model(text), tolerance=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_operator_without_outputs_is_no_end_of_a_match() -> None:
+    m = Network()
+    y = m.convolve(m.input([1, *SIZE, 8]), 16)
+    m.custom("Sink", [y], [])
+    m.output(y)
+    assert "Conv" in {
+        node.op_type for node in convert(m.bytes(), allow_custom=True).model.graph.node
+    }
