@@ -284,10 +284,11 @@ def test_weights_beside_a_large_bias_have_larger_steps() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
-@pytest.mark.parametrize("bias", [1000, 1 << 22, 1 << 24])
-def test_the_simulator_adds_a_large_bias(bias: int) -> None:
-    assert measure_distance(convert(build_large_bias(bias), target="qnn").model, QNN) <= 1
-    data = build_large_bias(bias, by_channel=True)
+@pytest.mark.parametrize(
+    ("bias", "by_channel"), [(1000, False), (1 << 22, False), (1 << 24, False), (1_000_000, True)]
+)
+def test_the_simulator_adds_a_large_bias(bias: int, *, by_channel: bool) -> None:
+    data = build_large_bias(bias, by_channel=by_channel)
     assert measure_distance(convert(data, target="qnn").model, QNN) <= 1
 
 
