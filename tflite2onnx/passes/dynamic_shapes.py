@@ -218,6 +218,23 @@ def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
 # Walk over the graph
 
 
+class _Clash(NamedTuple):
+    """An error that remains, the sizes that are its reason, and whether the file fixes them.
+
+    Without names the reason is unknown.
+    """
+
+    error: ClashError
+    names: Collection[str]
+    fixes: bool
+
+    def make_error(self, names: Mapping[Place, str]) -> FixedSizeError:
+        """Return the error that names the axes of these sizes."""
+        places = (place for place, name in names.items() if not self.names or name in self.names)
+        axes = [name_axis(*place) for place in places]
+        return FixedSizeError(self.error.reason, self.error.place, axes)
+
+
 class _Walks(NamedTuple):
     """Walks over a graph; `words` are names of dynamic sizes, `example` is that of `ShapeWalk`."""
 
@@ -237,7 +254,7 @@ class _Walks(NamedTuple):
             if clash is None:
                 return labels, walk
             if clash.fixes:  # other names make no difference
-                raise _make_fixed_size_error(labels, clash)
+                raise clash.make_error(labels)
             batches = [(t, axis) for t, axis in batches if not is_known(walk.shapes[t].shape[axis])]
             walk, clash = self._replace_sizes(labels, apart=batches)
             firsts = [walk.shapes[t].shape[0] for t, _ in batches]
@@ -264,7 +281,7 @@ class _Walks(NamedTuple):
         walk, clash = self._replace_sizes(names)
         if clash is None:
             return walk
-        raise _make_fixed_size_error(names, clash) from clash
+        raise clash.make_error(names) from clash.error
 
     def _replace_sizes(
         self,
@@ -272,7 +289,7 @@ class _Walks(NamedTuple):
         *,
         only_numbers: bool = False,
         apart: Collection[Place] = (),
-    ) -> tuple[ShapeWalk, ClashError | None]:
+    ) -> tuple[ShapeWalk, _Clash | None]:
         """Return the last walk with sizes that replace equal sizes, and the clash that remains.
 
         A clash that requires two of the axes `apart` to be equal ends the walks: a network with
@@ -309,16 +326,10 @@ class _Walks(NamedTuple):
             else:
                 remaining = first
                 break
-        if remaining:
-            names_of_fixed = {str(number) for number in fixed}
-            remaining.fixes = bool(fixed)
-            remaining.names = _list_equal_names(names_of_fixed or remaining.names, equal, order)
-        return walk, remaining
-
-
-def _make_fixed_size_error(names: Mapping[Place, str], clash: ClashError) -> FixedSizeError:
-    places = (place for place, name in names.items() if not clash.names or name in clash.names)
-    return FixedSizeError(clash.reason, clash.place, [name_axis(*place) for place in places])
+        if remaining is None:
+            return walk, None
+        reasons = {str(number) for number in fixed} or remaining.names
+        return walk, _Clash(remaining, _list_equal_names(reasons, equal, order), bool(fixed))
 
 
 def _find_fixed_size(

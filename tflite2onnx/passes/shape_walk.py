@@ -52,8 +52,8 @@ class ClashError(OperatorError):
 
     `dims` are the dimensions that must be equal, if unequal sizes are the reason. `broadcasts` is
     set if one of the dimensions may also be 1. `names` are the symbols that are the reason, none if
-    they are unknown; `fixes` is set if each of them must be the number in the file. (A reference to
-    the original error would make a cycle through the frames that catch it.)
+    they are unknown. (A reference to the original error would make a cycle through the frames that
+    catch it.)
     """
 
     def __init__(self, reason: str, place: str = "", cause: OperatorError | None = None) -> None:
@@ -61,7 +61,6 @@ class ClashError(OperatorError):
         unequal = {symbol.name for dim in self.dims for symbol in list_symbols(dim)}
         self.names: Collection[str] = getattr(cause, "names", unequal)
         self.broadcasts = isinstance(cause, BroadcastError) or getattr(cause, "broadcasts", False)
-        self.fixes = False
         super().__init__(reason, place)
 
 
