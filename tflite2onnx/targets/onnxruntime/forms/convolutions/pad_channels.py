@@ -295,7 +295,8 @@ def _computes_by_channel(op: Op) -> bool:
 def _keeps_zeros(op: Op) -> bool:
     """Return whether an operator that computes by channel makes zeros of zeros.
 
-    A constant of one number is not padded: MUL by it makes zeros of zeros, ADD does not.
+    Of these operators only LOGISTIC makes another number of 0. A constant of one number is not
+    padded: MUL by it makes zeros of zeros, ADD does not.
     """
     single = any(t.has_data and t.elements == 1 for t in op.present)
     sums = single and op.is_builtin("ADD", "MAXIMUM", "MINIMUM", "SUB")
