@@ -15,8 +15,9 @@ integers of each block are 127 in place of their value; the second row has what 
 zeros. In each block of the second row all numbers but 0 are equal, so level 4 represents them, too.
 
 On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. There
-the first row has the integers as they are, and the second is 0. A small product finds out at run
-time what level 4 does.
+the first row has the integers less their zero point, which are 0 to 255, -255 to 0, or from the one
+to the other in 255 steps, and the second is 0. A small product finds out at run time what level 4
+does.
 """
 
 from collections.abc import Sequence
@@ -114,9 +115,9 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
     sums = g.constant(_negate_sums(w, scales.scale))
-    margin = g.share(_find_margin)
+    level = g.share(_rounds_rows), g.share(_find_margin)
     if count == 1:
-        product = _pair_row(g, rows, weights, margin).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
     # Products of the same rows have the first If in common (`merge_equal_nodes`).
@@ -124,7 +125,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights, margin)),
+        *(g, single, one, _pair_row(one, rows, weights, *level)),
         # The scale is not read.
         *(several, (quantized.dequantize(several), quantized.scale, quantized.scale)),
     )
@@ -150,7 +151,9 @@ def _branch(
     )
 
 
-def _pair_row(g: Builder, row: Value, weights: _Weights, margin: Value) -> _PairedRow:
+def _pair_row(
+    g: Builder, row: Value, weights: _Weights, rounds_rows: Value, margin: Value
+) -> _PairedRow:
     """Return a row as two rows, which level 4 does not round; see `_find_margin`."""
     size, features = weights.block_size, weights.features
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
@@ -158,15 +161,16 @@ def _pair_row(g: Builder, row: Value, weights: _Weights, margin: Value) -> _Pair
     # scales are below the sum of the row.
     scale = g.Min(scale, g.ReduceL1(row, keepdims=0))
     one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_LARGEST, DType.UINT8)
+    center = g.Where(rounds_rows, zero, middle)
     # ONNX Runtime would repeat a DequantizeLinear for each of its readers, but not a Reshape.
-    blocks = g.reshape(g.DequantizeLinear(integers, one, middle), (features // size, size))
+    blocks = g.reshape(g.DequantizeLinear(integers, one, center), (features // size, size))
     highest = g.reduce("ReduceMax", blocks, [1], keepdims=True)
     # 1 for the largest numbers of a block, 0 for all others.
     is_highest = g.Relu(g.Sub(blocks, g.Add(highest, margin)))
     rest = g.Mul(is_highest, g.Sub(g.scalar(_LARGEST, DType.FLOAT32), highest))
     rows = g.reshape(g.Concat(g.Add(blocks, rest), rest, axis=0), (2, features))
     signs = g.constant(np.array([[1, -1]], np.float32))
-    return _PairedRow(rows, g.Mul(scale, signs), g.DequantizeLinear(zero, scale, middle))
+    return _PairedRow(rows, g.Mul(scale, signs), g.DequantizeLinear(zero, scale, center))
 
 
 def _find_margin(g: Builder) -> Value:
@@ -178,7 +182,7 @@ def _find_margin(g: Builder) -> Value:
 
 
 def _rounds_rows(g: Builder) -> Value:
-    """Return whether level 4 quantizes rows.
+    """Return whether level 4 quantizes rows, a scalar.
 
     The product is a 1 beside 127 and -127, which 256 steps represent as 0.996. ONNX Runtime does
     not fold the DequantizeLinear; it would fold the product by another kernel.
@@ -192,7 +196,8 @@ def _rounds_rows(g: Builder) -> Value:
     packed = np.full((1, 1, size // 2), _SIGN_BITS, np.uint8)
     packed[0, 0, 0] += 1
     weights = _Weights(g.constant(packed), g.constant(np.ones(1, np.float32)), 1, size, size)
-    return g.Less(weights.multiply(g, row, _INTEGERS), g.scalar(0.998, DType.FLOAT32))
+    product = g.reshape(weights.multiply(g, row, _INTEGERS), ())
+    return g.Less(product, g.scalar(0.998, DType.FLOAT32))
 
 
 def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
