@@ -135,7 +135,8 @@ def convert_changed(model: bytes) -> bytes:
 
 # Microseconds in the canonical form, in the form that the costs choose and after all forms; and the
 # nodes of the chosen form. AMD EPYC (family 25, model 17) without AVX-512, the resize with AVX-512,
-# and "join_pixels 1 8 3" with AVX-512 and uint8 filters; ONNX Runtime 1.32. Without VNNI the
+# and "join_pixels 1 8 3" with AVX-512 and uint8 filters; ONNX Runtime 1.32. For the first two of
+# "join_windows" scripts/hide_avx512.py hid AVX-512. Without VNNI the
 # networks "join_pixels" whose nodes contain an If have the form of the convolution as it is.
 TIMES = {
     "pad_channels 12": (1249, 492, 1917, 2),
@@ -163,8 +164,8 @@ TIMES = {
     "quantize_data 128 128": (417, 417, 562, 5),
     "quantize_data 24 144": (562, 546, 1163, 5),
     "quantize_data 256 256 3": (2911, 2073, 2395, 19),
-    "join_windows 128 8 3": (1048, 765, 733, 15),
-    "join_windows 32 32 3": (671, 670, 934, 7),
+    "join_windows 128 8 3": (828, 525, 562, 28),
+    "join_windows 32 32 3": (505, 502, 707, 19),
     "join_windows 64 16 5": (3882, 2919, 3479, 23),
 }
 
