@@ -5,13 +5,15 @@ processor with AVX-512 and VNNI, at its own speed, where an emulator (qemu-user)
 
     python scripts/hide_avx512.py python scripts/latency.py model.tflite --runs 9
     python scripts/hide_avx512.py tflite2onnx verify model.tflite model.onnx
+    python scripts/hide_avx512.py pytest -p no:faulthandler -n 2 tests/golden tests/quantized
 
 The libraries choose their kernels by the instruction cpuid. The script copies the packages into
 .venv-runtimes/avx2 and replaces each cpuid in the copies by ud2, an instruction that raises SIGILL.
 A preloaded handler runs cpuid and returns its result without AVX-512, VNNI, AMX and GFNI. The times
 are those of this processor with the kernels for AVX2: another one has other caches and clocks.
 
-It needs Linux on x86-64, a C compiler, and objdump and readelf of binutils.
+pytest needs `-p no:faulthandler`, because Python's faulthandler handles SIGILL itself. The script
+needs Linux on x86-64, a C compiler, and objdump and readelf of binutils.
 """
 
 import usage

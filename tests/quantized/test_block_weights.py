@@ -70,7 +70,7 @@ def test_pairs_of_rows_have_the_product_of_the_row(
 ) -> None:
     """The pairs for kernels that quantize rows, and blocks, are multiplied as floats here."""
     monkeypatch.setattr(block_products, "_INTEGERS", 1)
-    probe = np.full((1, 1), rounds_rows)
+    probe = np.full((), rounds_rows)
     monkeypatch.setattr(block_products, "_rounds_rows", lambda g: g.constant(probe))
     x = np.random.default_rng(size).standard_normal((1, 512)).astype(np.float32)
     x[:, ::7] = x.max()  # several numbers have the largest integer of their blocks

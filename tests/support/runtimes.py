@@ -105,6 +105,19 @@ def run_signature(data: bytes, key: str, inputs: Mapping[str, Array]) -> dict[st
     return run(**inputs)
 
 
+_Options = onnxruntime.SessionOptions  # which a test may replace by `make_exact_options`
+
+
+def make_exact_options() -> onnxruntime.SessionOptions:
+    """Return options of a session whose products of uint8 by int8 saturate on no processor.
+
+    They are for files with int8 weights: without VNNI ONNX Runtime makes uint8 weights of them.
+    """
+    options = _Options()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
+
+
 def session(model: onnx.ModelProto, *, optimize: bool) -> onnxruntime.InferenceSession:
     """An ONNX Runtime session with all graph optimizations or with none.
 

@@ -7,12 +7,14 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
 from tests.runtimes.environments import QNN
 from tests.runtimes.remote import Refused, RemoteSession
 from tests.support import Build, check, run_onnx, run_tflite
+from tests.support.runtimes import make_exact_options
 from tests.targets.one_operator import measure_distance
 from tflite2onnx import Result, convert
 from tflite2onnx.errors import OptionError
@@ -228,8 +230,9 @@ def test_the_check_names_weights_of_depthwise_convolutions() -> None:
 )
 @pytest.mark.usefixtures("large")
 def test_products_have_16_bits_around_them(
-    kind: str, size: int, activations: ActivationType, wide: int
+    kind: str, size: int, activations: ActivationType, wide: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(onnxruntime, "SessionOptions", make_exact_options)
     data = build_product(size, 20)
     if kind == "int8":
         m = Build()

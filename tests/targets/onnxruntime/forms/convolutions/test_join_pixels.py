@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from tests.golden.saturation import assume_exact_products, assume_saturation
@@ -15,6 +16,7 @@ from tests.quantized.layers import Layer, Shape
 from tests.quantized.test_products import SCHEMES, check_layer, run_model
 from tests.support import Build, check, run_onnx
 from tests.support.fusions import count_optimized_nodes, optimize_model
+from tests.support.runtimes import make_exact_options
 from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Gain
 from tflite2onnx.targets.onnxruntime.forms.convolutions import join_pixels
@@ -101,7 +103,9 @@ def test_processors_choose_between_both_forms(
         single = run_model(checked.model(), x, forms="canonical")
         feeds = {model.graph.input[0].name: x}
         for optimize, expected in zip((True, False), single, strict=True):
-            made = run_onnx(chosen, feeds, optimize=optimize)[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(onnxruntime, "SessionOptions", make_exact_options)
+                made = run_onnx(chosen, feeds, optimize=optimize)[0]
             np.testing.assert_array_equal(made, expected)
 
 
