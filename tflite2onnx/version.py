@@ -3,6 +3,8 @@
 import sys
 from typing import NoReturn
 
+from tflite2onnx.utils.standard_output import discard_stdout
+
 VERSION = "1.0.0"
 
 
@@ -14,5 +16,6 @@ def print_version() -> NoReturn:
         sys.stdout.write(f"tflite2onnx {VERSION}\n")
         sys.stdout.flush()
     except OSError as error:
+        discard_stdout()
         sys.exit(f"tflite2onnx: --version: cannot print: {error.strerror}")
     sys.exit()

@@ -132,10 +132,29 @@ def test_no_model_is_said_to_be_written_to_a_closed_stdout(tmp_path: Path) -> No
 @pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
 def test_version_says_why_it_is_not_printed(redirection: str) -> None:
     """The version is printed before the modules of the other commands are imported."""
-    command = f"{sys.executable} -m tflite2onnx --version {redirection}"
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"tflite2onnx: --version: cannot print: ")
+    status, told = run_redirected("--version", redirection)
+    assert status == 1
+    assert told.startswith("tflite2onnx: --version: cannot print: ")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["ops", "verify --help", "check --help"])
+def test_what_is_not_printed_on_a_full_disk_is_said_in_one_line(words: str) -> None:
+    status, told = run_redirected(words, ">/dev/full")
+    assert status == 1
+    assert told.endswith("cannot print: No space left on device\n")
+    assert told.count("\n") == 1
+    assert run_redirected(words, "| true")[1] == ""  # the reader of a pipe ends
+
+
+def run_redirected(words: str, redirection: str) -> tuple[int, str]:
+    """Return the exit status of a command, and what it prints on stderr; stdout has a buffer."""
+    command = f"{sys.executable} -m tflite2onnx {words} {redirection}"
+    environment = {key: v for key, v in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from tflite2onnx.utils.console import (
     print_lines,
 )
 from tflite2onnx.utils.interrupts import raise_on_interrupt
+from tflite2onnx.utils.standard_output import discard_stdout
 from tflite2onnx.utils.suggestions import suggest_names
 
 _FAILED, _INTERRUPTED = 1, 130
@@ -38,7 +39,10 @@ def run_program() -> NoReturn:
     """Run the command line, and end the process with the exit status."""
     gc.freeze()  # a collection would search all imported modules
     gc.enable()  # `tflite2onnx/__init__.py` disables it
-    status = entry()
+    try:
+        status = entry()
+    except SystemExit as error:  # of argparse: --help, and wrong usage
+        status = int(error.code or 0)
     atexit._run_exitfuncs()  # noqa: SLF001 - of packages with classes of operators
     exit_at_once(status)
 
@@ -98,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is not None:  # a name that is too long
             _print_failure(name, options, f"cannot use {error.filename}: {error.strerror}")
             return _FAILED
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         # The reader of a pipe has ended, as in `tflite2onnx ops | head`.
         if not isinstance(error, BrokenPipeError):
             print_error(about, f"cannot print: {error.strerror}")

@@ -1,7 +1,6 @@
 """Standard streams: models on stdin and stdout, and stderr without the INFO lines of LiteRT."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable
 from typing import TextIO
@@ -10,6 +9,7 @@ from tflite2onnx.cli.places import STANDARD, STANDARD_OUTPUTS
 from tflite2onnx.errors import ModelFileError, OutputError
 from tflite2onnx.result import Result
 from tflite2onnx.utils.console import TextTable, is_closed, print_lines
+from tflite2onnx.utils.standard_output import discard_stdout
 from tflite2onnx.writer import LARGEST_FILE
 
 
@@ -71,7 +71,6 @@ def write_standard_output(result: Result) -> int:
             left = left[sys.stdout.buffer.write(left) :]
         sys.stdout.buffer.flush()
     except OSError as error:
-        # The bytes that are left would be written again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         raise OutputError(f"cannot write the model to stdout: {error.strerror}") from error
     return written
