@@ -7,10 +7,11 @@ processor with AVX-512 and VNNI, at its own speed, where an emulator (qemu-user)
     python scripts/hide_avx512.py tflite2onnx verify model.tflite model.onnx
     python scripts/hide_avx512.py pytest -p no:faulthandler -n 2 tests/golden tests/quantized
 
-The libraries choose their kernels by the instruction cpuid. The script copies the packages into
-.venv-runtimes/avx2 and replaces each cpuid in the copies by ud2, an instruction that raises SIGILL.
-A preloaded handler runs cpuid and returns its result without AVX-512, VNNI, AMX and GFNI. The times
-are those of this processor with the kernels for AVX2: another one has other caches and clocks.
+The libraries choose their kernels by the instruction cpuid. The script copies the packages into a
+folder of .venv-runtimes, and replaces each cpuid in the copies by ud2, an instruction that raises
+SIGILL. A preloaded handler runs cpuid and returns its result without AVX-512, VNNI, AMX and GFNI.
+The times are those of this processor with the kernels for AVX2: another one has other caches and
+clocks.
 
 pytest needs `-p no:faulthandler`, because Python's faulthandler handles SIGILL itself. The script
 needs Linux on x86-64, a C compiler, and objdump and readelf of binutils.
@@ -25,10 +26,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
-FOLDER = usage.ROOT / ".venv-runtimes" / "avx2"
-PACKAGES = ("numpy", "numpy.libs", "onnxruntime", "ai_edge_litert")
+PACKAGES = ("numpy", "onnxruntime", "ai_edge_litert")
 PROGRAMS = ("cc", "objdump", "readelf")
 CPUID, UD2 = b"\x0f\xa2", b"\x0f\x0b"
 # Bits of leaf 7, subleaf 0, by register, in Intel's manual, volume 2, cpuid. Its other subleaves
@@ -94,7 +95,7 @@ def make_folder(folder: Path) -> None:
     """Make the copies of the packages, and the library that handles the signal."""
     installed = Path(sysconfig.get_path("platlib"))
     temporary = folder.with_name(f"{folder.name}.{os.getpid()}")
-    for name in PACKAGES:
+    for name in (*PACKAGES, "numpy.libs"):
         if (installed / name).exists():
             shutil.copytree(installed / name, temporary / name)
     for library in temporary.rglob("*.so*"):
@@ -127,11 +128,12 @@ def main() -> None:
         sys.exit(f"hide_avx512.py needs {' and '.join(missing)}: apt-get install gcc binutils")
     if not sys.argv[1:]:
         sys.exit("hide_avx512.py must be given a command; see hide_avx512.py --help")
-    if not FOLDER.exists():
-        make_folder(FOLDER)
-    paths = filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))
-    path = os.pathsep.join(paths)
-    environment = {**os.environ, "LD_PRELOAD": str(FOLDER / "handler.so"), "PYTHONPATH": path}
+    # The copies are those of the installed versions.
+    folder = usage.ROOT / ".venv-runtimes" / "-".join(("avx2", *map(version, PACKAGES)))
+    if not folder.exists():
+        make_folder(folder)
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "LD_PRELOAD": str(folder / "handler.so"), "PYTHONPATH": path}
     os.execvpe(sys.argv[1], sys.argv[1:], environment)  # noqa: S606 - no shell is needed
 
 

@@ -214,8 +214,8 @@ class _Planner:
         # Split, Tile, Resize and ArgMax do not support int8 in some runtimes. Sub-graphs pass
         # stored integers on. Integers without a scale are no real numbers.
         is_portable = plan.uniform or (plan.symmetric and plan.canonical)
-        is_portable &= not (operator.op.graphs or has_unscaled)
-        is_real = plan.float_only or is_portable
+        has_real_numbers = not (operator.op.graphs or has_unscaled)
+        is_real = plan.float_only or (is_portable and has_real_numbers)
         self.real = _computes_real_numbers(operator, prefers_real=is_real)
         # One input is moved as real numbers in its own scale, which the output may not have.
         self.rescales = plan.uniform and is_real and _moves_one_input(operator)

@@ -421,7 +421,7 @@ class NoQuantizedFloats(EndpointRule):
     def find_fault(self, model: ModelView, name: str, kind: str) -> str:
         is_float = kind == "input" and model.types.get(name) == "float32"
         quantized = (n for n in model.nodes if n.operator == QDQ[0] and n.name_input(0) == name)
-        return "integers must be the input, got floats" if is_float and any(quantized) else ""
+        return "type must be an integer type, got float32" if is_float and any(quantized) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,7 +255,7 @@ def _compute_key(
         make_constant(f"{name}/{n}", np.array(n, value.dtype.numpy), value) for n in (0, 1)
     )
     is_zero = rw.op("EQUAL", value, zero, output=replace(condition, name=f"{name}/is_zero"))
-    # Infinity has the sign of the zero.
+    # 1 / -0 is minus infinity, which puts -0 before 0.
     infinite = rw.op(
         "DIV", one, value, like=value, name=f"{name}/inverse", fused_activation_function="NONE"
     )

@@ -342,7 +342,7 @@ def _widen_products(
         is_product = node.op_type in _PRODUCTS and is_wide(node.outputs[0])
         weights = made.get(node.present[1]) if is_product else None
         end = _find_wide_scale(g, found[0]) if len(found) == 1 else ()
-        is_narrow = weights is not None and all(scales) and _is_weighted(node, weights, scales[0])
+        is_narrow = weights is not None and all(scales) and _may_widen(node, weights, scales[0])
         is_end = bool(end) and found[0].op_type == "QuantizeLinear"
         if x is None or weights is None or not (is_narrow and is_end):
             yield node
@@ -350,11 +350,11 @@ def _widen_products(
         if x not in wide:
             wide[x] = yield from _quantize_widely(g, x, scales[0])
         ends[result] = end
-        kernel = yield from _make_room(g, node, weights, scales[0])
+        kernel = yield from _enlarge_steps(g, node, weights, scales[0])
         yield node._replace(inputs=(wide[x], kernel, *others[1:]))
 
 
-def _make_room(
+def _enlarge_steps(
     g: Builder, node: Node, weights: Node, scale: Sequence[Value]
 ) -> Generator[Node, None, Value]:
     """Yield the weights of a product, in larger steps in channels whose bias has more than int32.
@@ -380,12 +380,12 @@ def _make_room(
     return real
 
 
-def _is_weighted(node: Node, weights: Node, scale: Sequence[Value]) -> bool:
-    """Return whether a product of data of a scale has unequal weights, and room for its bias.
+def _may_widen(node: Node, weights: Node, scale: Sequence[Value]) -> bool:
+    """Return whether a product may have uint16 around it: unequal weights, and a bias that fits.
 
     Equal weights make averages, which are rounded once. The HTP stores a bias as int32 in steps of
     the data and weights: results of a squeezed layer that had more were 179 steps off. Scales of
-    channels can be larger, see `_make_room`.
+    channels can be larger, see `_enlarge_steps`.
     """
     numbers = [x.data for x in weights.present]
     stored, factors = numbers[:2] if weights.op_type == "DequantizeLinear" else (None, None)
