@@ -16,19 +16,18 @@ from typing import NoReturn
 
 from tflite2onnx.cli.arguments.verification import spell_options
 from tflite2onnx.cli.parsers import COMMANDS, UsageError, make_parser, suggest_command
-from tflite2onnx.errors import ConversionError, OutputError
+from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
 from tflite2onnx.utils.console import (
     describe_bug,
     describe_record,
     handle_records,
-    is_closed,
     print_error,
     print_json,
     print_lines,
 )
 from tflite2onnx.utils.interrupts import raise_on_interrupt
-from tflite2onnx.utils.standard_output import discard_stdout
+from tflite2onnx.utils.standard_output import check_open, report_unprinted
 from tflite2onnx.utils.suggestions import suggest_names
 
 _FAILED, _INTERRUPTED = 1, 130
@@ -87,7 +86,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; wrong usage raises SystemExit(1)."""
     name, options = _read_arguments(list(sys.argv[1:] if argv is None else argv))
     command = import_module(f"tflite2onnx.cli.{name}")
-    about = getattr(options, "model", name)
     try:
         _check_stdout(name, options)
         with _log_to_stderr(options):
@@ -96,16 +94,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConversionError as error:
         _print_failure(name, options, spell_options(str(error)))
     except KeyboardInterrupt:
-        print_error(about, "interrupted")
+        print_error(getattr(options, "model", name), "interrupted")
         return _INTERRUPTED
-    except OSError as error:  # stdout is full or closed; most errors of files are ConversionErrors
-        if error.filename is not None:  # a name that is too long
-            _print_failure(name, options, f"cannot use {error.filename}: {error.strerror}")
-            return _FAILED
-        discard_stdout()
-        # The reader of a pipe has ended, as in `tflite2onnx ops | head`.
-        if not isinstance(error, BrokenPipeError):
-            print_error(about, f"cannot print: {error.strerror}")
+    except OSError as error:  # most errors of files are ConversionErrors
+        if error.filename is None:  # stdout is full or closed
+            return report_unprinted(error)
+        reason = f"cannot use {error.filename}: {error.strerror}"  # a name that is too long
+        _print_failure(name, options, reason)
     except Exception as error:  # noqa: BLE001 - a traceback is for --verbose only
         if options.verbose:
             traceback.print_exc()
@@ -116,11 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_stdout(name: str, options: argparse.Namespace) -> None:
-    """Raise OutputError if stdout is closed, and a command is run for what it prints."""
+    """Raise OSError if stdout is closed, and a command is run for what it prints."""
     writes_file = name == "convert"
-    is_printed = name in _LISTS or options.json or not (writes_file or options.quiet)
-    if is_printed and is_closed(sys.stdout):
-        raise OutputError("cannot print: stdout is closed")
+    if name in _LISTS or options.json or not (writes_file or options.quiet):
+        check_open()
 
 
 def _read_arguments(words: list[str]) -> tuple[str, argparse.Namespace]:

@@ -8,6 +8,7 @@ from textwrap import fill
 from typing import NoReturn
 
 from tflite2onnx.targets.table import TARGETS, find_target
+from tflite2onnx.utils.standard_output import print_or_exit
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.version import VERSION
 
@@ -133,6 +134,10 @@ class _Once(argparse.Action):
 
 class Parser(argparse.ArgumentParser):
     """A parser of a command's arguments, with messages in the words of the caller."""
+
+    def _print_message(self, message: str, _: object = None) -> None:
+        """Print a help; argparse's own method ignores that the disk is full."""
+        print_or_exit(message)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError, which names the option or the value closest to a wrong one."""

@@ -8,8 +8,8 @@ from typing import TextIO
 from tflite2onnx.cli.places import STANDARD, STANDARD_OUTPUTS
 from tflite2onnx.errors import ModelFileError, OutputError
 from tflite2onnx.result import Result
-from tflite2onnx.utils.console import TextTable, is_closed, print_lines
-from tflite2onnx.utils.standard_output import discard_stdout
+from tflite2onnx.utils.console import TextTable, print_lines
+from tflite2onnx.utils.standard_output import discard_stdout, is_closed
 from tflite2onnx.writer import LARGEST_FILE
 
 

@@ -48,12 +48,7 @@ def _run_and_exit(main: Callable[[], int]) -> NoReturn:
 
 def exit_at_once(status: int) -> NoReturn:
     """End the process without the destructors, which take longer than many conversions."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:  # argparse ignores the errors of what it prints
-        if not isinstance(error, BrokenPipeError):  # the reader of a pipe has ended
-            sys.stderr.write(f"tflite2onnx: cannot print: {error.strerror}\n")
-        status = 1
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 

@@ -71,11 +71,6 @@ def handle_records(handle: Callable[[LogRecord], None]) -> Iterator[Logger]:
         logger.setLevel(level)
 
 
-def is_closed(stream: TextIO) -> bool:
-    """Return whether a stream was closed when the program began, and stands for `os.devnull`."""
-    return getattr(stream, "name", None) == os.devnull
-
-
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: 1 node, 2,000 nodes."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
