@@ -197,6 +197,11 @@ def test_links_that_leave_the_folder_are_not_followed(tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} == {"a.onnx", "b.onnx", "manifest.json"}
 
 
+def test_a_single_model_is_no_bundle() -> None:
+    with pytest.raises(BundleError, match="got a single TFLite model: use `convert`"):
+        convert_bundle(MODEL, "out")
+
+
 def test_colliding_output_names_are_refused() -> None:
     with pytest.raises(BundleError, match=r"different output files, got a\.onnx twice"):
         convert_bundle(archive({"a.tflite": MODEL, "a": MODEL}), "unused")

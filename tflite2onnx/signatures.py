@@ -276,6 +276,8 @@ def rename_as_requested(
     for old in names:
         if old not in aliases:
             hint = suggest_names(old, names_now, most=3, few=4)
+            if "=" in old:
+                hint = "; give each OLD=NEW with an option of its own"
             raise OptionError(f"`rename`: the model has no input or output {old}{hint}")
     new = {aliases[old]: name for old, name in names.items()}
     new_names = [new.get(name, name) for name in names_now]

@@ -193,8 +193,8 @@ def test_models_of_other_converters_are_compared_by_outputs_only(
         (["model.tflite", "model.tflite"], "the TFLite model must be given first"),
         (["model.tflite", "--report", "model.tflite"], "it is the TFLite model"),
         (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model"),
-        (["model.tflite", "--samples", "0"], "must be at least 1, got 0"),
-        (["model.tflite", "--seed", "-1"], "--seed must be at least 0, got -1"),
+        (["model.tflite", "--samples", "0"], "must be a whole number of at least 1, got 0"),
+        (["model.tflite", "--seed", "-1"], "--seed must be a whole number of at least 0, got -1"),
         (["model.tflite", "--input", "x"], "--input must be NAME=FILE, data to verify on, got x"),
         (["model.tflite", "--input", "x=none.npy"], "cannot read none.npy: No such file"),
         (

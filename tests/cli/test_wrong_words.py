@@ -337,7 +337,7 @@ WRONG = [
     ("model.tflite --preprocess size=10", "size must be a height and a width, as in size=480x640"),
     ("model.tflite --preprocess std=0", "std must be a number other than 0, or one for each"),
     ("model.tflite --postprocess decoder=ssd", "decoder=ssd does not fit outputs of [1, 5, 7, 3]"),
-    ("model.tflite --verify --seed -1", "--seed must be at least 0, got -1"),
+    ("model.tflite --verify --seed -1", "--seed must be a whole number of at least 0, got -1"),
     ("model.tflite --verify --image folder", "folder must have files that end in .bmp, .gif,"),
     ("verify model.tflite text.tflite.onnx", "got another or a damaged file; convert the model"),
     ("verify model.tflite folder", "folder must have the ONNX files of model.tflite, got none of"),
@@ -366,7 +366,7 @@ WRONG = [
     ("plain.tflite --verify=yes", "--verify must be given without a value, got yes"),
     ("plain.tflite --target", "--target must be given with a value"),
     ("plain.tflite -q -v", "--verbose must be given without --quiet"),
-    ("plain.tflite --verify --samples 0", "--samples must be at least 1, got 0"),
+    ("plain.tflite --verify --samples 0", "--samples must be a whole number of at least 1, got 0"),
     ("model.tflite --layout x=NCHWD", "NHWDC and NCHWD must have a letter for each"),
     ("model.tflite --layout x", "--layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file, got x"),
     ("model.tflite --shape x=1,-5,7,3", "--shape: a size must be a positive number or a name"),
@@ -690,6 +690,20 @@ WRONG = [
     ("model.tflite --verify --report", "--report must be given with a value"),
     ("model.tflite --verify --input nobody=x.npy", "the name of an input must be x, got nobody"),
     ("model.tflite --rename x=y", "--rename: two inputs or outputs would be named y"),
+    ("model.tflite --rename x=a,y=b", "no input or output x=a,y; give each OLD=NEW with an option"),
+    ("model.tflite --target onnxruntime-web", "got onnxruntime-web; did you mean web?"),
+    (
+        "model.tflite --verify --image https://x.org/cat.png",
+        "a file or a folder; download it first",
+    ),
+    (
+        "model.tflite --verify --input=",
+        "--input must be NAME=FILE, once for each name, got nothing",
+    ),
+    (
+        "model.tflite --io-type int8",
+        "must not be int8, because no QUANTIZE has a scale for it: give",
+    ),
 ]
 
 

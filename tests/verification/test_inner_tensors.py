@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -525,10 +526,19 @@ def test_report_becomes_plain_data_for_json() -> None:
     assert Report(report.outputs, 1, 0).to_dict()["operators"] == []
 
 
-def test_number_of_samples_must_be_at_least_1() -> None:
-    """The number of samples must be at least 1."""
-    with pytest.raises(OptionError, match="must be at least 1, got 0"):
-        verify(network(), samples=0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"samples": 0}, "`samples` must be a whole number of at least 1, got 0"),
+        ({"samples": "2"}, "`samples` must be a whole number of at least 1, got '2'"),
+        ({"seed": 1.5}, "`seed` must be a whole number of at least 0, got 1.5"),
+        ({"inputs": [np.zeros(3)]}, 'inputs must be a mapping such as {"input": array}, got list'),
+        ({"images": "cat.png"}, "images must be a list of paths, got 'cat.png'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(message)):
+        verify(network(), **arguments)
 
 
 def test_progress_counts_the_tensors_of_all_samples() -> None:

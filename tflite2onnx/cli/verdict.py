@@ -66,9 +66,10 @@ def _describe_joined(tensor: TensorComparison) -> str:
 
 
 def _describe_nothing(output: Difference) -> str:
-    numbers = "not finite" if math.isnan(output.level or 0) else f"{output.level:.6g}"
+    level = output.level or 0
+    numbers = "no element is finite" if math.isnan(level) else f"every element is {level:.6g}"
     return (
-        f"output {output.name}: every element is {numbers}, which shows nothing; verify on real"
+        f"output {output.name}: {numbers}, which shows nothing; verify on real"
         " data, with --input NAME=FILE or --image FILE"
     )
 

@@ -190,7 +190,7 @@ def print_json(value: object, stream: TextIO | None = None) -> None:
 
 def print_error(model: str, message: str) -> None:
     """Print an error on stderr, with the name of the model unless the message has it."""
-    named = message.startswith(f"{model} ") or f" {model}: " in message
+    named = not model or message.startswith(f"{model} ") or f" {model}: " in message
     text = f"tflite2onnx: {'' if named else f'{model}: '}{message}"
     print_lines(sys.stderr, [text.replace(model, model.replace("\n", "\\n"))])
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
+from numbers import Integral
 from typing import Any
 
 from tflite2onnx.convert import convert
@@ -117,7 +118,8 @@ def verify(  # noqa: PLR0913 - options
             model.
         ConversionError: the model cannot be converted.
     """
-    _check_arguments(SAMPLES if samples is None else samples, seed, tolerance)
+    _check_numbers(SAMPLES if samples is None else samples, seed, tolerance)
+    _check_data(inputs, images)
     converted = convert(model, signature=signature) if converted is None else converted
     opened = open_model(converted)
     _check_signature(signature, opened, model)
@@ -183,15 +185,25 @@ def _split_signatures(opened: OpenedModel, model: ModelFile) -> list[OpenedModel
     return parts if len(parts) > 1 else [opened]
 
 
-def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
+def _check_numbers(samples: object, seed: object, tolerance: float | None) -> None:
+    for option, least, number in (("samples", 1, samples), ("seed", 0, seed)):
+        if not isinstance(number, Integral) or number < least:
+            raise OptionError(
+                f"`{option}` must be a whole number of at least {least}, got {number!r}"
+            )
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise OptionError(f"`tolerance` must be a finite number above 0, got {tolerance:g}")
     if tolerance is not None and tolerance > 1:
         raise OptionError(f"`tolerance` must be at most 1, the whole range, got {tolerance:g}")
-    if samples < 1:
-        raise OptionError(f"`samples` must be at least 1, got {samples}")
-    if seed < 0:
-        raise OptionError(f"`seed` must be at least 0, got {seed}")
+
+
+def _check_data(inputs: object, images: object) -> None:
+    if not isinstance(inputs, Mapping | None):
+        raise OptionError(
+            f'inputs must be a mapping such as {{"input": array}}, got {type(inputs).__name__}'
+        )
+    if isinstance(images, str) or not isinstance(images, Sequence):
+        raise OptionError(f"images must be a list of paths, got {images!r}")
 
 
 def _compare_other_sizes(

@@ -92,6 +92,8 @@ def open_inputs(
 def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[Path]:
     """Return a file, or the files of a folder with these suffixes, sorted by name."""
     place = Path(path)
+    if "://" in os.fspath(path):
+        raise VerifyError(f"{os.fspath(path)} must be a file or a folder; download it first")
     try:
         if not place.is_dir():
             return [place]

@@ -82,7 +82,7 @@ def find_image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     if len(inputs) != 1:
         raise VerifyError(
             "the model must have one input for pictures, [batch, height, width, channels] with 1, 3"
-            f" or 4 channels, got {len(inputs)}; use --input NAME=FILE"
+            f" or 4 channels, got {len(inputs)}; give arrays instead (--input NAME=FILE)"
         )
     ((detail, tensor),) = inputs
     mean, std = (tensor.mean, tensor.std) if tensor else ((), ())

@@ -100,7 +100,10 @@ def test_tensor_that_is_both_ends_gets_both_types() -> None:
     [
         ({"z": "int8"}, "`io_type`: the model has no input or output z"),
         ({"n": "int8"}, "`io_type` of n must not be given, because the tensor is neither float32"),
-        ({"r": "int8"}, "`io_type` of r must not be int8, because no DEQUANTIZE computes it: give"),
+        (
+            {"r": "int8"},
+            "`io_type` of r must not be int8, because no DEQUANTIZE has a scale for it",
+        ),
     ],
 )
 def test_refuses_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:
@@ -111,7 +114,7 @@ def test_refuses_ends_that_cannot_change(chosen: dict[str, str], message: str) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("y: float32[2] = ABS(x)", "x must not be uint8, because no QUANTIZE reads it"),
+        ("y: float32[2] = ABS(x)", "x must not be uint8, because no QUANTIZE has a scale for it"),
         ("y: int16(0.5, 0)[2] = QUANTIZE(x)", "x must not be uint8, because the network .* int16"),
     ],
 )

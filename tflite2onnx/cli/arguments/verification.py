@@ -73,7 +73,7 @@ def spell_options(message: str) -> str:
 
 def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `verify`; OptionError if --input is not NAME=FILE, each name once."""
-    name = next((word for word in options.arrays if "=" not in word), None)
+    name = next((word for word in options.arrays if word and "=" not in word), None)
     if name is not None:
         raise OptionError(
             f"--input must be NAME=FILE, data to verify on, got {name}; --inputs {name} cuts the"

@@ -75,7 +75,7 @@ def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
     readers = (op for op in graph.ops if op.is_builtin("QUANTIZE") and op.inputs == (old,))
     quantize = next(readers, NO_OP)
     if quantize is NO_OP:
-        raise _explain_float_end(old, dtype, "no QUANTIZE reads it")
+        raise _explain_float_end(old, dtype, "no QUANTIZE has a scale for it")
     integers = quantize.outputs[0]
     new = _make_end(old, integers, dtype)
     graph = _replace_endpoint(graph, "inputs", old, new, inner)
@@ -98,7 +98,7 @@ def _change_output(graph: Graph, old: Tensor, dtype: DType) -> Graph:
     producer = graph.producers.find(old)
     integers = producer.operand(0)
     if not producer.is_builtin("DEQUANTIZE") or not is_quantized(integers):
-        raise _explain_float_end(old, dtype, "no DEQUANTIZE computes it")
+        raise _explain_float_end(old, dtype, "no DEQUANTIZE has a scale for it")
     new = _make_end(old, integers, dtype)
     graph = _replace_endpoint(graph, "outputs", old, new, inner)
     if new.dtype is integers.dtype and integers in graph.producers.keys() - {*graph.outputs}:
@@ -139,5 +139,5 @@ def _make_op(code: str, index: int, x: Tensor, y: Tensor) -> Op:
 def _explain_float_end(tensor: Tensor, dtype: DType, reason: str) -> OptionError:
     return OptionError(
         f"`io_type` of {tensor.name} must not be {dtype.label}, because {reason}: give the types of"
-        " other inputs and outputs by name"
+        f" others by name, as NAME={dtype.label}"
     )

@@ -106,6 +106,8 @@ def read_bundle(source: AnySource) -> Bundle:
         data = open_source(source).data
     except ModelFileError as error:
         raise BundleError(str(error)) from error
+    if is_model(data):
+        raise BundleError("the file must be a bundle, got a single TFLite model: use `convert`")
     bundle = _read_litertlm(data) if litertlm.is_litertlm(data) else _read_archive(data)
     if not bundle.models:
         got = recognize_file(data) or "the bundle must have a TFLite model in it, got none"

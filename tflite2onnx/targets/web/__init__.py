@@ -1,4 +1,4 @@
 """ONNX Runtime Web."""
 
-ALIASES = ("wasm", "browser")
+ALIASES = ("wasm", "browser", "onnxruntime-web", "ort-web")
 OPTIONS = {"forms": "fastest", "states": "required", "weights": "adaptive"}
