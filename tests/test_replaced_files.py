@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
@@ -163,7 +162,6 @@ def test_all_files_of_another_bundle_are_replaced_with_a_warning(
     assert list(read_manifests()) == ["manifest.json"]
     error = capsys.readouterr().err
     assert "manifest.json is replaced: it is not that of this model or bundle" in error
-    assert "one_first.onnx is replaced: it was converted from another model" in error
 
 
 def test_signatures_of_two_models_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,44 +171,6 @@ def test_signatures_of_two_models_are_not_mixed(capsys: pytest.CaptureFixture[st
     assert main(["two.task", "out", "--signature", "first"]) == 1
     assert "lists first.onnx with the files of another" in capsys.readouterr().err
     expect_unchanged(outputs, run_all())
-
-
-@pytest.mark.parametrize(("external", "name"), [(None, "one.onnx"), (0, "one.onnx.data")])
-def test_another_model_is_replaced_with_a_warning(
-    caplog: pytest.LogCaptureFixture, external: int | None, name: str
-) -> None:
-    """Neither an option nor the same model gives a warning."""
-    Path("out").mkdir()
-    for options in ({}, {"opset": 18}, {"forms": "canonical"}, {"names": "signature"}):
-        convert("one.tflite", "out/one.onnx", external_data=external, **options)
-    caplog.clear()
-    convert("one.tflite", "out/one.onnx", external_data=external)
-    assert [record.message for record in caplog.records if "replaced" in record.message] == []
-    Path("one.tflite").write_bytes(build(7, "one"))
-    convert("one.tflite", "out/one.onnx", external_data=external)
-    assert Path(f"out/{name}").exists()
-    assert "one.onnx is replaced: it was converted from another model" in caplog.text
-    caplog.clear()
-    convert("two.tflite", "out/one.onnx")
-    assert "one.onnx is replaced: it was converted from another model" in caplog.text
-    caplog.clear()
-    for content in (b"old", b"", onnx.ModelProto(producer_name="pytorch").SerializeToString()):
-        Path("out/one.onnx").write_bytes(content)
-        convert("two.tflite", "out/one.onnx")
-        assert "one.onnx is replaced: tflite2onnx did not write it" in caplog.text
-        caplog.clear()
-
-
-def test_names_of_values_without_a_name_are_no_sign_of_the_same_model(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Both files have values `_1` to `_7`, and one output of the same name."""
-    models = Path(__file__).parents[1] / "assets" / "models"
-    Path("out").mkdir()
-    for name, count in (("keywords_float32", 0), ("chime_float32", 1), ("chime_float32", 0)):
-        caplog.clear()
-        convert(models / f"{name}.tflite", "out/one.onnx")
-        assert caplog.text.count("it was converted from another model") == count
 
 
 def test_weights_that_another_file_reads_are_not_replaced(

@@ -1,18 +1,15 @@
 """Files of earlier conversions in the folder that a conversion writes to.
 
-A conversion must not change what the files of another one mean. Three facts decide. An ONNX file
+A conversion must not change what the files of another one mean. Two facts decide. An ONNX file
 names the file that its weights are in, so the readers of a file with weights are found in the ONNX
 files themselves. A manifest lists the files that belong together, with a digest of their source.
-The names and weights in an ONNX file say whether it was converted from another model.
 """
 
 import json
 import logging
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from mmap import mmap
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
@@ -20,28 +17,15 @@ from typing import Any, NamedTuple, NoReturn, cast
 import onnx
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.reader.containers.protobuf import read_fields
 from tflite2onnx.reader.source import ModelSource, map_file
-from tflite2onnx.tensor import Array
-from tflite2onnx.utils.mapped_files import digest_pieces, read_elements, read_pieces
+from tflite2onnx.utils.mapped_files import digest_pieces, read_pieces
 
-PRODUCER = "tflite2onnx"
 MANIFEST = "manifest.json"
 _MOST_LEVELS = 4  # folders above a file in which a manifest may list the file
 _LARGEST_MANIFEST = 1 << 26  # bytes
-_SAMPLE = 4096  # bytes of a weight that are compared, or of a model that are digested
+_SAMPLE = 4096  # bytes of a model that are digested together
 _MOST_SAMPLES = 1 << 12  # of a model
-_SAME_NAMES = 0.25  # the part of the values' names that conversions of one model have in common
-# The numbers of fields in onnx.proto.
-_PRODUCER, _GRAPH = 2, 7
-_NODE, _INITIALIZER, _OUTPUT = 1, 5, 2
-_DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _EXTERNAL_DATA = 1, 2, 8, 9, 13
-_MADE_NAME = re.compile(r"_\d+")  # of a value without a name of its own, in any model
 _SOURCE, _LARGEST_HEAD = re.compile('<meta name="source" content=".*?">'), 1 << 12
-_GARBAGE = (ModelFileError, ValueError, TypeError, IndexError, StopIteration)
-
-Weight = tuple[onnx.TensorProto, Array]
-Key = tuple[str, int, tuple[int, ...]]  # the name, type and shape of a weight
 
 _logger = logging.getLogger(__name__)
 
@@ -199,38 +183,6 @@ def list_readers(path: Path) -> list[Path]:
     return found
 
 
-def warn_of_replacement(path: Path, new: onnx.ModelProto, weights: Iterable[Weight]) -> None:
-    """Warn if the ONNX file at a path was converted from another model than a new one.
-
-    Conversions of one model have names of its tensors in common, and equal weights under one name,
-    unless options change their type or shape. `weights` are those that `new` does not have.
-    """
-    names = {name for node in new.graph.node for name in node.output}
-    names |= {tensor.name for tensor in new.graph.initializer}
-    contents: dict[Key, bytes] = {}
-    for header, data in weights:
-        names.add(header.name)
-        key = header.name, header.data_type, tuple(header.dims)
-        contents[key] = bytes(next(read_elements(data))[:_SAMPLE])
-    try:
-        producer, old_names, old = _read_model(path)
-    except _GARBAGE:
-        producer, old_names, old = "", set[str](), dict[Key, bytes]()
-    common = contents.keys() & old.keys()
-    largest = max(common, key=lambda key: (math.prod(key[2]), key), default=None)
-    same = largest is None or contents[largest] == old[largest]
-    names, old_names = map(_drop_made_names, (names, old_names))
-    fewest = min(len(names), len(old_names))
-    if producer != PRODUCER:
-        _logger.warning("%s is replaced: tflite2onnx did not write it", path)
-    elif not same or len(names & old_names) < fewest * _SAME_NAMES:
-        _logger.warning("%s is replaced: it was converted from another model", path)
-
-
-def _drop_made_names(names: Iterable[str]) -> set[str]:
-    return {name for name in names if not _MADE_NAME.fullmatch(name)}
-
-
 def warn_of_replaced_bytes(path: Path, content: bytes | memoryview) -> None:
     """Warn if a file has other bytes than a new one."""
     if path.is_file() and (
@@ -255,49 +207,3 @@ def warn_of_replaced_page(path: Path, html: str, subject: str) -> None:
         new = _SOURCE.search(html)
         if old is None or new is None or old[0] != new[0]:
             _logger.warning("%s is replaced: it is no page about %s", path, subject)
-
-
-def _read_model(path: Path) -> tuple[str, set[str], dict[Key, bytes]]:
-    """Return the producer, the names of values, and the first bytes of weights, by their types.
-
-    Only the parts that are needed are read: the file may be larger than the memory.
-
-    Raises:
-        ValueError: the file is no ONNX model, or is damaged.
-    """
-    fields = [*_read_parts(map_file(path))]
-    producer = b"".join(bytes(part) for number, part in fields if number == _PRODUCER)
-    names, contents = set[str](), dict[Key, bytes]()
-    for number, part in (item for n, graph in fields if n == _GRAPH for item in _read_parts(graph)):
-        if number == _NODE:
-            parts = takewhile(lambda field: field[0] <= _OUTPUT, _read_parts(part))
-            names.update(bytes(name).decode() for n, name in parts if n == _OUTPUT)
-        elif number == _INITIALIZER:
-            items = [*read_fields(cast("bytes", part))]
-            external = [data for n, data in items if n == _EXTERNAL_DATA]
-            raw = next((data for n, data in items if n == _RAW_DATA), None)
-            raw = _read_external(path.parent, external) if raw is None else raw
-            (name,) = (bytes(data).decode() for n, data in items if n == _NAME)
-            dims = tuple(n for number, data in items if number == _DIMS for n in [data])
-            names.add(name)
-            kind = next(data for n, data in items if n == _DATA_TYPE)
-            contents[name, kind, dims] = bytes(raw[:_SAMPLE])
-    return producer.decode(), names, {key: data for key, data in contents.items() if data}
-
-
-def _read_external(folder: Path, entries: Iterable[memoryview]) -> bytes:
-    """Return the first bytes of a weight that is in another file of the folder."""
-    pairs = (onnx.StringStringEntryProto.FromString(bytes(entry)) for entry in entries)
-    place = {pair.key: pair.value for pair in pairs}
-    name = place.get("location", "")
-    if not name or name != Path(name).name or not (folder / name).is_file():
-        return b""
-    start, size = int(place.get("offset", 0)), int(place.get("length", _SAMPLE))
-    return bytes(map_file(folder / name)[start : start + min(size, _SAMPLE)])
-
-
-def _read_parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the number and the bytes of each field that is not a number."""
-    for number, content in read_fields(cast("bytes", message)):
-        if isinstance(content, memoryview):
-            yield number, content

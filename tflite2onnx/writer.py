@@ -39,11 +39,9 @@ from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.reader.containers.protobuf import read_fields
 from tflite2onnx.replaced_files import (
-    PRODUCER,
     check_single_file,
     check_weight_file,
     list_readers,
-    warn_of_replacement,
 )
 from tflite2onnx.storage_table import StorageInfo, list_storage
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -223,7 +221,7 @@ def assemble(
     domains = sorted({node.domain for node in walk_nodes(emitted.nodes)} - {""})
     model = onnx.ModelProto(
         ir_version=helper.find_min_ir_version_for(opsets),
-        producer_name=PRODUCER,
+        producer_name="tflite2onnx",
         producer_version=version,
         opset_import=[*opsets, *(helper.make_opsetid(d, DOMAINS.get(d, 1)) for d in domains)],
     )
@@ -383,8 +381,6 @@ def write(
     """
     with resolve_target(path) as target:
         check_single_file(target)
-        if target.is_file():
-            warn_of_replacement(target, skeleton.proto, skeleton.weights)
         with replace_all_atomically() as create:
             return write_to(skeleton, target, create, external_data)
 

@@ -23,7 +23,6 @@ from tflite2onnx.replaced_files import (
     list_manifests,
     place_manifest,
     warn_of_replaced_bytes,
-    warn_of_replacement,
 )
 from tflite2onnx.result import Result
 from tflite2onnx.stages import convert_read_model
@@ -338,8 +337,6 @@ def _write_files(
         known = list_manifests([*models, *others])
         first = _resolve_file(folder, MANIFEST)
         place, content = place_manifest(first, known, manifest, {*models, *others}, name)
-        for path, skeleton in ((path, each) for path, each in models.items() if path.is_file()):
-            warn_of_replacement(path, skeleton.proto, skeleton.weights)
         for path, data in others.items():
             warn_of_replaced_bytes(path, data)
         with replace_all_atomically(folders=True) as create:
