@@ -353,6 +353,12 @@ def test_transposes_have_rows_and_values_have_layouts() -> None:
     assert regions["hidden"] == ("first", "NCHW")
 
 
+def test_a_value_of_unknown_shape_is_not_called_a_scalar() -> None:
+    found = picture(model_of([(["x"], ["y"]), (["y"], ["z"])], ["z"]))
+    assert [row.shape for row in found.rows] == [(2,), None, (2,), (2,)]
+    assert "scalar" not in svg.draw_graph(found)
+
+
 def test_each_transpose_has_its_own_mark() -> None:
     """A Transpose has its own mark."""
     result = convert(MODELS / "transformer_float32.tflite")

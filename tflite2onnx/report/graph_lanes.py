@@ -26,7 +26,7 @@ _LAYOUT_RANK = 3  # the smallest rank for which layouts are distinguished
 
 @dataclass(frozen=True)
 class GraphRow:
-    """A node: `lane` is its column; `name` and `shape` belong to its output.
+    """A node: `lane` is its column; `name` and `shape` belong to its output, None if unknown.
 
     `region` is the layout of the output: "tflite", "first" (channels first), "other", or "" if no
     TFLite tensor or no layout is known. `layout` is the layout in letters, and `attributes` are
@@ -35,7 +35,7 @@ class GraphRow:
 
     kind: str
     name: str
-    shape: tuple[int | str, ...]
+    shape: tuple[int | str, ...] | None
     region: str
     layout: str
     lane: int
@@ -162,8 +162,9 @@ def _fill_regions(rows: Sequence[GraphRow], lines: Sequence[Line]) -> tuple[Grap
     regions = list(rows)
     for i in reversed(range(len(regions))):
         row, after = regions[i], regions[readers.get(i, i)]
-        alike = len(row.shape) == len(after.shape) and after.kind != "Transpose"
-        if not row.region and not row.layout and alike:
+        ranks = {None if each.shape is None else len(each.shape) for each in (row, after)}
+        alike = len(ranks) == 1 and None not in ranks
+        if not row.region and not row.layout and alike and after.kind != "Transpose":
             regions[i] = replace(row, region=after.region, layout=after.layout)
     return tuple(regions)
 
@@ -181,7 +182,7 @@ def _make_row(
 ) -> GraphRow:
     values = step.makes or step.reads
     port = next((ports[name] for name in values if name in ports), None)
-    shape = next((shapes[name] for name in values if name in shapes), ())
+    shape = next((shapes[name] for name in values if name in shapes), None)
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
         return GraphRow(step.kind, name, shape, "", "", lane, step.attributes)

@@ -188,7 +188,7 @@ def _write_steps(report: Report) -> str:
             counts[i] += number
     total = sum(counts)
     if total:
-        words = f"The {total:,} elements of quantized tensors, by the steps that they differ."
+        words = f"The {total:,} elements of quantized tensors, by how many steps they differ."
         words += " The bars are logarithmic."
         parts = [(i, number, number / total) for i, number in enumerate(counts) if number]
         rows = [
@@ -266,6 +266,7 @@ def _write_tensors(facts: PageFacts) -> str:
     words = (
         "All tensors that operators compute, faults first, then by noise. A click on a row shows"
         " attributes, layouts and storage; a click on a heading sorts."
+        f"{' Alone: the operator runs on the inputs that it has in LiteRT.' * bool(alone)}"
     )
     table = as_table(head, cells, names) if names else ""
     return as_section("Operators and tensors", as_paragraph(words, "soft"), table) if table else ""

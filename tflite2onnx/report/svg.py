@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 
-from tflite2onnx.report.graph_lanes import Line, Strip
+from tflite2onnx.report.graph_lanes import GraphRow, Line, Strip
 from tflite2onnx.report.html import as_data, as_text, format_sizes, write_keys
 from tflite2onnx.utils.console import shorten
 from tflite2onnx.verification import Difference, Report, TensorComparison
@@ -131,7 +131,7 @@ def draw_graph(picture: Strip) -> str:
         f' title="{as_text(row.name)}" data-key="{as_text(row.name)}"'
         f' data-attributes="{as_text(row.attributes)}" style="padding-left:{gutter}px">'
         f'<span class="kind">{as_text(row.kind)}</span><span class="shape">'
-        f"{as_text(' '.join([format_sizes(row.shape), row.layout if row.region else '']))}</span>"
+        f"{as_text(_describe_shape(row))}</span>"
         f'<span class="name">{as_text(shorten(row.name, 70))}</span></li>'
         for row in picture.rows
     )
@@ -140,6 +140,12 @@ def draw_graph(picture: Strip) -> str:
         f'<div class="strip" tabindex="0"><div><svg width="{gutter}" height="{height}">'
         f'<path class="value" d="{curves}"/>{marks}</svg><ol>{rows}</ol></div></div>'
     )
+
+
+def _describe_shape(row: GraphRow) -> str:
+    if row.shape is None:
+        return ""
+    return f"{format_sizes(row.shape)} {row.layout if row.region else ''}".rstrip()
 
 
 def _compute_x(lane: int) -> int:
