@@ -13,6 +13,7 @@ from onnxruntime import InferenceSession
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form, Model
 from tests.support import check, pack, random_inputs
+from tests.support.fusions import optimize_model
 from tflite2onnx import ConversionError, convert
 
 if TYPE_CHECKING:
@@ -190,6 +191,13 @@ def test_a_single_step_needs_no_loop() -> None:
     for major in (False, True):
         result = check(cells.lstm(Form(times=1, cell_clip=10, time_major=major)), runs=2)
         assert "Scan" not in nodes(result)
+
+
+@pytest.mark.parametrize("form", [Form(), Form(projection=True, projection_bias=True)])
+def test_a_single_step_of_integers_multiplies_integers(form: Form) -> None:
+    graph = optimize_model(convert(cells.integer_lstm(change_form(form, single=True))).model).graph
+    products = {node.op_type for node in graph.node} & {"Gemm", "MatMul", "MatMulIntegerToFloat"}
+    assert products == {"MatMulIntegerToFloat"}
 
 
 def test_only_batch_major_sequences_need_transposes() -> None:

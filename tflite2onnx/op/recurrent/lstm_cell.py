@@ -339,10 +339,20 @@ class Cell:
         return h, g.Identity(h) if self.shares_state else c
 
     def _sum_gates(self, weights: Weights, g: Builder, now: Value, h: Value) -> dict[str, Value]:
-        sums = round_to_storage(g, g.Gemm(h, weights.recurrent, now), self._sums)
+        sums = round_to_storage(g, self._add_product(g, h, weights.recurrent, now), self._sums)
         sizes = g.ints([self.cells] * len(self.gates))
         parts = g.node_outputs("Split", len(self.gates), sums, sizes, axis=1)
         return dict(zip(self.gates, parts, strict=True))
+
+    def _add_product(self, g: Builder, x: Value, matrix: Operand, added: Operand) -> Value:
+        """Return x times a matrix, and a sum.
+
+        Runtimes join a Gemm of integers only with a bias and a result of integers; otherwise they
+        dequantize the matrix in each run. A Scan reads the matrix that its graph has dequantized.
+        """
+        if self.storage.sums and added is not None and not g.is_nested:
+            return g.Sum(g.MatMul(x, matrix), added)
+        return g.Gemm(x, matrix, added)
 
     def _emit_gate(self, g: Builder, letter: str, z: Value, c: Value) -> Value:
         gate = self.gates[letter]
@@ -375,7 +385,7 @@ class Cell:
             storage = self.storage.hidden
             scale = 1 if storage is None else float(storage.scale[0])
             b = read_bias(self.projection_bias, scale, read_scale(self.projection))
-        projected = g.Gemm(hidden, weights.projection, b)
+        projected = self._add_product(g, hidden, weights.projection, b)
         rounded = round_to_storage(g, projected, self.storage.state)
         return clip_to_limits(g, rounded, self.output_limits)
 

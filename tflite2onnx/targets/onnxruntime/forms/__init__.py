@@ -134,6 +134,8 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("FULLY_CONNECTED", "convolutions.join_pixels:convolve_pixels"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.pad_channels"),
+    # The kernels of integers run for each pixel if a constant has a number for each channel.
+    _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.scale_channels:repeat_constants"),
     # Dense layers are products of matrices between two RESHAPE.
     _apply("FULLY_CONNECTED", "products.flatten_rows"),
 )

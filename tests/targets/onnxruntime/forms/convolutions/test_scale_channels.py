@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.support import check
+from tests.support import check, random_inputs
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
-from tflite2onnx.targets.onnxruntime.forms.convolutions.scale_channels import scale_channels
+from tests.support.runtimes import run_onnx
+from tflite2onnx import convert
+from tflite2onnx.targets.onnxruntime.forms.convolutions.scale_channels import (
+    repeat_constants,
+    scale_channels,
+)
 
 STEP = "padding=SAME, stride_h=1, stride_w=1"
+NCHW = (0, 3, 1, 2)
 ONES = "[1.0, 1.0, 1.0, 1.0]"
 ZEROS = "[0.0, 0.0, 0.0, 0.0]"
 NUMBERS = "[1.0, 2.0, 3.0, 4.0]"
@@ -69,3 +76,56 @@ def test_products_of_pixels_or_computed_factors_stay(call: str, channels: int) -
 def test_products_that_are_outputs_of_the_graph_stay() -> None:
     text = surround("y: float32[1,5,6,4] = MUL(x, 2.0)").replace("return z", "return y")
     check_unchanged(scale_channels, parse_graph(text))
+
+
+def normalize(call: str) -> str:
+    """Return an operator on a convolution of 8 bits, x, with a result y."""
+    image = "int8(0.1, 3)[1,5,6,2]"
+    return f"""
+        inputs i: {image}
+        x: {image} = CONV_2D(i, int8(0.01, 0)[2,1,1,2], int32(0.001, 0)[2], {STEP})
+        {call}
+        return y
+    """
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, int8(0.1, 1)[1,1,1,2])",
+        "y: int8(0.2, -5)[1,5,6,2] = ADD(int8(0.1, 1)[1,1,1,2], x)",
+        "y: int8(0.2, -5)[1,5,6,2] = SUB(x, int8(0.1, 1)[1,1,1,2])",
+    ],
+)
+def test_constants_of_few_channels_are_repeated_along_a_row(call: str) -> None:
+    graph = parse_graph(normalize(call))
+    before, after = (g.ops[-1] for g in (graph, repeat_constants(graph)))
+    (constant,), (repeated,) = (
+        [t for t in op.inputs if t and t.has_data] for op in (before, after)
+    )
+    assert repeated.shape == (1, 1, 6, 2)
+    assert (repeated.values == constant.values).all()
+    assert (after.outputs, after.options) == (before.outputs, before.options)
+    data = make_model(normalize(call))
+    models = (convert(data, forms=forms).model for forms in ("fastest", "canonical"))
+    (x,) = random_inputs(data, 0)
+    made, expected = (run_onnx(model, {"i": x.transpose(NCHW)})[0] for model in models)
+    np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, int8(0.1, 1)[1])",
+        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, int8(0.1, 1)[1,1,6,2])",
+        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, x)",
+        """r: int8(0.1, 3)[1,1,1,2] = SLICE(x, [0, 0, 0, 0], [1, 1, 1, 2])
+        y: int8(0.2, -5)[1,5,6,2] = MUL(r, int8(0.1, 1)[1,5,6,2])""",
+        """r: int8(0.1, 3)[1,1,1,60] = RESHAPE(x, new_shape=[1, 1, 1, 60])
+        y: int8(0.2, -5)[1,1,1,60] = MUL(r, int8(0.1, 1)[1,1,1,60])""",
+        """f: float32[1,5,6,2] = DEQUANTIZE(x)
+        y: float32[1,5,6,2] = MUL(f, [1.0, 2.0])""",
+    ],
+)
+def test_constants_stay_if_no_row_repeats_them(call: str) -> None:
+    check_unchanged(repeat_constants, parse_graph(normalize(call)))
