@@ -75,8 +75,6 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         result = convert("model.tflite", "model.onnx", io_layout="tflite")
         print(result.inputs[0].onnx_shape, result.nodes)
 
-    A word in parentheses is the value of an option that has the meaning before it.
-
     Args:
         model: the path of the TFLite file, or its bytes.
         output: the path of the ONNX file; None writes no file.
@@ -87,8 +85,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             the axes is known.
         opset: the ONNX opset, at least 9 (default: the smallest opset from 17 on that has all
             operators of the model).
-        io_type: the element type of inputs and outputs, or of one by its name: float32 (float), or
-            integers in the network's own scales (int8, uint8) (default: as in the file).
+        io_type: the element type of inputs and outputs, or of one by its name: float for float32,
+            or int8 or uint8 in the network's own scales (default: as in the file).
         quantization: what quantized tensors become. qdq: integers, as in the file; qdq-uniform:
             integers of one scale for each tensor, for NPUs; symmetric: int8 with the zero point 0;
             qoperator: QLinearConv and QLinearMatMul, from opset 10 on, and other integer arithmetic

@@ -250,6 +250,17 @@ def test_nodes_that_break_a_rule_alike_are_one_line(tmp_path: Path, capsys: Capt
         assert verdict == f"FAILED: {path} breaks 1 rule of nnapi"
 
 
+def test_long_names_in_a_line_are_shortened(tmp_path: Path, capsys: Captured) -> None:
+    """The name of a scale of several channels is in the line itself."""
+    path = tmp_path / "m.onnx"
+    model = convert("assets/models/mobilenet_int8.tflite").model
+    path.write_bytes(model.SerializeToString())
+    for words, found in (([], False), (["--wide"], True)):
+        assert main(["check", str(path), "--target", "qnn", *words]) == 1
+        *lines, _ = capsys.readouterr().out.splitlines()
+        assert (max(map(len, " ".join(lines).split())) > 60) == found
+
+
 def test_json_has_the_sources(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(quantize(np.int8(7)).SerializeToString())

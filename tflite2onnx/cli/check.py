@@ -6,14 +6,15 @@ import sys
 from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.targets.checker import check_file
 from tflite2onnx.targets.table import TARGETS, has_part
-from tflite2onnx.utils.console import Colour, count, print_json, print_lines
+from tflite2onnx.utils.console import Colour, count, print_json, print_lines, shorten_words
 from tflite2onnx.utils.suggestions import join_alternatives
 
+_LONGEST = 60  # characters of a name
 _SHOWN = 3  # nodes that break a rule alike, and are listed
 SUMMARY = "List the nodes of any ONNX model that break a rule of a runtime."
 EPILOG = """\
-each line has nodes with their operators, the rule that they break, what happens, and what
-to do; docs/runtimes.md says where the rules come from
+Each line has nodes, by their operators and places in the graph, the rule that they break, what
+will happen, and what to do. docs/runtimes.md says where the rules come from.
 
 exit status:
   0    no rule is broken
@@ -48,7 +49,11 @@ def run_command(options: argparse.Namespace) -> int:
     places: dict[str, dict[str, None]] = {}
     for breach in broken:
         places.setdefault(breach.words, {})[f"{breach.operator} {breach.place}"] = None
-    lines = (f"{_list_places([*found], options)}: {words}" for words, found in places.items())
+    longest = sys.maxsize if options.wide else _LONGEST
+    lines = (
+        f"{_list_places([*found], options)}: {shorten_words(words, longest)}"
+        for words, found in places.items()
+    )
     print_lines(sys.stdout, lines)
     if broken or not options.quiet:
         word, colour = ("FAILED", Colour.RED) if broken else ("PASSED", Colour.GREEN)

@@ -85,6 +85,12 @@ def shorten(name: object, longest: int = 30) -> str:
     return f"{words[: kept // 2]}\N{HORIZONTAL ELLIPSIS}{words[kept // 2 - kept :]}"
 
 
+def shorten_words(cell: str, longest: int) -> str:
+    """Return a sentence whose names are shortened, and a single name as it is."""
+    words = cell.split(" ")
+    return " ".join(shorten(word, longest) for word in words) if words[1:] else cell
+
+
 class TextTable(NamedTuple):
     """Rows of cells that `print_lines` aligns in columns.
 
@@ -124,7 +130,7 @@ def _shorten_names(rows: list[list[str]], limit: int) -> list[list[str]]:
     If they do not fit even then, and are broken anyway, a name has a third of a line. A word of a
     sentence has half of a line at most.
     """
-    rows = [[_shorten_words(cell, limit // 2) for cell in row] for row in rows]
+    rows = [[shorten_words(cell, limit // 2) for cell in row] for row in rows]
     longest = min(max(_measure_columns(rows), default=0), limit)
     for width in [*range(longest, _SHORTEST, -1), max(_SHORTEST, limit // 3)]:
         shorter = [[cell if " " in cell else shorten(cell, width) for cell in row] for row in rows]
@@ -132,12 +138,6 @@ def _shorten_names(rows: list[list[str]], limit: int) -> list[list[str]]:
         if sum(widths) + 2 * (len(widths) - 1) <= limit:
             break
     return shorter
-
-
-def _shorten_words(cell: str, longest: int) -> str:
-    """Return a sentence with shorter words, and a single name as it is."""
-    words = cell.split(" ")
-    return " ".join(shorten(word, longest) for word in words) if words[1:] else cell
 
 
 def _group_columns(widths: Sequence[int], limit: int, indent: int) -> list[list[int]]:

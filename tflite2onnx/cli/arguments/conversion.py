@@ -97,7 +97,7 @@ def _add_outputs(group: argparse._ActionsContainer) -> None:
     add(
         "--resume",
         action="store_true",
-        help="leave out models whose output exists and is newer than the model; options are not"
+        help="skip models whose output exists and is newer than the model; options are not"
         " compared",
     )
     add(
@@ -134,7 +134,8 @@ def _add_option(group: argparse._ActionsContainer, name: str) -> None:
     targets = f": {join_alternatives(TARGETS)}" if name == "target" else ""
     text = _describe_options().get(name, "") + targets + repeated
     default = None if option.default is MISSING else option.default
-    group.add_argument(spell_option(name), default=default, help=text, **kind)
+    usual = f" (default: {default})" if name in CHOICES else ""
+    group.add_argument(spell_option(name), default=default, help=f"{text}{usual}", **kind)
 
 
 @cache
