@@ -172,6 +172,26 @@ def test_mean_of_a_convolved_image_needs_no_transpose() -> None:
     assert list(result.model.graph.node[1].attribute[0].ints) == [2, 3]
 
 
+@pytest.mark.parametrize("keep_dims", [False, True])
+@pytest.mark.parametrize(("code", "dtype"), LINES)
+def test_a_reduction_of_single_elements_copies_them(
+    code: str, dtype: str, *, keep_dims: bool
+) -> None:
+    m = Build()
+    x = m.input([2, 1, 3, 1], dtype=dtype)
+    result = check_outputs(m, reduce(m, code, x, [1, 3], keep_dims=keep_dims))
+    nodes = {node.op_type for node in result.model.graph.node}
+    assert nodes <= {"Identity", "Reshape"}
+
+
+def test_a_reduction_of_single_elements_of_unknown_sizes_equals_litert() -> None:
+    m = Build()
+    x = m.input([None, None, 3, 1])
+    for keep_dims in (False, True):
+        m.output(reduce(m, "MEAN", x, [3], keep_dims=keep_dims))
+    check(m.bytes())
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("axes", [[1, 2], [2, 3], [0], []], ids=str)
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])

