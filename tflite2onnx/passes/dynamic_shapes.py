@@ -305,31 +305,36 @@ class _Walks(NamedTuple):
         fixed = set[Dimension]()
         while True:
             walk = ShapeWalk(graph, operator_of, opened, equal, strict=True, example=example)
-            try:
-                walk.walk()
-            except ClashError as clash:
-                if number := _find_fixed_size(clash, order, words):
-                    first = first or clash
-                    fixed.add(number)
-                    equal[number] = evaluate(number)
-                    continue
-                replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
-                # If nothing was replaced, the next round would fail in the same way.
-                is_last = replaced.keys() <= equal.keys()
-                # A size that depends on data may be equal to the size of one of the inputs.
-                joins = any(not is_known(n) and old.symbols & inputs for old, n in replaced.items())
-                meets = any(kept.issuperset(pair) for pair in replaced.items())
-                if is_last or meets or (only_numbers and joins):
-                    remaining: ClashError | None = first or clash
-                    break
-                equal |= replaced
-            else:
-                remaining = first
+            clash = _find_clash(walk)
+            if clash is None:
                 break
+            if number := _find_fixed_size(clash, order, words):
+                first = first or clash
+                fixed.add(number)
+                equal[number] = evaluate(number)
+                continue
+            replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
+            # If nothing was replaced, the next round would fail in the same way.
+            is_last = replaced.keys() <= equal.keys()
+            # A size that depends on data may be equal to the size of one of the inputs.
+            joins = any(not is_known(n) and old.symbols & inputs for old, n in replaced.items())
+            meets = any(kept.issuperset(pair) for pair in replaced.items())
+            if is_last or meets or (only_numbers and joins):
+                break
+            equal |= replaced
+        remaining = first or clash
         if remaining is None:
             return walk, None
         reasons = {str(number) for number in fixed} or remaining.names
         return walk, _Clash(remaining, _list_equal_names(reasons, equal, order), bool(fixed))
+
+
+def _find_clash(walk: ShapeWalk) -> ClashError | None:
+    try:
+        walk.walk()
+    except ClashError as clash:
+        return clash
+    return None
 
 
 def _find_fixed_size(
