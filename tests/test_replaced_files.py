@@ -13,7 +13,6 @@ import pytest
 
 from tests.support import Build
 from tests.support.litertlm import model_part, pack_litertlm
-from tests.support.small import chain
 from tests.test_bundle import archive
 from tflite2onnx import convert, convert_bundle
 from tflite2onnx.cli import main
@@ -201,36 +200,3 @@ def test_files_that_are_no_manifests_are_replaced_with_a_warning(
         convert_bundle("one.task", "out")
         assert "manifest.json is replaced" in caplog.text
         caplog.clear()
-
-
-def test_a_page_about_another_model_is_replaced_with_a_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = ["one.tflite", "out/one.onnx", "--report", "page.html", "-q"]
-    Path("out").mkdir()
-    assert main(words) == 0
-    assert main([word for word in words if word != "-q"]) == 0
-    assert "replaced" not in capsys.readouterr().err
-    assert main(["verify", *words[:2], "--report", "page.html"]) == 0
-    assert "replaced" not in capsys.readouterr().err
-    Path("page.html").write_text("<title>mine</title>")
-    assert main([word for word in words if word != "-q"]) == 0
-    assert "page.html is replaced: it is no page about this model" in capsys.readouterr().err
-    Path("other").mkdir()
-    Path("other/one.tflite").write_bytes(chain("NEG"))
-    assert main(["other/one.tflite", "--report", "page.html"]) == 0
-    assert "page.html is replaced: it is no page about this model" in capsys.readouterr().err
-
-
-def test_pages_of_other_models_are_replaced_with_a_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The index lists the models of one run: the pages of another run would be without a link."""
-    for folder in ("first", "second"):
-        Path(folder).mkdir()
-        Path(folder, "same.tflite").write_bytes(chain("ABS" if folder == "first" else "NEG"))
-    for folder in ("first", "first", "second"):
-        assert main([folder, "-o", f"out-{folder}", "--report", "pages"]) == 0
-        told = capsys.readouterr().err
-        assert ("pages/same.html is replaced: it is no page about" in told) == (folder == "second")
-        assert ("pages/index.html is replaced: it is no page" in told) == (folder == "second")

@@ -7,7 +7,6 @@ files themselves. A manifest lists the files that belong together, with a digest
 
 import json
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from mmap import mmap
@@ -25,7 +24,6 @@ _MOST_LEVELS = 4  # folders above a file in which a manifest may list the file
 _LARGEST_MANIFEST = 1 << 26  # bytes
 _SAMPLE = 4096  # bytes of a model that are digested together
 _MOST_SAMPLES = 1 << 12  # of a model
-_SOURCE, _LARGEST_HEAD = re.compile('<meta name="source" content=".*?">'), 1 << 12
 
 _logger = logging.getLogger(__name__)
 
@@ -181,29 +179,3 @@ def list_readers(path: Path) -> list[Path]:
             if cast("mmap", map_file(file).obj).find(location) >= 0:
                 found.append(file)
     return found
-
-
-def warn_of_replaced_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Warn if a file has other bytes than a new one."""
-    if path.is_file() and (
-        path.stat().st_size != len(content)
-        or path.read_bytes() != (content if isinstance(content, bytes) else content.tobytes())
-    ):
-        _logger.warning("%s is replaced: it has another content", path)
-
-
-def warn_of_replaced_page(path: Path, html: str, subject: str) -> None:
-    """Warn if a file is no page about a conversion, or about that of another model.
-
-    A page has a digest of its models: their names may be those of other models.
-
-    Raises:
-        OSError: the file has the weights of ONNX files, or a manifest lists it.
-    """
-    if path.is_file():
-        check_single_file(path)
-        with path.open("rb") as file:
-            old = _SOURCE.search(file.read(_LARGEST_HEAD).decode("utf-8", "replace"))
-        new = _SOURCE.search(html)
-        if old is None or new is None or old[0] != new[0]:
-            _logger.warning("%s is replaced: it is no page about %s", path, subject)

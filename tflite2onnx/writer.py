@@ -38,11 +38,7 @@ from tflite2onnx.emit import Emitted
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.reader.containers.protobuf import read_fields
-from tflite2onnx.replaced_files import (
-    check_single_file,
-    check_weight_file,
-    list_readers,
-)
+from tflite2onnx.replaced_files import check_single_file, check_weight_file, list_readers
 from tflite2onnx.storage_table import StorageInfo, list_storage
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target

@@ -22,7 +22,6 @@ from tflite2onnx.replaced_files import (
     digest_models,
     list_manifests,
     place_manifest,
-    warn_of_replaced_bytes,
 )
 from tflite2onnx.result import Result
 from tflite2onnx.stages import convert_read_model
@@ -337,8 +336,6 @@ def _write_files(
         known = list_manifests([*models, *others])
         first = _resolve_file(folder, MANIFEST)
         place, content = place_manifest(first, known, manifest, {*models, *others}, name)
-        for path, data in others.items():
-            warn_of_replaced_bytes(path, data)
         with replace_all_atomically(folders=True) as create:
             create(place).write(json.dumps(content, indent=2).encode() + b"\n")
             for path, data in others.items():

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tflite2onnx.replaced_files import warn_of_replaced_page
+from tflite2onnx.replaced_files import check_single_file
 from tflite2onnx.report.facts import PageFacts, collect_facts
 from tflite2onnx.report.page import write_page
 from tflite2onnx.utils.atomic_files import replace_atomically, resolve_target
@@ -51,7 +51,7 @@ def write_report_on_success(
     """Write the report around other work; if the work fails, no report remains."""
     html = write_page(collect_facts(model, converted, report, file))
     with resolve_target(path) as target:
-        warn_of_replaced_page(target, html, "this model")
+        check_single_file(target)
         with replace_atomically(target) as page:
             page.write(html.encode())
             yield

@@ -17,8 +17,6 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint, make_endpoint
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.reader.source import open_source
-from tflite2onnx.replaced_files import digest_models
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.report.html import format_sizes, shorten_value
 from tflite2onnx.result import Result
@@ -39,12 +37,11 @@ class PageFacts:
     `Result` does. `kinds` counts nodes in the same way by operator type, in the file and after the
     optimizations of ONNX Runtime.
     `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
-    `tensors` are those that operators compute. `source` is a digest of the model. `file` is the
-    ONNX file, None if it is not known.
+    `tensors` are those that operators compute. `file` is the ONNX file, None if it is not
+    known.
     """
 
     name: str
-    source: str
     scheme: str
     tflite_bytes: int
     onnx_bytes: int
@@ -88,7 +85,6 @@ def collect_facts(
     before["Transpose"] = transposes
     return PageFacts(
         name,
-        digest_models({opened.signature or "": open_source(model)}),
         find_scheme(source.graphs),
         len(model) if isinstance(model, bytes) else Path(os.fspath(model)).stat().st_size,
         converted.size if isinstance(converted, Result) else len(data),

@@ -57,19 +57,15 @@ def write_page(facts: PageFacts) -> str:
         )
         if part
     )
-    return write_document(f"{facts.name} in ONNX", body, facts.source)
+    return write_document(f"{facts.name} in ONNX", body)
 
 
-def write_document(title: str, body: str, source: str) -> str:
-    """Return a self-contained HTML document with the style and the script of the pages.
-
-    `source` is equal for documents about the same models.
-    """
+def write_document(title: str, body: str) -> str:
+    """Return a self-contained HTML document with the style and the script of the pages."""
     assets = files("tflite2onnx.report") / "assets"
     texts = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
     return Template(texts["report.html"]).substitute(
         title=as_text(title),
-        source=source,
         style=texts["report.css"],
         script=texts["report.js"],
         body=body,

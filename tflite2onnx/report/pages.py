@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tflite2onnx.bundle import BundlePart
 from tflite2onnx.errors import OptionError, OutputError
-from tflite2onnx.replaced_files import warn_of_replaced_page
+from tflite2onnx.replaced_files import check_single_file
 from tflite2onnx.report import write_report
 from tflite2onnx.report.html import LinkedText, StyledText, as_data, as_paragraph, as_table, as_text
 from tflite2onnx.report.page import STYLES, write_document
@@ -108,12 +107,10 @@ def write_index(folder: str, models: Sequence[Mapping[str, Any]]) -> Path:
             f"<footer>tflite2onnx {as_text(VERSION)}</footer>",
         )
     )
-    path, names = place_index(folder), "\n".join(sorted(facts["name"] for facts in models))
-    html = write_document(
-        "Models in ONNX", body, sha256(names.encode(errors="surrogateescape")).hexdigest()
-    )
+    path = place_index(folder)
+    html = write_document("Models in ONNX", body)
     with resolve_target(path) as target:
-        warn_of_replaced_page(target, html, "these models")
+        check_single_file(target)
         with replace_atomically(target) as file:
             file.write(html.encode())
     return path
