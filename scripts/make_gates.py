@@ -55,12 +55,15 @@ def find_gate(rule: Rule) -> Codes:
     if rule.needs:
         return Codes(rule.needs)
     alternatives = list_alternatives(rule.pattern)
-    codes = sorted(Codes().union(*alternatives))
+    # A code that is an alternative by itself is in each gate.
+    single = Codes().union(*(each for each in alternatives if len(each) == 1))
+    others = [each for each in alternatives if not each & single]
+    codes = sorted(Codes().union(*others))
     gates = (
-        Codes(gate)
-        for count in range(1, len(alternatives) + 1)
+        single.union(gate)
+        for count in range(len(others) + 1)
         for gate in combinations(codes, count)
-        if all(each.intersection(gate) for each in alternatives)
+        if all(each.intersection(gate) for each in others)
     )
     return min(gates, key=_weigh)
 

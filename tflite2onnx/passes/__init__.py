@@ -163,7 +163,7 @@ def list_entry_point_passes(
         partial(_infer_shapes_around, lowerings, operator_of),
         # Operators have no classes for float16 that only the delegate runs.
         apply_pattern(
-            "float16: ADD AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MEAN MUL SUB",  # noqa: E501 - scripts/make_gates.py writes it
+            "float16: ABS ADD AVERAGE_POOL_2D BATCH_MATMUL CEIL CONV_2D DEPTHWISE_CONV_2D DIV ELU EXP FULLY_CONNECTED HARD_SWISH LEAKY_RELU LOG MEAN MUL PRELU REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SQUARED_DIFFERENCE SUB SUM",  # noqa: E501 - scripts/make_gates.py writes it
             "stored_numbers.widen_half",
         ),
         eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic

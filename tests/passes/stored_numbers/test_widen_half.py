@@ -1,4 +1,4 @@
-"""Products and sums of float16 equal those of LiteRT's default delegate."""
+"""Products, sums and functions of float16 equal those of LiteRT's default delegate."""
 
 from __future__ import annotations
 
@@ -76,10 +76,33 @@ def test_half_precision_equals_the_default_delegate(
     check_half(m, inputs)
 
 
-def test_mean_of_half_precision_equals_the_default_delegate() -> None:
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        *(("ABS", {}), ("CEIL", {}), ("ELU", {}), ("EXP", {}), ("HARD_SWISH", {}), ("RELU", {})),
+        *(("LEAKY_RELU", {"alpha": 0.25}), ("RELU6", {}), ("RELU_N1_TO_1", {}), ("SQUARE", {})),
+        *(("LOG", {}), ("RSQRT", {}), ("SQRT", {}), ("SQUARED_DIFFERENCE", {}), ("PRELU", {})),
+    ],
+)
+def test_functions_of_half_precision_equal_the_default_delegate(
+    code: str, options: dict[str, Any]
+) -> None:
+    """XNNPACK has kernels of float16 for functions that LiteRT's own kernels refuse."""
+    m, x = Build(), draw_half(3, 50)
+    if code in {"LOG", "RSQRT", "SQRT"}:
+        x = np.abs(x) + np.float16(0.1)
+    second = {"SQUARED_DIFFERENCE": x[:1], "PRELU": np.full(50, 0.5, np.float16)}
+    operands = [m.input(x.shape, dtype="float16")]
+    operands += [m.constant(second[code])] if code in second else []
+    m.output(*m.op(code, operands, [m.tensor(x.shape, dtype="float16")], **options))
+    check_half(m, [x])
+
+
+@pytest.mark.parametrize("code", ["MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"])
+def test_reductions_of_half_precision_equal_the_default_delegate(code: str) -> None:
     m, x = Build(), draw_half(2, 3, 4)
     operands = [m.input(x.shape, dtype="float16"), m.constant(np.array([1], np.int32))]
-    m.output(*m.op("MEAN", operands, [m.tensor([2, 1, 4], dtype="float16")], keep_dims=True))
+    m.output(*m.op(code, operands, [m.tensor([2, 1, 4], dtype="float16")], keep_dims=True))
     check_half(m, [x])
 
 

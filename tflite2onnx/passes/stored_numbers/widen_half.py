@@ -1,11 +1,11 @@
-"""Products and sums of float16: CAST, the operator in float32, and CAST.
+"""Products, sums and functions of float16: CAST, the operator in float32, and CAST.
 
-LiteRT's default delegate, XNNPACK, runs those of `_CODES` in the first line. On processors without
-float16 arithmetic it computes them in float32 and rounds the results to float16. A built-in kernel
-runs those in the second line, and rounds them, too. A runtime that has no kernel for the latter in
-float16 may insert Casts and merge them with those beside them, so that nothing is rounded. It keeps
-the Casts of the file (`InsertedPrecisionFreeCast` in `insert_cast_transformer.cc`). Exporters
-write these operators for models of mixed precision.
+LiteRT's default delegate, XNNPACK, runs those of `_CODES` in all lines but the last. On processors
+without float16 arithmetic it computes them in float32 and rounds the results to float16. A built-in
+kernel runs those in the last line, and rounds them, too. A runtime that has no kernel for the
+latter in float16 may insert Casts and merge them with those beside them, so that nothing is
+rounded. It keeps the Casts of the file (`InsertedPrecisionFreeCast` in
+`insert_cast_transformer.cc`). Exporters write these operators for models of mixed precision.
 """
 
 from dataclasses import replace
@@ -19,12 +19,15 @@ from tflite2onnx.tensor import DType, Tensor
 
 _CODES = (
     *("AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"),
+    *("ABS", "CEIL", "ELU", "EXP", "HARD_SWISH", "LEAKY_RELU", "LOG", "PRELU", "REDUCE_MAX"),
+    *("REDUCE_MIN", "RELU", "RELU6", "RELU_N1_TO_1", "RSQRT", "SQRT", "SQUARE"),
+    *("SQUARED_DIFFERENCE", "SUM"),
     *("MEAN", "ADD", "DIV", "MUL", "SUB"),
 )
 
 
 @rule(
-    "products and sums of float16",
+    "products, sums and functions of float16",
     "CAST, the same of float32, CAST",
     Activated(any_of(_CODES, "x", ...)),
     lambda found: all(map(_is_half, (found.x, *found.last.outputs))),
