@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tests.support import run_onnx
 from tflite2onnx.builder.builder import Builder, Value
 from tflite2onnx.builder.nodes import Node, require_onnx_type
-from tflite2onnx.builder.store_once import assemble_constants
+from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.passes.rewriter import assemble_constant, make_constant, shift_filters
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -113,3 +113,11 @@ def test_small_constants_are_stored_whole() -> None:
     tensor = assemble_constant("w/copies", shift_filters(w, PLACES, WINDOW), w)
     nodes, _, _ = read_constant(tensor, (0, 3, 1, 2))
     assert [node.op_type for node in nodes] == ["Identity"]
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(DType.FLOAT32, 1), (DType.INT8, 2)])
+def test_equal_views_of_floats_are_one_constant(dtype: DType, count: int) -> None:
+    """Integers stay apart: a runtime may refuse two products of one constant."""
+    data = np.ones((64, 64), dtype.numpy)
+    nodes = [Node("Identity", (Value(data, dtype),), (Value(),), {}) for _ in range(2)]
+    assert len({node.inputs[0] for node in share_transposed(nodes)}) == count

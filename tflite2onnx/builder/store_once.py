@@ -36,8 +36,9 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return the nodes of the main graph, with one order of each constant and Transposes.
 
     A constant is the transpose of another constant if both are views of the same tensor of the file
-    in memory. Elements of less than 8 bits may also be read as bytes. The model then has two
-    constants of the same bytes, which a weights file of several models stores once.
+    in memory. Constants of float32 that are the same view become one. Elements of less than 8 bits
+    may also be read as bytes. The model then has two constants of the same bytes, which a weights
+    file of several models stores once.
     """
     inputs = (value for node in walk_nodes(nodes) for value in node.inputs)
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
@@ -52,6 +53,9 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     added = []
     for value, data in large:
         if data.flags.c_contiguous:
+            # Integers may be separate on purpose (`make_separate_constant`).
+            if value.dtype is DType.FLOAT32 and values[_place(value, data)] is not value:
+                outputs[value] = values[_place(value, data)]
             continue
         # The file has its axes in the sequence of decreasing strides.
         order = np.argsort([-step for step in data.strides], kind="stable")
