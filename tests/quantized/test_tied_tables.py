@@ -76,6 +76,34 @@ def test_table_of_int2_is_stored_once() -> None:
     assert [s[1] for s in stored if s[0] == ROWS] == [1, FEATURES // 4, FEATURES]
 
 
+@pytest.mark.parametrize("width", [FEATURES, FEATURES - 10])
+@pytest.mark.parametrize("half", [False, True])
+def test_rows_of_int4_are_one_node(width: int, *, half: bool) -> None:
+    """A block of GatherBlockQuantized may be larger than a row, whose scale it has."""
+    m, table = Build(), NARROW[:, :width].copy()
+    scale = np.linspace(0.01, 0.02, ROWS, dtype=np.float32)
+    rows = m.constant(table, dtype="int4", scale=scale, zero_point=0)
+    dtype = "float16" if half else "float32"
+    (y,) = m.op("EMBEDDING_LOOKUP", [m.input([3], dtype="int32"), rows], [[3, width]], dtype=dtype)
+    m.output(y)
+    model = convert(m.bytes()).model
+    assert sum(node.op_type.startswith("Gather") for node in model.graph.node) == 1
+    token = np.array([5, 1, 95], np.int32)
+    session = ort.InferenceSession(model.SerializeToString())
+    (got,) = session.run(None, {session.get_inputs()[0].name: token})
+    np.testing.assert_array_equal(got, (table * scale[:, None])[token].astype(dtype))
+
+
+def test_table_of_int4_with_a_scale_for_each_row_is_stored_once() -> None:
+    m, table = Build(), np.tile(NARROW, (32, 1))
+    scale = np.linspace(0.01, 0.02, len(table), dtype=np.float32)
+    token = m.input([1], dtype="int32")
+    y = read_twice(m, token, m.constant(table, dtype="int4", scale=scale, zero_point=0))
+    result = check_outputs(m, y, inputs=[TOKEN], tolerance=0.01)
+    sizes = [len(each.raw_data) for each in result.model.graph.initializer]
+    assert sizes.count(max(sizes)) == 1
+
+
 @pytest.mark.parametrize("times", [1, 32])  # small constants of equal bytes are shared anyway
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_blocks_of_int4_are_stored_once(dtype: Any, times: int) -> None:

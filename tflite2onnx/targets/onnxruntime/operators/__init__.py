@@ -12,6 +12,7 @@ PATHS = list_paths(
         "choice": "EXACT_CHOICE",
         "convolution": "CONV_2D INTEGER_CONV_2D",
         "dense": "FULLY_CONNECTED",
+        "embedding": "EMBEDDING_LOOKUP",
         "experts": "EXPERT_PRODUCT",
         "reshape": "RESHAPE TRANSPOSE",
         "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
