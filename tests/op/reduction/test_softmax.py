@@ -40,6 +40,16 @@ def test_beta_scales_the_input(beta: float) -> None:
     check_outputs(m, *m.op("SOFTMAX", [m.input([2, 3, 7])], [[2, 3, 7]], beta=beta))
 
 
+@pytest.mark.parametrize("beta", [1e25, 3e38])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_products_by_a_huge_beta_do_not_overflow(dtype: str, beta: float) -> None:
+    m = Build()
+    stored: dict[str, Any] = {} if dtype == "float32" else {"scale": 1 / 256, "zero_point": -128}
+    given: dict[str, Any] = {"scale": 0.5, "zero_point": 3} if stored else {}
+    x = m.input([3, 7], dtype=dtype, **given)
+    check_outputs(m, *m.op("SOFTMAX", [x], [[3, 7]], beta=beta, **stored))
+
+
 def test_float16_softmax_equals_litert_within_rounding() -> None:
     """The kernel rounds to float16 where ONNX Runtime computes in float32."""
     m = Build()

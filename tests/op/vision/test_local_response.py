@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.op.ports import check_outputs
-from tests.support import Build
+from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -44,6 +45,23 @@ def test_factors_of_0_equal_litert(alpha: float, beta: float) -> None:
         beta=beta,
     )
     check_outputs(m, y)
+
+
+@pytest.mark.parametrize("bias", [1e-40, 1e-30])
+def test_zeros_stay_zeros_with_a_tiny_bias(bias: float) -> None:
+    """The power of a small sum would be computed as 0, and 0 be divided by 0."""
+    m = Build()
+    (y,) = m.op(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        [m.input([1, 1, 2, 4])],
+        [[1, 1, 2, 4]],
+        radius=1,
+        bias=bias,
+        alpha=1.0,
+        beta=0.75,
+    )
+    m.output(y)
+    check(m.bytes(), inputs=[np.array([0, 0, 0, 1, 2, 0, 0, 0], np.float32).reshape(1, 1, 2, 4)])
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(-1.0, 0.5), (1.0, -0.5)])

@@ -16,6 +16,7 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
 _MOST_ONES = 1 << 16  # elements of a constant: a tiny file may declare any number
+_LARGEST_FACTOR = 1e19  # products of larger ones and usual numbers overflow
 
 
 class LastAxis(AnySizes):
@@ -82,7 +83,10 @@ class Softmax(Exponential):
         is_one = y.tensor.shape[-1] == 1 and not y.tensor.symbols
         if overflows and is_one and y.tensor.elements <= _MOST_ONES:
             return g.constant(np.ones(y.shape, np.float32))
-        scaled = x if beta == 1 else g.Mul(x, g.scalar(beta, x.dtype))
+        shifted: Value | View = x
+        if beta > _LARGEST_FACTOR:  # the kernel multiplies differences from the maximum
+            shifted = g.Sub(x, g.reduce("ReduceMax", x, [y.axis(-1)], keepdims=True))
+        scaled = x if beta == 1 else g.Mul(shifted, g.scalar(beta, x.dtype))
         if overflows:
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
         return g.Softmax(scaled, axis=y.axis(-1))

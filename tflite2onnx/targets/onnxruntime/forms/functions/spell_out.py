@@ -10,7 +10,8 @@ raises each number to a power; its sum of squares is a convolution with 1x1 filt
 
 1. ELU has enough elements, about 700: four nodes for fewer take longer than Elu (`costs.py`);
 2. LOCAL_RESPONSE_NORMALIZATION has a known number of channels, at most 512, and beta is neither 0
-   nor 1: LRN has a fast path for 1;
+   nor 1: LRN has a fast path for 1. With a bias below 1e-20 all powers are Pow: LRN subtracts
+   squares from a running sum, which may then be negative;
 3. DIV has at most 16 elements. Softplus is slow, but a dense layer applies it without a node: one
    score of a layer takes 3.8 us in place of 4.1, 16 take 4.1 in place of 4.2.
 
@@ -33,6 +34,7 @@ from tflite2onnx.tensor import Tensor
 
 _FEW = 16  # elements of a sigmoid
 _MOST = 512  # channels: the filters have their square
+_LEAST_BIAS = 1e-20  # a product of a much smaller sum and its root is 0 in float32
 _IMAGE = 4  # axes
 
 
@@ -76,7 +78,9 @@ def _spell_normalization(found: Match) -> list[Op] | str:
     square = rw.op("MUL", x, x, like=y, name="square")
     filters = near.reshape(channels, 1, 1, channels)
     total = rw.convolve("CONV_2D", square, filters, biases, like=y, name="sum")
-    rw.op("DIV", x, _raise(rw, total, beta), output=y)
+    is_tiny = options.bias < _LEAST_BIAS
+    power = rw.op("POW", total, beta, like=total) if is_tiny else _raise(rw, total, beta)
+    rw.op("DIV", x, power, output=y)
     return rw.ops
 
 
