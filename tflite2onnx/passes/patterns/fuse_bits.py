@@ -3,8 +3,6 @@
     IS_NEGATIVE   bits < 0; bits & m compared with 0 or m, or cast to bool, where m is the sign bit;
                   bits >> n likewise, where n is the position of the sign bit
     IS_NEGATIVE of zeros only     x == 0 && IS_NEGATIVE(x)
-    x             the bits of x, read as the type of x
-    NEG, ABS      the bits of float32 ^ m, bits & ~m, read as float32
 
 They are replaced if the bits are integers of the size of the floats. Keras 3 writes `signbit` so,
 and `argmax` and `argmin`, for which -0 is less than 0; JAX shifts the bits. BITCAST of floats needs
@@ -13,9 +11,9 @@ a node of opset 26. Comparisons do not.
 This pass runs before a batch is added, and before sizes become dynamic.
 """
 
-from tflite2onnx.graph import Op, copy_op
+from tflite2onnx.graph import Op
 from tflite2onnx.made_options import SignOptions
-from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Pattern, Shared, any_of
+from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType
@@ -34,7 +32,6 @@ _SIGN = OneOf(
         for pattern in (("NOT_EQUAL", each, 0), ("CAST", each))
     ),
 )
-_NEGATED: Pattern = ("BITCAST", Shared(("BITWISE_XOR", _BITS, "mask#")))
 
 
 def _is_of_bits(found: Match) -> bool:
@@ -71,10 +68,6 @@ def _keeps_sign_alone(found: Match) -> bool:
     return is_mask and found.output.dtype is DType.BOOL
 
 
-def _is_float32(found: Match) -> bool:
-    return _is_of_bits(found) and found.x.dtype is found.output.dtype is DType.FLOAT32
-
-
 def _keep_zeros(found: Match) -> list[Op]:
     rw = Rewriter(found.last)
     made = SignOptions(zeros_only=True)
@@ -108,29 +101,5 @@ fuse_bits = Rules(
         lambda found: found.x.sizes == found.output.sizes,
         dtype=None,
         needs=("IS_NEGATIVE",),
-    ),
-    Rule(
-        "bits of a float, read as the same float",
-        "the float",
-        ("BITCAST", _BITS),
-        lambda found: copy_op(found.last, found.x, found.output),
-        lambda found: _is_of_bits(found) and found.x.dtype is found.output.dtype,
-        dtype=None,
-    ),
-    Rule(
-        "float32 with another sign bit",
-        "NEG",
-        _NEGATED,
-        replace_by("NEG"),
-        lambda found: _is_float32(found) and _find_mask(found) == _find_sign_bit(found),
-        dtype=None,
-    ),
-    Rule(
-        "float32 without its sign bit",
-        "ABS",
-        ("BITCAST", _MASKED),
-        replace_by("ABS"),
-        lambda found: _is_float32(found) and _find_mask(found) == _find_sign_bit(found) - 1,
-        dtype=None,
     ),
 )
