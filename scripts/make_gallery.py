@@ -191,7 +191,7 @@ def make_page(
     counts = "; ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
     converted = sum(row.get("converts", "") != "" for row in rows)
     yield f"{converted} of {len(rows)} networks are converted."
-    yield f"Their outputs beside LiteRT's: {counts}.\n"
+    yield f"Their outputs compared with LiteRT's: {counts}.\n"
     yield describe_transposes(rows)
     yield LEGEND
     measured = _MEASURED.search(before)

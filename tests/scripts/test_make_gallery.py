@@ -45,7 +45,7 @@ def test_page_has_a_row_for_each_network(script: Any, folder: Path, page: Path) 
     assert refused.startswith("| text |")
     assert "ends with" in refused
     assert (
-        "\n1 of 2 networks are converted.\nTheir outputs beside LiteRT's: 1 equal to the "
+        "\n1 of 2 networks are converted.\nTheir outputs compared with LiteRT's: 1 equal to the "
         in page.read_text()
     )
 
