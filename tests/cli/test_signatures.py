@@ -59,7 +59,8 @@ def test_other_signatures_are_converted_if_one_fails(capsys: Captured) -> None:
     assert main([*words, "--verify"]) == 1
     out, err = capsys.readouterr()
     assert "tflite2onnx: ..: 1 operator cannot be converted:\n  Mystery" in err
-    assert out.endswith("wrote 2 models and manifest.json to out\n")
+    assert "\nwrote 2 models and manifest.json to out\nPASSED: a/b: " in out
+    assert out.endswith("FAILED: model.tflite: not every signature is converted\n")
     assert list_written() == {"a_b.onnx", "a_b_1.onnx"}
     assert main([*words, "--json"]) == 1
     (told,) = json.loads(capsys.readouterr().out)["models"]

@@ -345,7 +345,7 @@ WRONG = [
     ("check none.onnx --target qnn", "none.onnx: cannot read the file: No such file or directory"),
     ("folder -o out", "folder must have a model in it, but no file ends in .tflite"),
     (". -o .", "cannot write .: it is the folder of the models"),
-    ("inspect folder", "cannot read folder: it is a folder, give a file in it"),
+    ("inspect folder", "cannot read folder: it is a folder; give a file in it"),
     ("plain.tflite none/out.onnx", "No such file or directory; make the folder none first"),
     ("plain.tflite folder", "the folder of the output must be given as -o folder, got folder"),
     ("plain.tflite plain.tflite", "cannot write plain.tflite: it is the TFLite model"),
@@ -414,7 +414,7 @@ WRONG = [
     ("verify a.task none.onnx", "none.onnx must have the ONNX files of a.task, got none of"),
     ("verify - -", "only one model can be standard input, got - twice"),
     ("check text.tflite", "--target must be given; see tflite2onnx check --help"),
-    ("check folder --target qnn", "it is a folder, give a file in it"),
+    ("check folder --target qnn", "it is a folder; give a file in it"),
     ("inspect --graphs model.tflite", "there is no option --graphs; did you mean --graph?"),
     ("inspect model.tflite out.onnx", "the argument out.onnx must be left out"),
     ("completion", "SHELL must be given; see tflite2onnx completion --help"),
@@ -704,6 +704,8 @@ WRONG = [
         "model.tflite --io-type int8",
         "must not be int8, because no QUANTIZE has a scale for it: give",
     ),
+    ("model.tflite --ep CUDAExecutionProvider", "no option --ep; did you mean --target?"),
+    ("inspect model.tflite --tensors", "there is no option --tensors; did you mean --graph?"),
 ]
 
 

@@ -130,7 +130,7 @@ def test_each_kind_of_wrong_file_has_its_message(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     with pytest.raises(ModelFileError, match=r"cannot read .*model\.tflite: No such file"):
         read_model(path)
-    with pytest.raises(ModelFileError, match="it is a folder, give a file in it"):
+    with pytest.raises(ModelFileError, match="it is a folder; give a file in it"):
         read_model(tmp_path)
     with pytest.raises(ModelFileError, match=r"cannot read a\0b: .*embedded null"):
         read_model("a\0b")

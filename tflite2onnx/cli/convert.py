@@ -329,7 +329,6 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     for name, result in done.results.items():
         print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, done.reports.get(name)))
-        _print_conclusion(options, name, done.reports.get(name))
     wrote = f"wrote {count(len(done.results), 'model')} and {done.manifest} to {job.output}"
     tokens: list[str] = []
     if done.chat is not None:
@@ -343,6 +342,10 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
         index = write_index(options.report, _describe_parts(done))
         pages.append(f"wrote {index} and the pages of the models")
     print_unless_quiet(options, [wrote, *pages, *tokens])
+    for name in done.results:
+        _print_conclusion(options, name, done.reports.get(name))
+    if done.status == _FAILED:
+        print_unless_quiet(options, [f"FAILED: {job.model}: not every signature is converted"])
     return _FAILED if _FAILED in statuses else max(statuses)
 
 

@@ -78,14 +78,16 @@ def run_jobs(
         models = [{**item.facts, "messages": list(item.messages)} for item in done.values()]
         summary = {"converted": len(done) - failed, "failed": failed, "models": models}
         print_json(summary, find_text_stream(options))
-    elif not options.quiet:
-        total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
-        rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]
+    rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]
+    shown = not (options.json or options.quiet)
+    if shown:
         head = ("model", "written", "bytes", "nodes", "")
         print_lines(sys.stdout, [TextTable([head, *rows], shortens=False)], wide=options.wide)
-        _print_total(total, rows, verified=options.verify or options.report is not None)
     if any(job.report for job in jobs):
         _write_index(options, done, earlier)
+    if shown:
+        total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
+        _print_total(total, rows, verified=options.verify or options.report is not None)
     if interrupted:
         print_error("interrupted", _count_results(done, len(jobs)))
         return _INTERRUPTED

@@ -77,7 +77,7 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
     if stat.S_ISDIR(mode) and Path(os.fspath(path), "saved_model.pb").exists():
         raise ModelFileError(f"{os.fspath(path)} is a SavedModel of TensorFlow, {EXPORT_FIRST}")
     if stat.S_ISDIR(mode):
-        raise ModelFileError(f"cannot read {os.fspath(path)}: it is a folder, give a file in it")
+        raise ModelFileError(f"cannot read {os.fspath(path)}: it is a folder; give a file in it")
     if not stat.S_ISREG(mode):
         raise ModelFileError(f"cannot read {os.fspath(path)}: it is not a regular file")
     try:

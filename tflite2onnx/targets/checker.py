@@ -59,7 +59,7 @@ def check_file(file: str | os.PathLike[str] | bytes, target: str) -> list[Broken
             model = onnx.load(os.fspath(file), load_external_data=False)
     except OSError as error:
         is_folder = isinstance(error, IsADirectoryError)
-        reason = "it is a folder, give a file in it" if is_folder else error.strerror
+        reason = "it is a folder; give a file in it" if is_folder else error.strerror
         raise ModelFileError(f"cannot read the file: {reason}") from error
     except Exception as error:  # protobuf raises an exception of its own
         raise ModelFileError(
