@@ -705,6 +705,9 @@ WRONG = [
         "must not be int8, because no QUANTIZE has a scale for it: give",
     ),
     ("model.tflite --ep CUDAExecutionProvider", "no option --ep; did you mean --target?"),
+    ("--input_model model.tflite", "no option --input_model: the model is given without one"),
+    ("--model=model.tflite", "no option --model: the model is given without one"),
+    ("--tflite-file model.tflite", "no option --tflite-file: the model is given without one"),
     ("inspect model.tflite --tensors", "there is no option --tensors; did you mean --graph?"),
 ]
 

@@ -18,10 +18,13 @@ _FAILED = 1
 COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 
 
+# What users of other converters write before the model.
+_MODEL_OPTION = r"-i|-m|--(?:in|input|model|tflite)(?:[-_]\S*(?:path|model|file))?"
+
 # What argparse says, and what this program says. {} is the part in parentheses, {option} the name
 # of the option, {choices} its values, and {close} a suggestion.
 _MESSAGES = {
-    r"unrecognized arguments: (-i|-m|--in(?:put)?(?:[-_]\S*path)?|--model|--tflite)(?: .*)?": (
+    rf"unrecognized arguments: ({_MODEL_OPTION})(?: .*)?": (
         "there is no option {}: the model is given without one, as in tflite2onnx MODEL.tflite"
     ),
     r"unrecognized arguments: (-\S+).*": "there is no option {}{close}",
@@ -173,9 +176,10 @@ class Parser(argparse.ArgumentParser):
         """
         known = {text for action in self._actions for text in action.option_strings}
         for word, after in zip(words, [*words[1:], ""], strict=False):
-            is_model = word == "--input" and _names_model(after)
+            name, _, value = word.partition("=")
+            is_model = re.fullmatch(_MODEL_OPTION, name) and _names_model(value or after)
             if is_model or (word.startswith("-") and word in _SYNONYMS.keys() - known):
-                self.error(f"unrecognized arguments: {word}")
+                self.error(f"unrecognized arguments: {name}")
 
     def _find_command(self, option: str) -> str:
         """Return the end of a message about an option of another command, "" if no one has it."""

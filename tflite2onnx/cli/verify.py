@@ -48,7 +48,7 @@ EPILOG = """\
 verdicts of tensors:
   right          each element is within its limit
   close          only a wider limit, which is printed, accepts the tensor
-  nothing shown  the output is one number everywhere, or not finite: try others
+  nothing shown  all elements are one number, or not finite: try other data
   wrong          the operator exceeds its limits on LiteRT's own inputs
   differs        the operator is right, but tensors before it differ
 

@@ -166,7 +166,8 @@ def _explain_dtype(array: Array, detail: Detail) -> str:
     if array.dtype.kind != "f" or np.dtype(detail["dtype"]).kind not in "iu" or not quantization:
         return ""
     scale, zero = float(quantization.scale[0]), int(quantization.zero_point[0])
-    return f"; quantize real numbers first: round(x / {scale:.6g}) + {zero}"
+    sign = "-" if zero < 0 else "+"
+    return f"; quantize real numbers first: round(x / {scale:.6g}) {sign} {abs(zero)}"
 
 
 def _cast_sample(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
