@@ -22,11 +22,13 @@ from tests.quantized.values import (
     scales,
     unary,
 )
-from tests.support import Build, check, run_onnx
+from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.fusions import count_optimized_nodes
 from tests.support.needs import needs_onnxruntime
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
+from tflite2onnx.op import find_operator
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,9 +187,21 @@ def test_int16_functions_are_close_to_real_results(
     low, high = LIMITS["int16"]
     real = function(x * np.float64(np.float32(step)))
     truth = np.clip(np.round(real / np.float32(made)), low, high)
+    if code in ("EXP", "GELU"):  # `verify` computes what it allows from the kernel's table
+        (op,) = read_model(data).graphs[0].ops
+        (kernel,) = run_tflite(data, [x])
+        assert find_operator(op).allowed_steps == np.abs(kernel - truth).max() + 1
     for optimize in (True, False):
         (have,) = run_onnx(model, {model.graph.input[0].name: x}, optimize=optimize)
         assert np.abs(have - truth).max() <= 1
+
+
+@pytest.mark.parametrize("step", [0.0001, 0.002])
+@pytest.mark.parametrize("code", ["LOG", "RSQRT"])
+def test_int16_tables_equal_litert(code: str, step: float) -> None:
+    """Models have the kernel's table where its interpolation is far from the function."""
+    x = np.arange(1, 2**15, dtype=np.int16)  # the kernel of RSQRT refuses others
+    check(unary(code, x, (step, 0), (step, 0)), inputs=[x])
 
 
 SOFTMAX = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
