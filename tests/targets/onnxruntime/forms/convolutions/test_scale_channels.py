@@ -13,6 +13,7 @@ from tflite2onnx.targets.onnxruntime.forms.convolutions.scale_channels import (
     repeat_constants,
     scale_channels,
 )
+from tflite2onnx.tensor import Shape
 
 STEP = "padding=SAME, stride_h=1, stride_w=1"
 NCHW = (0, 3, 1, 2)
@@ -80,7 +81,7 @@ def test_products_that_are_outputs_of_the_graph_stay() -> None:
 
 def normalize(call: str) -> str:
     """Return an operator on a convolution of 8 bits, x, with a result y."""
-    image = "int8(0.1, 3)[1,5,6,2]"
+    image = "int8(0.1, 3)[1,5,40,2]"
     return f"""
         inputs i: {image}
         x: {image} = CONV_2D(i, int8(0.01, 0)[2,1,1,2], int32(0.001, 0)[2], {STEP})
@@ -90,20 +91,20 @@ def normalize(call: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "shape"),
     [
-        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, int8(0.1, 1)[1,1,1,2])",
-        "y: int8(0.2, -5)[1,5,6,2] = ADD(int8(0.1, 1)[1,1,1,2], x)",
-        "y: int8(0.2, -5)[1,5,6,2] = SUB(x, int8(0.1, 1)[1,1,1,2])",
+        ("MUL(x, int8(0.1, 1)[1,1,1,2])", (1, 1, 40, 2)),
+        ("ADD(int8(0.1, 1)[2], x)", (1, 1, 40, 2)),
+        ("SUB(x, int8(0.1, 1)[1,5,1,2])", (1, 5, 40, 2)),
+        ("MUL(x, int8(0.1, 1)[40,1])", (1, 1, 40, 2)),
     ],
 )
-def test_constants_of_few_channels_are_repeated_along_a_row(call: str) -> None:
+def test_constants_of_few_elements_are_repeated_along_a_row(call: str, shape: Shape) -> None:
+    call = f"y: int8(0.2, -5)[1,5,40,2] = {call}"
     graph = parse_graph(normalize(call))
     before, after = (g.ops[-1] for g in (graph, repeat_constants(graph)))
-    (constant,), (repeated,) = (
-        [t for t in op.inputs if t and t.has_data] for op in (before, after)
-    )
-    assert repeated.shape == (1, 1, 6, 2)
+    (constant,), (repeated,) = ([t for t in op.present if t.has_data] for op in (before, after))
+    assert repeated.shape == shape
     assert (repeated.values == constant.values).all()
     assert (after.outputs, after.options) == (before.outputs, before.options)
     data = make_model(normalize(call))
@@ -116,15 +117,16 @@ def test_constants_of_few_channels_are_repeated_along_a_row(call: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, int8(0.1, 1)[1])",
-        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, int8(0.1, 1)[1,1,6,2])",
-        "y: int8(0.2, -5)[1,5,6,2] = MUL(x, x)",
+        "y: int8(0.2, -5)[1,5,40,2] = MUL(x, int8(0.1, 1)[1])",
+        "y: int8(0.2, -5)[1,5,40,2] = MUL(x, int8(0.1, 1)[1,1,40,2])",
+        "y: int8(0.2, -5)[1,5,40,2] = MUL(x, int8(0.1, 1)[1,5,1,1])",
+        "y: int8(0.2, -5)[1,5,40,2] = MUL(x, x)",
         """r: int8(0.1, 3)[1,1,1,2] = SLICE(x, [0, 0, 0, 0], [1, 1, 1, 2])
-        y: int8(0.2, -5)[1,5,6,2] = MUL(r, int8(0.1, 1)[1,5,6,2])""",
-        """r: int8(0.1, 3)[1,1,1,60] = RESHAPE(x, new_shape=[1, 1, 1, 60])
-        y: int8(0.2, -5)[1,1,1,60] = MUL(r, int8(0.1, 1)[1,1,1,60])""",
-        """f: float32[1,5,6,2] = DEQUANTIZE(x)
-        y: float32[1,5,6,2] = MUL(f, [1.0, 2.0])""",
+        y: int8(0.2, -5)[1,5,40,2] = MUL(r, int8(0.1, 1)[1,5,40,2])""",
+        """r: int8(0.1, 3)[1,1,1,400] = RESHAPE(x, new_shape=[1, 1, 1, 400])
+        y: int8(0.2, -5)[1,1,1,400] = MUL(r, int8(0.1, 1)[1,1,1,400])""",
+        """f: float32[1,5,40,2] = DEQUANTIZE(x)
+        y: float32[1,5,40,2] = MUL(f, [1.0, 2.0])""",
     ],
 )
 def test_constants_stay_if_no_row_repeats_them(call: str) -> None:
