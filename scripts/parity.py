@@ -21,7 +21,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 
 from tflite2onnx import Result, convert
 from tflite2onnx.errors import VerifyError
@@ -29,7 +31,6 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
-from tflite2onnx.verification.entry_point import with_more_outputs
 from tflite2onnx.verification.inner_tensors import InnerTensors, TensorComparison, match_places
 from tflite2onnx.verification.inputs import draw_inputs, restore_layouts, store_inputs
 from tflite2onnx.verification.onnx_model import open_model
@@ -134,6 +135,19 @@ def distance(found: Difference) -> float:
     return 0.0 if found.dtype.startswith("float") and found.ok else found.largest
 
 
+def with_more_outputs(model: bytes, indices: Iterable[int]) -> bytes:
+    """Return a model whose main sub-graph has these tensors as outputs, after its own outputs.
+
+    XNNPACK writes only the outputs of a sub-graph to memory that the interpreter can read; all
+    other tensors stay in XNNPACK's internal buffers.
+    """
+    whole = schema.ModelT.InitFromPackedBuf(model)
+    graph, builder = whole.subgraphs[0], flatbuffers.Builder()
+    graph.outputs = [*dict.fromkeys([*graph.outputs, *indices])]
+    builder.Finish(whole.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
 def find_differing_operators(
     path: Path, graph: Graph, result: Result, inputs: Sequence[Sequence[np.ndarray]]
 ) -> Iterator[str]:
@@ -143,7 +157,7 @@ def find_differing_operators(
     initial ones.
     """
     found = match_places(graph, result.skeleton)
-    model = with_more_outputs(path, [place.litert for place in found])
+    model = with_more_outputs(path.read_bytes(), [place.litert for place in found])
     litert = open_interpreter(model, DEFAULT_KERNELS)
     within, inside = delegated_tensors(litert), InnerTensors(result.skeleton, found, alone=True)
     indices = {place.tensor.name: place.litert for place in found}

@@ -4,13 +4,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.quantized.values import add_input, all_integers, output_tensor
 from tests.support import Build, run_tflite
-from tflite2onnx.verification.entry_point import with_more_outputs
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "parity.py"
 ASSETS = SCRIPT.parent.parent / "assets" / "models"
@@ -52,16 +51,9 @@ def test_time_limit_ends_a_comparison() -> None:
     assert "it takes longer than 0 seconds" in line
 
 
-def test_more_outputs_show_inner_tensors_of_litert() -> None:
+def test_more_outputs_show_inner_tensors_of_litert(script: Any) -> None:
     data = chain()
     x = np.arange(256).astype(np.uint8).view(np.int8)
-    own, copy = run_tflite(with_more_outputs(data, [1, 2]), [x])
+    own, copy = run_tflite(script.with_more_outputs(data, [1, 2]), [x])
     assert (own == run_tflite(data, [x])[0]).all()
     assert (copy == x.reshape(64, 4)).all()
-
-
-def test_model_without_outputs_is_refused() -> None:
-    m = Build()
-    m.input([1])
-    with pytest.raises(ValueError, match="must have outputs"):
-        with_more_outputs(m.bytes(), [0])

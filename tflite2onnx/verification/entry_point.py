@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,22 +129,6 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
         place = graphs.find_offset(target)
         struct.pack_into("<I", data, place, graphs[there].position - place)
     struct.pack_into("<I", data, signatures.find_offset(0) - _NUMBER, 0)
-    return bytes(data)
-
-
-def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
-    """Return a model whose main sub-graph has these tensors as outputs, after its own outputs.
-
-    XNNPACK writes only the outputs of a sub-graph to memory that the interpreter can read; all
-    other tensors stay in XNNPACK's internal buffers.
-
-    Raises:
-        ValueError: the main sub-graph has no outputs.
-    """
-    data = _read_bytes(model)
-    graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
-    numbers = graph["outputs"].tolist()
-    _append_indices(data, graph, "outputs", [*dict.fromkeys([*numbers, *indices])])
     return bytes(data)
 
 
