@@ -38,7 +38,7 @@ class Torch:
     returned: bool = False  # the last states are outputs
     function: str = "TANH"  # of an RNN
     # int8 or int4: dynamic range, with weights of their own in each step; dequantized: int8 weights
-    # that one DEQUANTIZE reads, so that LiteRT multiplies floats
+    # that one DEQUANTIZE reads, so that LiteRT multiplies floats; shifted: with zero points, too
     weights: str = "float32"
     changed: int = -1
     projected: int = 0  # the numbers of a state h of an LSTM, if it is projected
@@ -136,12 +136,13 @@ class _Writer:
         weights = m.constant(w)
         if self.form.weights != "float32":
             dtype = "int4" if self.form.weights == "int4" else "int8"
+            zero = 7 if self.form.weights == "shifted" else 0
             scale = np.abs(w).max(axis=1) / (7 if dtype == "int4" else 127)
             integers = np.round(w / scale[:, None]).astype(np.int8)
             weights = m.constant(
-                integers, dtype=dtype, scale=[*scale.tolist()], zero_point=[0] * len(w)
+                integers, dtype=dtype, scale=[*scale.tolist()], zero_point=[zero] * len(w)
             )
-        if self.form.weights == "dequantized":
+        if self.form.weights in ("dequantized", "shifted"):
             (made,) = m.op("DEQUANTIZE", [weights], [w.shape], dtype="float32")
             weights = self._dequantized.setdefault(w.tobytes(), made)
         return m.op("FULLY_CONNECTED", [x, weights, bias], [shape], keep_num_dims=True)[0]

@@ -87,6 +87,12 @@ def test_weights_of_all_steps_are_stored_once(kind: str, weights: str, batch: in
     assert len(stored) == 2
 
 
+@pytest.mark.parametrize("kind", GATES)
+def test_dequantized_weights_with_zero_points_become_floats(kind: str) -> None:
+    """Those of weight-only quantization; hybrid kernels, and so recurrent nodes, ignore them."""
+    assert count_nodes(Torch(kind, weights="shifted")) == {kind: 1}
+
+
 @pytest.mark.parametrize("size", [3, "n"])
 @pytest.mark.parametrize("form", [form for form in FORMS if "batch" not in form], ids=str)
 @pytest.mark.parametrize("kind", GATES)

@@ -14,8 +14,8 @@ that move elements but leave the matrix as it is do not change the formula.
 
 The rows of a dynamic batch are those of one sample.
 
-Matrices stay as stored, also integers, if the operator dequantizes them. That hybrid kernels
-quantize the float inputs of products is no part of a formula.
+Matrices stay as stored, also integers, if the operator dequantizes them and they have no zero
+points. That hybrid kernels quantize the float inputs of products is no part of a formula.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import find_data, has, is_float, joins_last_axis
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
 from tflite2onnx.passes.recurrent.step_codes import PRODUCTS
-from tflite2onnx.quantization.storage import BOUNDS
+from tflite2onnx.quantization.storage import BOUNDS, decode_constant
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 from tflite2onnx.utils.mapped_files import find_address
 
@@ -122,6 +122,7 @@ class Formulas:
         self._known: dict[Tensor, Formula] = {}
         self._rows: dict[tuple[Formula, bytes], Rows] = {}
         self._cuts: dict[Hashable, Tensor] = {}
+        self._decoded: dict[Tensor, Tensor] = {}
         self._places: dict[int, Array] = {}
         self._whole: dict[Affine, Affine] = {}
         for op in ops:  # in order of execution, which keeps recursion shallow
@@ -193,7 +194,7 @@ class Formulas:
         """
         maker = self.producers.find(weights)
         if maker.is_builtin("DEQUANTIZE") and maker.operand(0).has_data:
-            weights = maker.operand(0)
+            weights = self._dequantize(maker.operand(0)) or weights
         scales = weights.quantization
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         if not weights.has_data or weights.rank != _RANK:
@@ -202,6 +203,19 @@ class Formulas:
             return None
         matrix = _with_data(weights, weights.values.T if turned else weights.values)
         return matrix if self._take_budget(sum(matrix.shape)) else None
+
+    def _dequantize(self, stored: Tensor) -> Tensor | None:
+        """Return the weights that DEQUANTIZE reads, as floats if they have zero points.
+
+        Recurrent operators read integers as hybrid kernels do, which ignore zero points.
+        """
+        scales = stored.quantization
+        if not scales or not scales.zero_point.any():
+            return stored
+        if stored not in self._decoded and self._take_budget(stored.elements):
+            data = decode_constant(stored.values, scales)
+            self._decoded[stored] = Tensor("", data.shape, DType.FLOAT32, data)
+        return self._decoded.get(stored)
 
     def _make_elementwise(self, op: Op, output: Tensor) -> Formula | None:
         inputs = op.present
