@@ -61,9 +61,11 @@ def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
         ({"outputs": ["y", "y"]}, "`outputs` must name each tensor once, got y twice"),
         ({"rename": ["x"]}, "`rename` must be a mapping such as"),
         ({"rename": {"x": ""}}, "`rename` must be a mapping such as"),
+        ({"target": "openvin"}, r"`target` must be .*, got 'openvin'; did you mean openvino\?"),
+        ({"states": None}, "`states` must be auto, optional or required, got None$"),
     ],
 )
-def test_names_of_other_kinds_are_refused(options: Any, message: str) -> None:
+def test_values_of_other_kinds_are_refused(options: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         convert(assets()[0].path, **options)
 

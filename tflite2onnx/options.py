@@ -16,7 +16,7 @@ from tflite2onnx.errors import OptionError
 from tflite2onnx.pictures.settings import POSTPROCESS_KEYS, PREPROCESS_KEYS, Settings, read_settings
 from tflite2onnx.targets.table import Target, find_options
 from tflite2onnx.utils.contradictions import ABSENT, GIVEN, Contradiction, check_contradictions
-from tflite2onnx.utils.suggestions import join_alternatives
+from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal[
@@ -189,7 +189,8 @@ def _check_values(options: ConversionOptions) -> None:
     for name, allowed in CHOICES.items():
         value = getattr(options, name)
         if value not in allowed:
-            raise OptionError(f"`{name}` must be {join_alternatives(allowed)}, got {value!r}")
+            hint = suggest_names(value, allowed)
+            raise OptionError(f"`{name}` must be {join_alternatives(allowed)}, got {value!r}{hint}")
     for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
         if not isinstance(getattr(options, name), bool):
             raise OptionError(f"`{name}` must be True or False, got {getattr(options, name)!r}")
