@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime as ort
@@ -13,8 +13,14 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.tensor import Tensor
+from tflite2onnx.cli import main
 from tflite2onnx.convert import convert
 from tflite2onnx.targets.onnxruntime.operators import block_products
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.build import Subgraph
 
 
 def add_weights(m: Build, shape: tuple[int, int], size: int, scale: Any = np.float16) -> Tensor:
@@ -43,6 +49,7 @@ def build(
 
 # The first product has few weights, the second becomes two rows of integers.
 SHAPES = [(11, 256), (300, 512)]
+CHANNELS = (512, 1024)  # the fewest features and weights that become blocks
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -102,6 +109,50 @@ def test_any_number_of_rows_multiplies_blocks(shape: tuple[int, int]) -> None:
             for model in (dynamic, fixed)
         )
         np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-6 * np.ptp(wanted))
+
+
+def add_channels(
+    m: Subgraph, rows: int, weights: Tensor | None = None, *, bias: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add a product by weights with a scale for each output, and return them and the product."""
+    generator = np.random.default_rng(0)
+    outputs, features = CHANNELS
+    if weights is None:
+        elements = generator.integers(-7, 8, CHANNELS).astype(np.int8)
+        scale = generator.uniform(0.01, 0.1, outputs).astype(np.float32)
+        weights = m.constant(elements, dtype="int4", scale=scale, zero_point=0)
+    b = m.constant(generator.standard_normal(outputs).astype(np.float32)) if bias else None
+    x = m.input([rows, features])
+    (y,) = m.op("FULLY_CONNECTED", [x, weights, b], [[rows, outputs]], dtype="float32")
+    m.output(y)
+    return weights, x, y
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_row_multiplies_channels_in_blocks(rows: int, *, bias: bool) -> None:
+    m = Build()
+    add_channels(m, rows, bias=bias)
+    x = np.random.default_rng(rows).standard_normal((rows, CHANNELS[1])).astype(np.float32)
+    x[:, ::7] = x.max()
+    for given in (x, -np.abs(x)):
+        result = check(m.bytes(), inputs=[given], default_kernels=True)
+    # The second product finds out what the kernel of this processor rounds.
+    assert count_optimized_nodes(result.model)["MatMulNBits"] == (2 if rows == 1 else 0)
+
+
+def test_signatures_of_one_and_several_rows_share_weights(tmp_path: Path) -> None:
+    """Both models store the bytes in the order of the file."""
+    m = Build()
+    weights = None
+    for graph, key, rows in ((m, "decode", 1), (m.subgraph("prefill"), "prefill", 3)):
+        weights, x, y = add_channels(graph, rows, weights if graph is m else None)
+        m.signature(key, {"x": x}, {"y": y})
+    path, folder = tmp_path / "model.tflite", tmp_path / "models"
+    path.write_bytes(m.bytes())
+    assert main([str(path), "--signature", "all", "-o", str(folder)]) == 0
+    size, half = (folder / "weights.data").stat().st_size, CHANNELS[0] * CHANNELS[1] // 2
+    assert half < size < 1.1 * half
 
 
 def test_one_row_may_have_more_axes() -> None:

@@ -227,6 +227,10 @@ class Builder(QdqNodes):
             self.packed[key] = data, self.constant(packed, DType.UINT8, x.tensor.name)
         return self.packed[key][1]
 
+    def keep_order(self, x: View) -> None:
+        """Store a constant in the file's order; nodes that runtimes fold make another order."""
+        self.kept.add((find_address(x.constant), x.constant.shape))
+
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
         return Builder(self.opset, opset_is_fixed=self.opset_is_fixed, plan=self.plan, around=self)

@@ -130,6 +130,8 @@ class Nodes:
         self.packed: dict[tuple[int, Shape], tuple[Array, Value]] = (
             {} if around is None else around.packed
         )
+        # The addresses and shapes of constants that are stored in the file's order.
+        self.kept: set[tuple[int, Shape]] = set() if around is None else around.kept
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node and return its output; see `node_outputs`."""

@@ -30,7 +30,7 @@ def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -
     live = eliminate_dead_nodes(split, results)
     chosen, moved = fill_branches(g, live, results)
     wide, widened = widen_blocks(g, add_adaptive_weights(g, chosen), results)
-    made = assemble_constants(g, share_transposed(wide))
+    made = assemble_constants(g, share_transposed(wide, g.kept))
     return Rewritten(made, changed=moved | widened)
 
 

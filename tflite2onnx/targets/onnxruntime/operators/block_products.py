@@ -38,6 +38,8 @@ _LARGEST = 127
 # The least numbers of features and of weights for which one row becomes two rows of integers. With
 # fewer features the stored sums would add more than 1.5 % to the weights.
 _LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
+# The least numbers of features and of weights with a scale for each output that become blocks.
+_LEAST_CHANNEL_FEATURES, _LEAST_CHANNEL_WEIGHTS = 1024, 1 << 19
 _MATRIX = 2  # axes
 _SIGN_BITS = np.array(0x88, np.uint8)  # of the two elements in a byte
 
@@ -58,6 +60,29 @@ def has_blocks(g: Builder, weights: Tensor) -> bool:
         and scales.block_size in _BLOCKS
         and not scales.zero_point.any()
         # The last condition: it raises the opset of a model that does not have it.
+        and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
+    )
+
+
+def has_channels(g: Builder, weights: Tensor) -> bool:
+    """Return whether weights with a scale for each output are faster in blocks, for one row.
+
+    The integer kernel would multiply int8, twice the bytes, which come from memory: all weights of
+    a decoder are read in a step. A step of a Qwen3 of 4 layers of 1,024 numbers takes 0.94 of
+    LiteRT's time, before 1.78, and with AVX2 1.13, before 1.27 (scripts/time_decoding.py, AMD EPYC,
+    family 25, model 17; hide_avx512.py). One product of 512 x 512 takes 1.6 times as long.
+    """
+    scales = weights.quantization
+    return (
+        scales is not None
+        and weights.data is not None
+        and weights.dtype is DType.INT4
+        and weights.rank == _MATRIX
+        and not scales.block_size
+        and not scales.zero_point.any()
+        and weights.shape[1] >= _LEAST_CHANNEL_FEATURES
+        and weights.elements >= _LEAST_CHANNEL_WEIGHTS
+        and weights.shape[1] % min(_BLOCKS) == 0
         and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
     )
 
@@ -105,8 +130,9 @@ class _PairedRow(NamedTuple):
 def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
     """Return rows, float32 [count, features], times weights with blocks, [count, outputs].
 
-    `rounds` is set if LiteRT rounds the scales to bfloat16. The number of rows may be dynamic. A
-    single row may have more axes.
+    Scales of outputs multiply the product, because KleidiAI, on ARM64 with dot product, rounds the
+    scales of blocks to bfloat16. `rounds` is set if LiteRT does that, too. The number of rows may
+    be dynamic. A single row may have more axes.
     """
     scales = _find_scales(w, rounds=rounds)
     weights = _store_weights(g, w, scales)
@@ -114,10 +140,12 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     if few or (count != 1 and isinstance(count, int)):
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
-    sums = g.constant(_negate_sums(w, scales.scale))
+    sums = g.constant(_negate_sums(w, _find_factors(w, scales)))
     level = g.share(_rounds_rows), g.share(_find_margin)
     if count == 1:
         product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
+        if not scales.block_size:
+            product = g.Mul(product, g.constant(scales.scale.reshape(1, -1)))
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
     # Products of the same rows have the first If in common (`merge_equal_nodes`).
@@ -201,15 +229,22 @@ def _rounds_rows(g: Builder) -> Value:
 
 
 def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
-    (outputs, features), size = w.tensor.shape, scales.block_size
+    outputs, features = w.tensor.shape
+    size = scales.block_size or next(n for n in reversed(_BLOCKS) if features % n == 0)
     blocks = g.Reshape(g.pack_bytes(w), g.ints([outputs, -1, size // 2]))
-    stored = g.constant(scales.stored_scale)
-    return _Weights(
-        # The node reads elements plus 8.
-        g.BitwiseXor(blocks, g.constant(_SIGN_BITS)),
-        g.cast(stored, DType.FLOAT32) if stored.dtype is DType.FLOAT16 else stored,
-        *(outputs, features, size),
-    )
+    if scales.block_size:
+        stored = g.constant(scales.stored_scale)
+        factors = g.cast(stored, DType.FLOAT32) if stored.dtype is DType.FLOAT16 else stored
+    else:
+        factors = g.Expand(g.scalar(1, DType.FLOAT32), g.ints([outputs, features // size]))
+    # The node reads elements plus 8.
+    integers = g.BitwiseXor(blocks, g.constant(_SIGN_BITS))
+    return _Weights(integers, factors, outputs, features, size)
+
+
+def _find_factors(w: View, scales: Quantization) -> Array:
+    """Return the scales of blocks, [outputs, blocks]; ones, [outputs, 1], if there are none."""
+    return scales.scale if scales.block_size else np.ones((w.tensor.shape[0], 1), np.float32)
 
 
 def _find_scales(w: View, *, rounds: bool) -> Quantization:
@@ -217,7 +252,9 @@ def _find_scales(w: View, *, rounds: bool) -> Quantization:
     scales = w.tensor.quantization
     assert scales is not None  # noqa: S101 - `has_blocks`
     parts = read_rows(scales.scale)
-    if not rounds or all(np.array_equal(_round_to_bfloat16(part), part) for part in parts):
+    if not (rounds and scales.block_size) or all(
+        np.array_equal(_round_to_bfloat16(part), part) for part in parts
+    ):
         return scales
     return scales.with_scale(_round_to_bfloat16(scales.scale), scales.zero_point)
 

@@ -5,7 +5,12 @@ from math import prod
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.made_options import DenseOptions
 from tflite2onnx.op.linear import matmul
-from tflite2onnx.targets.onnxruntime.operators.block_products import has_blocks, multiply_blocks
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.targets.onnxruntime.operators.block_products import (
+    has_blocks,
+    has_channels,
+    multiply_blocks,
+)
 from tflite2onnx.tensor import DType
 
 
@@ -17,6 +22,22 @@ class MatrixOptions(DenseOptions):
 
 class FullyConnected(matmul.FullyConnected):
     """FULLY_CONNECTED. ONNX Runtime fuses a bias and an activation with Gemm only."""
+
+    def emit(
+        self, g: Builder, y: View, x: View, w: View, b: View | None = None
+    ) -> Value | NeedsReshape:
+        count = matmul.count_rows(y)
+        if (
+            x.plan.reading is Reading.DYNAMIC
+            and self.is_delegated
+            and isinstance(count, int)
+            and has_channels(g, w.tensor)
+        ):
+            if count == 1:
+                return self._multiply_blocks(g, y, x, w, b)
+            # The signature for one row, which may be a model beside this one, has the same bytes.
+            g.keep_order(w)
+        return super().emit(g, y, x, w, b)
 
     def multiply_floats(
         self, g: Builder, y: View, x: View, w: View, b: View | None
