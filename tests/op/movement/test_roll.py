@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.references import check_reference
-from tests.support import Build
+from tests.support import Build, run_onnx
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -48,6 +48,14 @@ def test_roll_by_any_shifts_equals_numpy(shifts: Any, axes: Any, by: Any) -> Non
     x = np.arange(2 * 5 * 7 * 3, dtype=np.float32).reshape(2, 5, 7, 3)
     want = roll_reference(x, shifts, axes)
     check_reference(build_roll([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
+
+
+def test_roll_of_a_batch_of_vectors_equals_numpy() -> None:
+    """The axes of the file, which has no batch axis, are one further."""
+    result = convert(build_roll([6], np.int32(2), np.int32(0)).bytes(), batch=3)
+    x = np.arange(18, dtype=np.float32).reshape(3, 6)
+    (have,) = run_onnx(result.model, {result.inputs[0].name: x})
+    np.testing.assert_array_equal(have, np.roll(x, 2, 1))
 
 
 @pytest.mark.parametrize("dtype", TYPES)

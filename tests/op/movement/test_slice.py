@@ -12,7 +12,7 @@ import pytest
 
 from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
-from tests.support import Build, run_tflite
+from tests.support import Build, check, run_tflite
 from tests.support.runtimes import session
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -104,6 +104,16 @@ def test_slice_from_a_computed_begin_equals_litert(
     (y,) = m.op("SLICE", [x, first, m.constant(np.array(size, index))], [size])
     given = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     check_outputs(m, y, inputs=[given, np.array(begin, index)])
+
+
+def test_rest_after_a_computed_begin_equals_litert() -> None:
+    """The size -1 is that of the rest, which depends on the begin."""
+    m = Build()
+    inputs = [m.input([3, 5]), m.input([2], dtype="int32"), m.constant(np.array([2, -1], np.int32))]
+    m.output(*m.op("SLICE", inputs, [m.tensor([2, None])]))
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    for begin in ([0, 0], [1, 3]):
+        check(m.bytes(), inputs=[x, np.array(begin, np.int32)])
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,23 @@ def test_each_filter_of_a_depthwise_convolution_has_its_own_shift(
     assert np.abs(have - want).max() < 1.01 * 0.2
 
 
+def test_small_weights_keep_their_steps() -> None:
+    """Weights far below 1 have a scale of their own size, as they had in the file."""
+    graph = make_symmetric(
+        parse_graph(
+            """
+            inputs x: int8(0.5, 3)[2,3]
+            y: int8(0.1, 0)[2,4] = FULLY_CONNECTED(x, uint8(0.001, 128)[4,3])
+            return y
+            """
+        )
+    )
+    (op,) = (op for op in graph.ops if op.code == "FULLY_CONNECTED")
+    weights = op.operand(1).quantization
+    assert weights is not None
+    assert 0.001 <= weights.scale.max() < 0.0011
+
+
 def test_large_bias_gives_its_channel_a_larger_scale() -> None:
     """The channel gets a larger scale: its bias fits into 32 bits."""
     weights = np.full((5, 1, 1, 3), 100, np.uint8)
