@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.op.ports import add_input, check_outputs, folds
-from tests.support import Build, Tensor
+from tests.support import Build, Tensor, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -84,6 +84,15 @@ def test_matrix_set_diag_equals_litert(shape: tuple[int, ...], dtype: str) -> No
     m = Build()
     diagonal = add_input(m, [*shape[:-2], min(shape[-2:])], dtype)
     check_outputs(m, *m.op("MATRIX_SET_DIAG", [add_input(m, shape, dtype), diagonal], [shape]))
+
+
+@pytest.mark.parametrize("shape", [(3, None), (None, 3)], ids=str)
+def test_matrix_set_diag_of_dynamic_sides_equals_litert(shape: tuple[int | None, ...]) -> None:
+    m = Build()
+    m.output(*m.op("MATRIX_SET_DIAG", [m.input(shape), m.input([3])], [m.tensor(shape)]))
+    for longer in (3, 5, 7):
+        sides = [longer if side is None else side for side in shape]
+        check(m.bytes(), inputs=[np.ones(sides, np.float32), np.arange(3, dtype=np.float32)])
 
 
 def refusal(code: str, inputs: list[Any], made: list[int], **options: Any) -> str:
