@@ -30,7 +30,10 @@ _TYPES = {
     "int8": "wi8.tflite",
     "int8, weight only": "wo8.tflite",
     "int4 in blocks of 32": "wi4b32.tflite",
+    "of 64": "wi4b64.tflite",
     "of 128": "wi4b128.tflite",
+    "of 256": "wi4b256.tflite",
+    "int4, channels": "wi4c.tflite",
     "int4, Hadamard": "wi4hr.tflite",
 }
 
