@@ -88,6 +88,11 @@ def test_weights_of_all_steps_are_stored_once(kind: str, weights: str, batch: in
 
 
 @pytest.mark.parametrize("kind", GATES)
+def test_weights_of_4_bits_have_8_where_the_opset_lacks_4(kind: str) -> None:
+    assert count_nodes(Torch(kind, weights="int4"), tolerance=0.02, opset=17)[kind] == 1
+
+
+@pytest.mark.parametrize("kind", GATES)
 def test_dequantized_weights_with_zero_points_become_floats(kind: str) -> None:
     """Those of weight-only quantization; hybrid kernels, and so recurrent nodes, ignore them."""
     assert count_nodes(Torch(kind, weights="shifted")) == {kind: 1}

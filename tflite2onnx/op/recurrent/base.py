@@ -169,7 +169,7 @@ def stack_matrices(
         for column in zip(*numbers, strict=True)
     )
     quantization = Quantization(scale.astype(np.float32), zero, 1)
-    storage = storages[0]._replace(quantization=quantization)
+    storage = g.widen_storage(storages[0]._replace(quantization=quantization))
     integers = g.annotate(g.constant(data, storage.dtype, name), storage.dtype, data.shape)
     return g.dequantize_weights(integers, storage, make_identity(data.ndim))
 
