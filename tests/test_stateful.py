@@ -53,6 +53,19 @@ def test_error_names_the_missing_onnxruntime(monkeypatch: pytest.MonkeyPatch) ->
         Stateful("sum.onnx")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "`session` must be a session or the path of a file, got int"),
+        ("none.onnx", "`session` must be the path of a file, got none.onnx"),
+    ],
+)
+def test_error_names_what_is_no_session(given: Any, message: str) -> None:
+    """The error says what is expected."""
+    with pytest.raises(ConversionError, match=message):
+        Stateful(given)
+
+
 def test_plain_session_starts_from_the_initial_state_each_run() -> None:
     """In a plain session each run starts anew, and the next state is an output."""
     plain = session(build_sum())

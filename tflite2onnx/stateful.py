@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,12 +43,16 @@ class Stateful:
     Runtime. A model without state runs as in this session.
 
     Raises:
-        OptionError: a path is given, and ONNX Runtime is not installed.
+        OptionError: `session` is neither a session nor the path of a file, or ONNX Runtime is not
+            installed and a path is given.
     """
 
     def __init__(self, session: Session | str | os.PathLike[str]) -> None:
         if isinstance(session, (str, os.PathLike)):
             session = _open_session(session)
+        if not hasattr(session, "get_modelmeta"):
+            kind = type(session).__name__
+            raise OptionError(f"`session` must be a session or the path of a file, got {kind}")
         self.session = session
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
         states = json.loads(text)
@@ -168,6 +173,8 @@ def _open_session(path: str | os.PathLike[str]) -> Session:
     except ImportError as error:
         message = f"ONNX Runtime is required to open {path}: pip install onnxruntime"
         raise OptionError(message) from error
+    if not Path(path).is_file():  # ONNX Runtime's error names its own status only
+        raise OptionError(f"`session` must be the path of a file, got {os.fspath(path)}")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # ONNX Runtime warns of each initial value that is also an input
     providers = ["CPUExecutionProvider"]
