@@ -163,6 +163,17 @@ def test_indices_may_count_all_images(dtype: str) -> None:
     check_reference(model, [x], [values, indices])
 
 
+def test_indices_may_count_all_images_of_a_dynamic_height() -> None:
+    x = image(3, 11, 7, 2)
+    values, indices = images.max_pool(x, (2, 2), (2, 2), same=True, within=False)
+    indices = (indices + np.arange(3).reshape(-1, 1, 1, 1) * 11 * 7 * 2).astype(np.int32)
+    told = {**flex_options_of("SAME", (2, 2), (2, 2)), "include_batch_in_index": True}
+    m = Build()
+    outputs = [m.tensor([]), m.tensor([], dtype="int32")]
+    m.output(*m.custom("MaxPoolWithArgmax", [m.input([3, None, 7, 2])], outputs, told))
+    check_reference(m, [x], [values, indices])
+
+
 def refusal(code: str, options: Any, *, dtype: str = "float32", made: Any = "float32") -> str:
     m = Build()
     outputs = [m.tensor([]), m.tensor([], dtype=made)]
