@@ -15,11 +15,14 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   rounded again, so that a quarter of the results differ by a step or two. Parts of such weights,
   each with the same data, are right. Conv of several groups with parts is wrong.
 - A Conv or Gemm of 8 bits rounds twice. It drops the low bits of a sum, so that 8 to 16 steps of
-  what is left are one of the result: 2 to 3 % of the results differ by a step. With uint16 before
-  and after it these are 0 to 0.3 %. The reading of weights is most of the time of a product of one
-  row, and a call is most of the time of a small network: these have uint16. `--activations uint16`
-  is for the other products. 256 steps of uint16 are one of uint8: the HTP rounds such numbers
-  exactly, and of 257 steps 0.6 % a step higher. (A number within 1/512 of a half is rounded twice.)
+  what is left are one of the result: 2 to 3 % of the results differ by a step, and 1 % of those of
+  an Add. No scale or bias of 8 bits avoids it. With uint16 before and after them the sum is exact,
+  and the result is the nearest step of uint16. An odd number of these in one of uint8 lets no
+  number be a half, so that the second rounding is right, too. The HTP converts by a constant of a
+  few bits: of the odd numbers 193 with a zero point that is 1 more is exact, for all zero points
+  (simulator of v73 to v81). 256 steps have halves, which go up: 0.2 % differ.
+- A bias of such a product lacks its low 8 bits, towards 0. Data have 256 steps of uint16, so that a
+  bias in steps of 8 bits is whole; it is a little more, because a float may be below it.
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
@@ -31,7 +34,7 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from math import inf, prod
+from math import prod
 
 import numpy as np
 
@@ -60,14 +63,14 @@ _UNSIGNED = {
     DType.INT16: (DType.UINT16, 1 << 15),
 }
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
+_SUMS = ("Add", "Mul", "Sub")
 _HIGH = 127  # of int8
-_WIDE = 256  # steps of uint16 in one of uint8
-# A call takes most of the time of such a network: on a Snapdragon 8 Gen 3 a small person detector
-# takes 0.18 ms in floats and 0.19 in integers, and a MobileNet v2 of 300 million 0.37 ms
-# (https://edgegate.frozo.ai/benchmarks and its blog, 2026). No chip was measured here.
-_FEW_PRODUCTS = 100_000_000
-_LARGEST = 2.0**31  # int32
-_OPERANDS = 5  # weights, their scales and zero points, a bias, and the scale of the data
+# Steps of uint16 in one of uint8, and how many more the zero point has, see above.
+_DATA, _RESULTS = (256, 0), (193, 1)
+_LARGEST_BIAS = 2.0**30  # steps: half of int32, whose rest is for the sum of products
+# How much a bias is farther from 0 than whole steps of 8 bits: more than floats are rounded.
+_REST, _ROUNDED = 2.0**-7, 2.0**-20
+_OPERANDS = 4  # weights, their scales and zero points, and the scale of the data
 _MOST_AXES = 4  # of functions
 _FUNCTIONS = (
     *("Ceil", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Max", "Min", "Neg", "Reciprocal"),
@@ -77,34 +80,16 @@ _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
 
 
 def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph, and the values that hold uint16 in place of int16."""
-    if _count_products(g, nodes) <= _FEW_PRODUCTS:
-        return rewrite_wide_nodes(g, nodes, results)
+    """Return the nodes of the main graph, and the values that hold uint16 in place of int16.
+
+    Products of 8 bits whose results are one row have uint16 before and after them.
+    """
     return _rewrite_nodes(g, nodes, results, lambda y: _is_row(find_static_shape(y, g.types)))
 
 
 def rewrite_wide_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the same, with uint16 before and after all products of 8 bits."""
+    """Return the same, with uint16 before and after all products and sums of 8 bits."""
     return _rewrite_nodes(g, nodes, results, lambda _: True)
-
-
-def _count_products(g: Builder, nodes: Sequence[Node]) -> float:
-    """Return how many numbers the products of a network multiply, infinity if it is unknown."""
-    made = find_makers(nodes)
-    count = 0
-    for node in nodes:
-        if node.op_type not in _PRODUCTS:
-            continue
-        x, weights = node.present[:2]
-        while weights in made and made[weights].op_type in QDQ:
-            weights = made[weights].present[0]
-        transposed = node.op_type == "ConvTranspose"
-        shape = find_static_shape(x if transposed else node.outputs[0], g.types)
-        if shape is None or weights.data is None:
-            return inf
-        # Each of these pixels and channels is multiplied by a part of the weights.
-        count += prod(shape) * weights.data.size // max(shape[1], 1)
-    return count
 
 
 def _is_row(shape: Shape | None) -> bool:
@@ -322,99 +307,128 @@ def _find_steps(weights: Node | None) -> Array | None:
 def _widen_products(
     g: Builder, nodes: Sequence[Node], is_wide: Callable[[Value], bool]
 ) -> Iterator[Node]:
-    """Yield the nodes, with uint16 before and after some products of 8 bits."""
+    """Yield the nodes, with uint16 before and after some products and sums of 8 bits."""
     made = find_makers(nodes)
     readers = find_readers(nodes)
     wide: dict[Value, Value] = {}  # the data of products
     ends: dict[Value, Sequence[Value]] = {}  # the scales of what is quantized
     for node in nodes:
         x, *others = node.inputs or (None,)
+        result = node.outputs[0]
+        if result in ends:  # a Relu, which the limits of the integers make
+            continue
         if x in ends and node.op_type == "QuantizeLinear":
-            real = yield from _quantize_widely(g, x, ends[x])
+            stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
+            real = yield from requantize(x, ends[x], stored)
             yield node._replace(inputs=(real, *others))
             continue
-        scales = [_find_wide_scale(g, made.get(each)) for each in node.present[:1]]
-        result = node.outputs[0]
-        found = readers.get(result, ())
-        if [n.op_type for n in found] == ["Relu"]:
-            result = found[0].outputs[0]
-            found = readers.get(result, ())
-        is_product = node.op_type in _PRODUCTS and is_wide(node.outputs[0])
-        weights = made.get(node.present[1]) if is_product else None
-        end = _find_wide_scale(g, found[0]) if len(found) == 1 else ()
-        is_narrow = weights is not None and all(scales) and _may_widen(node, weights, scales[0])
-        is_end = bool(end) and found[0].op_type == "QuantizeLinear"
-        if x is None or weights is None or not (is_narrow and is_end):
+        result, rounding = _find_end(node, readers)
+        end = _find_wide_scale(g, rounding, *_RESULTS)
+        is_product = node.op_type in _PRODUCTS
+        data = node.present[: 1 if is_product else 2]
+        scales = [_find_wide_scale(g, made.get(each), *_DATA) for each in data]
+        is_rounded = bool(end) and all(scales) and is_wide(result)
+        if node.op_type not in (*_PRODUCTS, *_SUMS) or not is_rounded:
             yield node
             continue
-        if x not in wide:
-            wide[x] = yield from _quantize_widely(g, x, scales[0])
+        operands: Sequence[Value] = ()
+        if is_product:
+            weights = made.get(node.present[1])
+            operands = yield from _widen_operands(g, node, weights, scales[0][0])
+            if not operands:
+                yield node
+                continue
+        for each, scale in zip(data, scales, strict=True):
+            if each not in wide:
+                wide[each] = yield from _quantize_widely(g, each, made[each], scale)
         ends[result] = end
-        kernel = yield from _enlarge_steps(g, node, weights, scales[0])
-        yield node._replace(inputs=(wide[x], kernel, *others[1:]))
+        inputs = (*(wide[each] for each in data), *operands)
+        yield node._replace(inputs=inputs, outputs=(result,))
 
 
-def _enlarge_steps(
-    g: Builder, node: Node, weights: Node, scale: Sequence[Value]
-) -> Generator[Node, None, Value]:
-    """Yield the weights of a product, in larger steps in channels whose bias has more than int32.
+def _find_end(node: Node, readers: Mapping[Value, Sequence[Node]]) -> tuple[Value, Node | None]:
+    """Return the real numbers that only a QuantizeLinear reads, and this node, if there is one.
 
-    Such weights are tiny beside their bias. Return their real numbers.
+    It may read a Relu, if its integers stand for numbers that are not negative.
     """
-    values = (*weights.present[:3], *node.present[2:3], scale[0])
-    arrays = [x.data for x in values if x.data is not None]
-    if len(arrays) < _OPERANDS or arrays[1].size == 1:
-        return node.present[1]
-    stored, factors, zeros, bias, step = arrays
-    steps = np.maximum(factors, 2 * np.abs(bias) / (step * _LARGEST))
-    if np.array_equal(steps, factors):
-        return node.present[1]
+    result = node.outputs[0]
+    found = readers.get(result, ())
+    relu = found[0] if [n.op_type for n in found] == ["Relu"] else None
+    if relu is not None:
+        result = relu.outputs[0]
+        found = readers.get(result, ())
+    if [n.op_type for n in found] != ["QuantizeLinear"]:
+        return result, None
+    return result, found[0] if relu is None or _has_range(relu, found[0].present[-1]) else None
+
+
+def _widen_operands(
+    g: Builder, node: Node, weights: Node | None, step: Value
+) -> Generator[Node, None, Sequence[Value]]:
+    """Yield nodes of the weights of a product whose data are uint16 in a `step`.
+
+    Return the weights and the bias, nothing if 8 bits are better: equal weights make averages,
+    which are rounded once.
+
+    The HTP stores a bias as int32 in steps of the data and weights: results of a squeezed layer
+    that had more were 179 steps off. Channels whose weights are tiny beside their bias have weights
+    of larger steps, unless all channels have the same.
+    """
+    sources = weights.present if weights and weights.op_type == QDQ[1] else ()
+    known = [x.data for x in (*sources, step, *node.present[2:])]
+    arrays = [array for array in known if array is not None]
+    if weights is None or len(arrays) < len(known) or len(known) < _OPERANDS:
+        return ()
+    stored, factors, zeros, size = arrays[:_OPERANDS]
+    bias = np.zeros(1) if len(known) == _OPERANDS else arrays[-1].reshape(-1)
+    least = np.abs(bias) / (size * _LARGEST_BIAS)
+    is_average = stored.size > 1 and not np.ptp(stored)
+    has_room = np.all(factors >= least)
+    if is_average or (factors.size == 1 and not has_room):
+        return ()
+    steps = np.maximum(factors, least)
+    unit = steps * size * _DATA[0]
+    whole = np.rint(bias / unit)
+    rest = (_REST + _ROUNDED * np.abs(whole)) * np.sign(whole)
+    moved = ((whole + rest) * unit).astype(np.float32)
+    operands = [g.constant(moved, DType.FLOAT32)] if moved.any() else []
+    if has_room:
+        return node.present[1], *operands
     sizes = [1] * stored.ndim
     sizes[int(weights.attributes.get("axis", 1))] = -1
     zero = zeros.reshape(sizes).astype(int)
-    numbers = np.rint((stored - zero) * (factors / steps).reshape(sizes)) + zero
+    rounded = np.rint((stored - zero) * (factors / steps).reshape(sizes)) + zero
     dtype, real = weights.present[0].dtype or DType.INT8, Value()
-    kernel = g.make_separate_constant(numbers.astype(stored.dtype), dtype)
+    kernel = g.make_separate_constant(rounded.astype(stored.dtype), dtype)
     larger = g.constant(steps.astype(np.float32), DType.FLOAT32)
     yield weights._replace(inputs=(kernel, larger, *weights.inputs[2:]), outputs=(real,))
+    return real, *operands
+
+
+def _quantize_widely(
+    g: Builder, x: Value, read: Node, scale: Sequence[Value]
+) -> Generator[Node, None, Value]:
+    """Yield nodes that quantize and dequantize what a node reads, and return the result."""
+    source = read.present[0].data
+    if source is None:
+        stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
+        return (yield from requantize(x, scale, stored))
+    numbers = (source.astype(np.int32) - np.iinfo(source.dtype).min) * _DATA[0]
+    constant, real = g.make_separate_constant(numbers.astype(np.uint16), DType.UINT16), Value()
+    yield Node("DequantizeLinear", (constant, *scale), (real,), {})
     return real
 
 
-def _may_widen(node: Node, weights: Node, scale: Sequence[Value]) -> bool:
-    """Return whether a product may have uint16 around it: unequal weights, and a bias that fits.
-
-    Equal weights make averages, which are rounded once. The HTP stores a bias as int32 in steps of
-    the data and weights: results of a squeezed layer that had more were 179 steps off. Scales of
-    channels can be larger, see `_enlarge_steps`.
-    """
-    numbers = [x.data for x in weights.present]
-    stored, factors = numbers[:2] if weights.op_type == "DequantizeLinear" else (None, None)
-    bias = node.present[2].data if len(node.present) > 2 else np.zeros(1)
-    step = scale[0].data
-    if stored is None or factors is None or bias is None or step is None:
-        return False
-    is_average = stored.size > 1 and not np.ptp(stored)
-    has_room = factors.size > 1 or bool(np.all(np.abs(bias) < factors * step * _LARGEST))
-    return not is_average and has_room
-
-
-def _quantize_widely(g: Builder, x: Value, scale: Sequence[Value]) -> Generator[Node, None, Value]:
-    """Yield nodes that quantize and dequantize real numbers, and return the result."""
-    stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
-    return (yield from requantize(x, scale, stored))
-
-
-def _find_wide_scale(g: Builder, node: Node | None) -> Sequence[Value]:
+def _find_wide_scale(g: Builder, node: Node | None, count: int, more: int) -> Sequence[Value]:
     """Return the scale and zero point of uint16 in place of those of 8 bits, if a node has them."""
     known = node.present[1:] if node is not None and node.op_type in QDQ else ()
     arrays = [x.data for x in known if x.data is not None]
     if len(arrays) < 2 or arrays[0].size != 1 or arrays[1].dtype.itemsize != 1:
         return ()
     scale, zero = arrays
-    number = (int(zero.reshape(-1)[0]) - np.iinfo(zero.dtype).min) * _WIDE
-    return g.scalar(float(scale.reshape(-1)[0]) / _WIDE, DType.FLOAT32), g.scalar(
-        number, DType.UINT16
-    )
+    number = (int(zero.reshape(-1)[0]) - np.iinfo(zero.dtype).min) * count + more
+    step = float(scale.reshape(-1)[0]) / count
+    return g.scalar(step, DType.FLOAT32), g.scalar(number, DType.UINT16)
 
 
 def _gather_rows(g: Builder, node: Node) -> Iterator[Node]:
