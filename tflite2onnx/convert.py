@@ -93,8 +93,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             is refused; qoperator-mixed: the same, and other integer arithmetic as with qdq;
             rounded: floats that hold the numbers of the integers; float: floats.
         activations: the type of inner int8 activations. int8: as in the file; uint8: the same real
-            numbers; uint16: uint8, with 16 bits around products, for the target qnn only; auto:
-            whichever is faster on x86-64.
+            numbers; uint16: uint8, with 16 bits around products and sums, for the target qnn only;
+            auto: whichever is faster on x86-64.
         weights: the type of 8-bit weights. uint8: right on every processor; int8: up to four times
             as fast, but wrong on x86-64 processors without VNNI; adaptive: int8 that is read as
             uint8 on those processors; float: floats, computed when the model loads; auto: what the

