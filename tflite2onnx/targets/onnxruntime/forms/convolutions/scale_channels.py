@@ -98,7 +98,7 @@ def repeat_constants(found: Match) -> Op | str:
         return f"{_MANY} elements or more have constants in the same sequence"
     shapes = (single[:axis] + y.shape[axis:] for axis in range(y.rank - 2, 0, -1))
     shape = next((s for s in shapes if _count_together(s, y.shape) >= _MANY), ())
-    if not 0 < prod(shape) <= _MOST_REPEATED:
+    if not shape or not 0 < prod(shape) <= _MOST_REPEATED:
         return f"a row must have {_MANY} elements, and at most {_MOST_REPEATED} constants"
     data = np.broadcast_to(constant.values.reshape(single), shape)
     repeated = replace(constant, name=f"{constant.name}/row", shape=shape, data=data)
