@@ -123,6 +123,11 @@ def test_refuses_states_that_are_no_windows(old: str, new: str, reason: str) -> 
         _add(text)
 
 
+def test_states_of_float16_are_refused_for_their_type() -> None:
+    with pytest.raises(MixedSamplesError, match="a state of float16, not float32"):
+        _add(WINDOW.replace("float32", "float16"))
+
+
 MIXED = """    matrix: float32[4,4] = RESHAPE(flat, [4, 4])
     mixed: float32[4,4] = FULLY_CONNECTED(matrix, matrix, {}, keep_num_dims=False)
     again: float32[1,16] = RESHAPE(mixed, [1, 16])

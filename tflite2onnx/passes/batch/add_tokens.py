@@ -115,9 +115,10 @@ class _Tokens(Batching):
         axis = int(op.options.axis) % state.rank if joins else 0
         is_plain = op.activation == "NONE" and row.dtype is DType.FLOAT32
         if not axis or row.shape[axis] != 1 or state.shape[0] != 1 or not is_plain:
-            raise MixedSamplesError(
-                f"it reads {state.name}, a state of neither attention nor a window", op.place
-            )
+            # Attention in float16 rounds scores and weights, as no node of attention does.
+            of = "neither attention nor a window"
+            of = of if state.dtype is DType.FLOAT32 else f"{state.dtype.label}, not float32"
+            raise MixedSamplesError(f"it reads {state.name}, a state of {of}", op.place)
         return state
 
     def _add_window(self, op: Op, state: Tensor) -> None:
