@@ -446,6 +446,21 @@ def test_other_functions_are_refused_with_their_reason() -> None:
         m.output(*m.op("STABLEHLO_SORT", [m.input([5])], [[5]], **how))
         with pytest.raises(UnsupportedOperators, match=reason):
             convert(m.bytes())
+    # LiteRT's exporter loses the zero of PyTorch's comparator: a key is of both elements.
+    m = Build()
+    region = m.subgraph("region")
+    a, b = (region.input([]) for _ in range(2))
+    how = {"comparison_direction": f"{COMPARE}EQ"}
+    (same,) = region.op("STABLEHLO_COMPARE", [b, a], [region.tensor([], dtype="bool")], **how)
+    (key,) = region.op("STABLEHLO_SELECT", [same, a, b], [region.tensor([])])
+    how = {"comparison_direction": f"{COMPARE}LT"}
+    region.output(
+        *region.op("STABLEHLO_COMPARE", [a, key], [region.tensor([], dtype="bool")], **how)
+    )
+    how = {"dimension": 0, "comparator_subgraph_index": region.index}
+    m.output(*m.op("STABLEHLO_SORT", [m.input([5])], [[5]], **how))
+    with pytest.raises(UnsupportedOperators, match="must compare elements, or a function of them"):
+        convert(m.bytes())
     for code, dtype, reason in (
         ("FLOOR_MOD", "float32", "on its own, got FLOOR_MOD"),
         ("STABLEHLO_AND", "int32", "AND must reduce bools, got int32"),

@@ -169,11 +169,12 @@ def _read_keys(region: Graph, result: Tensor) -> list[_RegionKey]:
     direction = _name_comparison(op)
     if op and direction in _SWAPPED:
         sides = [_find_function(makers, x) for x in op.present]
-        (left,), (right,) = ([i for i, x in enumerate(region.inputs) if x in s] for s in sides)
+        read = [[i for i, x in enumerate(region.inputs) if x in side] for side in sides]
         ops, ops_of_other = ([each for each in region.ops if each.outputs[0] in s] for s in sides)
         total = bool(op.options.get("compare_type", 0) == TOTAL_ORDER)
         has_one_function = [each.code for each in ops] == [each.code for each in ops_of_other]
-        if left ^ 1 == right and has_one_function:
+        left = read[0][0] if read[0] else -1
+        if read == [[left], [left ^ 1]] and has_one_function:
             direction = _SWAPPED[direction] if left % 2 else direction
             return [_RegionKey(left // 2, direction, ops, op.present[0], total)]
     raise OperatorError(
