@@ -233,19 +233,20 @@ BROKEN = {
         compute("Relu", [1, 2, 3, 2, 2, 2], [1, 2, 3, 2, 2, 2]),
         "number of axes must be 0, 1, 2, 3, 4 or 5, got 6",
     ),
-    "product of float64": (
+    "Clip of float64": (
         make_model(
             [
                 node("DequantizeLinear", ["x", "s", "z"], ["a"]),
                 node("Cast", ["a"], ["d"], to=onnx.TensorProto.DOUBLE),
-                node("Mul", ["d", "k"], ["m"]),
+                node("Clip", ["d", "low", "high"], ["m"]),
                 node("Cast", ["m"], ["f"], to=onnx.TensorProto.FLOAT),
                 node("QuantizeLinear", ["f", "s", "z"], ["y"]),
             ],
             "uint8",
             s=f32(0.05),
             z=np.uint8(3),
-            k=np.array(0.5),
+            low=np.array(-1.0),
+            high=np.array(2.0),
         ),
         "type must not be float64",
     ),

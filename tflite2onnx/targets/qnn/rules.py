@@ -65,8 +65,9 @@ RULES = (
         advice=_UNIFORM,
     ),
     NoTypes(
+        operators=("Clip",),
         types=("float64",),
-        consequence="the session ends: the runtime does not compose the graph",
+        consequence=f"{ON_THE_CPU}, and the session ends if another float64 is beside it",
         advice=_CUT,
     ),
     DequantizedInputs(
