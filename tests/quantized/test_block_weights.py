@@ -128,6 +128,19 @@ def add_channels(
     return weights, x, y
 
 
+@pytest.fixture
+def _is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of a small model count as more than a cache has."""
+    monkeypatch.setattr(block_products, "_LEAST_STORED", CHANNELS[0] * CHANNELS[1])
+
+
+def test_channels_of_a_small_model_stay_integers() -> None:
+    m = Build()
+    add_channels(m, 1)
+    assert "MatMulNBits" not in {node.op_type for node in convert(m.bytes()).model.graph.node}
+
+
+@pytest.mark.usefixtures("_is_large")
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("bias", [True, False])
 def test_one_row_multiplies_channels_in_blocks(rows: int, *, bias: bool) -> None:
@@ -141,6 +154,7 @@ def test_one_row_multiplies_channels_in_blocks(rows: int, *, bias: bool) -> None
     assert count_optimized_nodes(result.model)["MatMulNBits"] == (2 if rows == 1 else 0)
 
 
+@pytest.mark.usefixtures("_is_large")
 def test_signatures_of_one_and_several_rows_share_weights(tmp_path: Path) -> None:
     """Both models store the bytes in the order of the file."""
     m = Build()

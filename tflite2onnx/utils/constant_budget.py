@@ -31,6 +31,7 @@ class ConstantBudget:
     """Counts the bytes of all constants of a model; the file contains `stored` bytes of them."""
 
     def __init__(self, stored: int = 0) -> None:
+        self.stored = stored
         self._left = _LIMIT.compute(stored)
 
     def spend(self, size: int) -> None:

@@ -40,6 +40,7 @@ _LARGEST = 127
 _LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
 # The least numbers of features and of weights with a scale for each output that become blocks.
 _LEAST_CHANNEL_FEATURES, _LEAST_CHANNEL_WEIGHTS = 1024, 1 << 19
+_LEAST_STORED = 1 << 25  # bytes of all constants, 1 for each weight: caches have fewer
 _MATRIX = 2  # axes
 _SIGN_BITS = np.array(0x88, np.uint8)  # of the two elements in a byte
 
@@ -67,10 +68,10 @@ def has_blocks(g: Builder, weights: Tensor) -> bool:
 def has_channels(g: Builder, weights: Tensor) -> bool:
     """Return whether weights with a scale for each output are faster in blocks, for one row.
 
-    The integer kernel would multiply int8, twice the bytes, which come from memory: all weights of
-    a decoder are read in a step. A step of a Qwen3 of 4 layers of 1,024 numbers takes 0.94 of
-    LiteRT's time, before 1.78, and with AVX2 1.13, before 1.27 (scripts/time_decoding.py, AMD EPYC,
-    family 25, model 17; hide_avx512.py). One product of 512 x 512 takes 1.6 times as long.
+    The integer kernel would multiply int8, twice the bytes. All weights of a decoder are read from
+    memory in a step: a step of a Qwen3 of 4 layers of 1,024 numbers takes 0.54 of the time, and
+    0.89 with AVX2; 36 products of 1,024 numbers take 0.68, and 1.09. If a cache has the weights, as
+    of ten products, they take 1.05, and 1.8 (AMD EPYC, family 25, model 17; hide_avx512.py).
     """
     scales = weights.quantization
     return (
@@ -82,6 +83,7 @@ def has_channels(g: Builder, weights: Tensor) -> bool:
         and not scales.zero_point.any()
         and weights.shape[1] >= _LEAST_CHANNEL_FEATURES
         and weights.elements >= _LEAST_CHANNEL_WEIGHTS
+        and g.budget.stored >= _LEAST_STORED
         and weights.shape[1] % min(_BLOCKS) == 0
         and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
     )
