@@ -9,7 +9,7 @@ rules are about a single node (`NodeRule`), or about an input or output (`Endpoi
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -493,6 +493,32 @@ class SmallWindows(NodeRule):
         if largest <= self.most or not model.find_dequantized(node.name_input(0)):
             return ""
         return f"rows and columns must be at most {self.most}, got {largest}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRescaledInputs(NodeRule):
+    """Functions of an input of integers must keep its scale, if nodes read the result.
+
+    `moves` are operators that keep the numbers of the input before the function.
+    """
+
+    moves: Collection[str]
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        read = model.find_dequantized(node.name_input(0))
+        x = node.name_input(0)
+        while x in model.makers and model.makers[x].operator in self.moves:
+            x = model.makers[x].name_input(0)
+        if read is None or x not in model.inputs or model.types.get(x) not in MIDDLES:
+            return ""
+        is_rescaled = any(
+            not all(map(partial(_are_equal, model), read.inputs[1:], written.inputs[1:]))
+            for written in model.nodes
+            if written.operator == "QuantizeLinear"
+            and written.name_input(0) == node.outputs[0]
+            and written.outputs[0] in model.values_read
+        )
+        return f"result must have the scale and zero point of the input {x}" if is_rescaled else ""
 
 
 @dataclass(frozen=True, kw_only=True)

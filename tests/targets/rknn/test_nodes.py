@@ -98,7 +98,37 @@ FUNCTIONS = {
     "two sides of TANH": build_function("TANH", 0.07, -9),
     "one side of HARD_SWISH": build_function("HARD_SWISH", 0.11, 32),
 }
+
+
+def build_limits(code: str, zero: int, *, is_moved: bool = False) -> bytes:
+    """Build RELU or RELU6 of an input, which MAX_POOL_2D may move, and ABS of the result."""
+    m = Build()
+    x = m.input([1, 8, 8, 4], name="x", dtype="int8", scale=0.05, zero_point=10)
+    y = x
+    if is_moved:
+        own: dict[str, Any] = {"filter_height": 1, "filter_width": 1, "stride_h": 1, "stride_w": 1}
+        moved = m.tensor(x.shape, dtype="int8", scale=0.05, zero_point=10)
+        (y,) = m.op("MAX_POOL_2D", [x], [moved], padding="VALID", **own)
+    for name, point in ((code, zero), ("LEAKY_RELU", -20)):
+        result = m.tensor(x.shape, dtype="int8", scale=0.04, zero_point=point)
+        (y,) = m.op(name, [y], [result])
+    m.output(y)
+    return m.bytes()
+
+
+LIMITS = {
+    "RELU": build_limits("RELU", -128),
+    "RELU after MAX_POOL_2D": build_limits("RELU", -128, is_moved=True),
+    "RELU6": build_limits("RELU6", -128),
+}
 EVERY = np.arange(-128, 128).astype(np.int8).reshape(1, 8, 8, 4)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_inputs_break_no_rule(name: str) -> None:
+    model = check(LIMITS[name], inputs=[EVERY], steps=1, target="rknn").model
+    assert not check_model(model, "rknn")
+    assert [n.op_type for n in model.graph.node].count("Max") == 1
 
 
 def test_a_dense_layer_of_an_image_is_a_convolution() -> None:
@@ -136,7 +166,9 @@ def test_functions_of_parts_of_the_range_are_exact(name: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
-@pytest.mark.parametrize("data", [build_dense(), *[FUNCTIONS[n] for n in FUNCTIONS if n != "read"]])
+@pytest.mark.parametrize(
+    "data", [*LIMITS.values(), build_dense(), *[FUNCTIONS[n] for n in FUNCTIONS if n != "read"]]
+)
 def test_the_simulator_computes_the_networks(data: bytes) -> None:
     assert measure_distance(convert(data, target="rknn").model, RKNN) <= 1
 

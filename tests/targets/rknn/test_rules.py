@@ -114,6 +114,39 @@ def make_function(
     return make_model(nodes, kind, s=f32(scale), t=f32(step), **zeros)
 
 
+def limit_input(
+    operator: str, before: str = "", zero: int = 10, *, given: str = "int8", end: str = "Neg"
+) -> onnx.ModelProto:
+    """Return a Relu or Clip of an input, maybe after a node, whose result another node reads."""
+    own: dict[str, Any] = {
+        "MaxPool": {"kernel_shape": [1, 1]},
+        "Transpose": {"perm": [0, 1, 3, 2]},
+    }.get(before, {})
+    nodes = [
+        *[node("QuantizeLinear", ["x", "s", "z"], ["q"])] * (given == "float32"),
+        node("DequantizeLinear", ["x" if given == "int8" else "q", "s", "z"], ["a"]),
+        *[
+            node(before, ["a", *["least"] * (before == "Max")], ["m"], **own),
+            node("QuantizeLinear", ["m", "s", "z"], ["moved"]),
+            node("DequantizeLinear", ["moved", "s", "z"], ["b"]),
+        ]
+        * bool(before),
+        node(operator, ["b" if before else "a", *["low"] * (operator == "Clip")], ["c"], "n"),
+        node("QuantizeLinear", ["c", "s", "zr"], ["r" if end else "y"]),
+        *[
+            node("DequantizeLinear", ["r", "s", "zr"], ["d"]),
+            node(end, ["d"], ["e"]),
+            node("QuantizeLinear", ["e", "s", "z"], ["y"]),
+        ]
+        * bool(end),
+    ]
+    constants: dict[str, Any] = {"s": f32(0.05), "z": np.int8(10), "zr": np.int8(zero)}
+    constants |= {"least": f32(-138 * 0.05), "low": f32(0)}
+    used = {name for each in nodes for name in each.input}
+    kept = {name: array for name, array in constants.items() if name in used}
+    return make_model(nodes, "int8", given=(given, SHAPE), **kept)
+
+
 def convolve_rows(stride: int, *, window: int = 8, floats: bool = True) -> onnx.ModelProto:
     """Return a Conv of floats, or of integers, to integers, with a stride along rows."""
     width = 9 * stride + window
@@ -248,10 +281,22 @@ KEPT = {
     "a pixel of [1, 16]": reshape_pixel([1, 16]),
     "a pixel of [1, 1, 16]": reshape_pixel([1, 1, 16]),
     "a pixel of [1, 2, 8, 1]": reshape_pixel([1, 2, 8, 1]),
+    "Relu of an input": limit_input("Relu"),
+    "Relu of an input, Max between": limit_input("Relu", "Max", -128),
+    "Clip of an input, Max between": limit_input("Clip", "Max", -128),
+    "Relu of Neg": limit_input("Relu", "Neg", -128),
+    "Relu of a quantized input": limit_input("Relu", "", -128, given="float32"),
+    "Relu of an input to an output": limit_input("Relu", "", -128, end=""),
+    "LeakyRelu of an input": limit_input("LeakyRelu", "", -20),
     "a pixel of [1, 16, 1], and Max": reshape_pixel([1, 16, 1], apart=True),
 }
 BROKEN = {
     **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
+    **{
+        f"{a} after {b or 'an input'}": (limit_input(a, b, -128), "zero point of the input x")
+        for a in ("Clip", "Relu")
+        for b in ("", "MaxPool", "Transpose")
+    },
     "an average of 9 rows": (average("ReduceMean", 9), "must be at most 7, got 9"),
     "a pool of 9 rows": (average("GlobalAveragePool", 9), "must be at most 7, got 9"),
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),

@@ -12,6 +12,8 @@ What its simulator did with models of one operator (tests/targets/rknn):
 - A Conv of floats whose stride is even and over 7 is refused beside integers. Rows become channels.
 - A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
   range: up to 120 steps. Another zero point before it has this range.
+- A Relu or Clip of an input, of which nodes only moved the numbers, reads them with the scale and
+  zero point of its result if nodes read this: up to 130 steps. A Max parts them.
 - A Reshape from [1, C, 1] to [1, C, 1, 1] before a Conv is moved without end. A Max parts them.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
   computes: up to 175 steps. So do other functions and a Relu. A Max with the smallest number of the
@@ -43,6 +45,8 @@ from tflite2onnx.targets.rknn.rules import (
     JOINED,
     LARGEST_STRIDE,
     LARGEST_WINDOW,
+    LIMITS,
+    MOVES,
     PRODUCTS,
     RANGES,
 )
@@ -212,6 +216,8 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with a Max between two functions that RKNN joins, or a Reshape and a Conv.
 
+    A Max parts an input from a Relu or Clip, too: see `NoRescaledInputs`.
+
     A Max parts a Conv from a Reshape to an image of one pixel, too: see `NoReshapedPixels`.
     """
     made = find_makers(nodes)
@@ -225,7 +231,8 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
             numbers = [x.data for x in read.present[1:] if x.data is not None]
             if read.op_type != "DequantizeLinear" or len(numbers) < 2:
                 continue
-            if not is_after and not _reads_pixel(g, node, read, made):
+            is_apart = is_after or _limits_input(g, node, read, made)
+            if not is_apart and not _reads_pixel(g, node, read, made):
                 continue
             least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
             limited = yield from _limit(g, read, least)
@@ -259,6 +266,13 @@ def _find_source(x: Value, made: Mapping[Value | None, Node], moves: Collection[
     while x in made and made[x].op_type in moves:
         x = made[x].present[0]
     return x
+
+
+def _limits_input(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:
+    """Return whether a Relu or Clip reads integers of an input, which nodes only moved."""
+    x = _find_source(read.outputs[0], made, MOVES)
+    is_input = x not in made and x in g.types and g.types[x][0].label in MIDDLES
+    return is_input and node.op_type in LIMITS and node.inputs[0] == read.outputs[0]
 
 
 def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:

@@ -4,11 +4,14 @@ from math import inf
 
 from tflite2onnx.targets.rules import (
     NOT_LOADED,
+    QDQ,
+    RESHAPES,
     WRONG,
     InputRanges,
     InputsAreRead,
     NoChain,
     NoMiddleZeroPoints,
+    NoRescaledInputs,
     NoReshapedPixels,
     NoTypes,
     OneQuantization,
@@ -42,6 +45,8 @@ RANGES = {
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
 JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
+LIMITS = ("Clip", "Relu")  # of an input they are read with the scale of their result
+MOVES = (*QDQ, *RESHAPES, "Concat", "MaxPool", "Slice", "Split", "Transpose")
 LARGEST_WINDOW = 7  # of an average: a larger one is made of averages, each of which is rounded
 LARGEST_STRIDE = 7  # RKNN divides larger ones that are even, and lacks the scales of the parts
 
@@ -83,6 +88,12 @@ RULES = (
             advice="convert with --target rknn",
         )
         for before, after in ((PRODUCTS, JOINED), (COMPUTED, ("Relu",)))
+    ),
+    NoRescaledInputs(
+        operators=LIMITS,
+        moves=MOVES,
+        consequence=f"the input is read with the scale and zero point of the result: {WRONG}",
+        advice="convert with --target rknn",
     ),
     InputsAreRead(
         consequence="RKNN's model lacks the input, and the places of inputs after it change",
