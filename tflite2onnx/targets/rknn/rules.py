@@ -103,7 +103,7 @@ RULES = (
     OutputsAreEnds(consequence=NOT_LOADED, advice="convert with --target rknn"),
     # The target has other zero points but for inputs and outputs, see nodes.py.
     NoMiddleZeroPoints(
-        consequence="the runtime reads the tensor in 128/127 of its scale, which is a step or two",
+        consequence=f"the tensor is read in 128/127 of its scale: {WRONG} by a step or two",
         advice="convert with --target rknn --io-type float",
     ),
     SmallWindows(
