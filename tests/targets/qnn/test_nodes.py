@@ -165,19 +165,20 @@ def build_trained(activation: str = "RELU") -> bytes:
     return m.bytes()
 
 
-def build_product(size: int, low: int = 0, zero: int = 73, axis: int = 0) -> bytes:
+def build_product(size: int, low: int = 0, zero: int = 73, axis: int = 0, window: int = 1) -> bytes:
     """Build a product of an image of some pixels, whose uint8 weights have a zero point.
 
     It is a depthwise one if the axis of channels is 3.
     """
     m = Build()
     x = m.input([1, size, size, CHANNELS], dtype="uint8", scale=SCALE, zero_point=120)
-    shape = [1, 1, 1, CHANNELS] if axis else [CHANNELS, 1, 1, CHANNELS]
+    shape = [1, window, window, CHANNELS] if axis else [CHANNELS, window, window, CHANNELS]
     weights = np.random.default_rng(0).integers(low, 255, shape, np.uint8, endpoint=True)
     weights.flat[0] = 255
     w = m.constant(weights, scale=0.01, zero_point=zero)
     b = m.constant(np.arange(CHANNELS, dtype=np.int32), scale=SCALE * 0.01, zero_point=0)
-    y = m.tensor(x.shape, dtype="uint8", scale=SCALE, zero_point=128)
+    made = [1, size - window + 1, size - window + 1, CHANNELS]
+    y = m.tensor(made, dtype="uint8", scale=SCALE * window, zero_point=128)
     code = "DEPTHWISE_CONV_2D" if axis else "CONV_2D"
     strides: dict[str, Any] = {"stride_w": 1, "stride_h": 1}
     strides |= {"depth_multiplier": 1} if axis else {}
@@ -209,8 +210,32 @@ def test_weights_that_int8_lacks_are_divided(size: int, low: int, zero: int, par
 
 
 def test_the_check_names_weights_of_depthwise_convolutions() -> None:
-    (broken,) = check_model(convert(build_product(SIZE, axis=3), target="qnn").model, "qnn")
+    data = build_product(SIZE, axis=3)
+    (broken,) = check_model(convert(data, target="qnn", activations="uint8").model, "qnn")
     assert broken.rule == "weights must be -128 to 127 steps from their zero point, got -58 to 182"
+    assert not check_model(convert(data, target="qnn").model, "qnn")
+
+
+ZEROS = [(0, 73), (0, 0), (0, 255), (128, 128)]
+
+
+@pytest.mark.parametrize(("low", "zero"), ZEROS)
+def test_depthwise_weights_that_int8_lacks_are_of_two_products(
+    low: int, zero: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "SessionOptions", make_exact_options)
+    data = build_product(SIZE, low, zero, axis=3, window=3)
+    model = check(data, steps=1, target="qnn").model
+    found = Counter(node.op_type for node in model.graph.node)
+    assert (found["Conv"], found["Sub"]) == ((1, 0) if zero == 128 else (2, 1))
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize(("low", "zero"), ZEROS)
+def test_the_simulator_computes_depthwise_weights(low: int, zero: int) -> None:
+    data = build_product(SIZE, low, zero, axis=3, window=3)
+    assert run_product(data, SIZE, "uint16") < 0.01
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])

@@ -118,7 +118,8 @@ RULES = (
         operators=_PRODUCTS,
         consequence="the runtime rounds the weights again: a quarter of the results differ by a"
         " step or two",
-        advice="convert with --target qnn, which divides weights unless a Conv is depthwise",
+        advice="convert with --target qnn, which divides weights; those of a depthwise Conv need"
+        " --activations uint16",
     ),
     Ranks(ranks=range(6), consequence=ON_THE_CPU, advice=_CUT),
     Ranks(
