@@ -217,7 +217,7 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
         ({"count": 5, "twice": True}, "must read the same tensors"),
         ({"count": 5, "swapped": True}, "must have the same outputs"),
         ({"count": 5, "inner": True}, "f_5 must name inputs and outputs"),
-        ({"count": 5, "dtype": "float16"}, "w0 must have the same type"),
+        ({"count": 5, "dtype": "int32"}, "w0 must have the same type"),
         ({"count": 5, "size": 4}, "but for one length"),
         ({"count": 5, "name": "v"}, "must have the same inputs and outputs"),
         ({"count": 5, "other": 3}, "the inputs must differ in one length"),
