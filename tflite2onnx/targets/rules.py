@@ -20,6 +20,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 STANDARD = ("", "ai.onnx")
 RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+SUMS = ("Add", "Sub")
 MIDDLES = {"int8": 0, "uint8": 128}  # the zero points in the middle of a type
 _PADDING = "output_padding"
 
@@ -519,6 +520,55 @@ class NoRescaledInputs(NodeRule):
             and written.outputs[0] in model.values_read
         )
         return f"result must have the scale and zero point of the input {x}" if is_rescaled else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoChainOfConstants(NodeRule):
+    """A sum of a constant must not follow one, and a product of a constant not another.
+
+    With constants of one number for each channel, or for all, a sum must not follow such a product
+    either, and a product not one of the operators `products`.
+    """
+
+    products: Collection[str]
+    operators: Collection[str] = (*SUMS, "Mul")
+
+    def find_fault(self, model: ModelView, node: NodeView) -> str:
+        for read in filter(None, map(model.find_dequantized, node.inputs)):
+            maker = model.makers.get(read.name_input(0))
+            first = model.makers.get(maker.name_input(0)) if maker is not None else None
+            if first is None:
+                continue
+            shapes = (_list_constants(model, first), _list_constants(model, node))
+            if joins_constants((first.operator, node.operator), shapes, self.products):
+                return f"a constant must not follow {first.operator}"
+        return ""
+
+
+def _list_constants(model: ModelView, node: NodeView) -> list[Sequence[int | None]]:
+    reads = filter(None, map(model.find_dequantized, node.inputs))
+    return [model.shapes[x] for read in reads if (x := read.name_input(0)) in model.constants]
+
+
+def joins_constants(
+    operators: tuple[str, str],
+    shapes: tuple[Sequence[Sequence[int | None]], Sequence[Sequence[int | None]]],
+    products: Collection[str],
+) -> bool:
+    """Return whether two nodes, whose constants have these shapes, break `NoChainOfConstants`."""
+    (first, second), (before, own) = operators, shapes
+    if first in products:
+        return second == "Mul" and bool(own) and all(map(_is_of_channels, own))
+    if not (before and own):
+        return False
+    if first == "Mul" and second in SUMS:
+        return all(map(_is_of_channels, (*before, *own)))
+    return first == second == "Mul" or {first, second} <= {*SUMS}
+
+
+def _is_of_channels(shape: Sequence[int | None]) -> bool:
+    channels = 0 if len(shape) == 3 else 1  # an image may lack the batch
+    return all(size == 1 for axis, size in enumerate(shape) if axis != channels)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,6 +116,33 @@ def build_limits(code: str, zero: int, *, is_moved: bool = False) -> bytes:
     return m.bytes()
 
 
+def build_affine(first: str, second: str) -> bytes:
+    """Build sums or products of constants with a number for each channel, after a convolution."""
+    m, rng = Build(), np.random.default_rng(0)
+    x = m.input([1, 8, 8, 4], name="x", dtype="int8", scale=0.05, zero_point=10)
+    w = m.constant(rng.integers(-127, 127, (4, 3, 3, 4), np.int8), scale=0.01, zero_point=0)
+    y = m.tensor(x.shape, dtype="int8", scale=0.05, zero_point=-20)
+    b = m.constant(np.zeros(4, np.int32), scale=5e-4, zero_point=0)
+    (y,) = m.op("CONV_2D", [x, w, b], [y], padding="SAME", stride_h=1, stride_w=1)
+    for code, zero in ((first, -11), (second, -90)):
+        c = m.constant(rng.integers(-127, 127, 4, np.int8), scale=0.01, zero_point=3)
+        result = m.tensor(y.shape, dtype="int8", scale=0.031, zero_point=zero)
+        (y,) = m.op(code, [y, c], [result])
+    m.output(y)
+    return m.bytes()
+
+
+@pytest.mark.parametrize("first", ["MUL", "ADD", "SUB"])
+@pytest.mark.parametrize("second", ["MUL", "ADD", "SUB"])
+def test_sums_and_products_of_channels_break_no_rule(first: str, second: str) -> None:
+    # Three operators round, each by up to a step.
+    model = check(build_affine(first, second), inputs=[EVERY], steps=2, target="rknn").model
+    assert not check_model(model, "rknn")
+    # A Max parts the convolution from what follows, too.
+    joined = first == "MUL" or second != "MUL"
+    assert sum(each.op_type == "Max" for each in model.graph.node) == 1 + joined
+
+
 LIMITS = {
     "RELU": build_limits("RELU", -128),
     "RELU after MAX_POOL_2D": build_limits("RELU", -128, is_moved=True),
@@ -283,7 +310,9 @@ def test_convolutions_break_no_rule(data: bytes) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
-@pytest.mark.parametrize("data", [build_groups(), *STRIDES])
+@pytest.mark.parametrize(
+    "data", [build_groups(), *STRIDES, build_affine("MUL", "ADD"), build_affine("SUB", "SUB")]
+)
 def test_the_simulator_computes_convolutions(data: bytes) -> None:
     assert measure_distance(convert(data, target="rknn").model, RKNN) <= 1
 

@@ -25,6 +25,7 @@ from tests.targets.one_operator import (
 from tflite2onnx.targets.checker import check_model
 
 POOLED = (1, 4, 5, 5)
+CHANNELS = (1, SHAPE[1], 1, 1)
 
 
 def make_product(zero: int, data: int = 3) -> onnx.ModelProto:
@@ -82,6 +83,29 @@ def join_functions(first: str, second: str, *, apart: bool = False) -> onnx.Mode
     }
     used = {name for each in nodes for name in each.input}
     return make_model(nodes, "int8", **{k: v for k, v in constants.items() if k in used})
+
+
+def join_constants(
+    first: str, second: str, *, shapes: Any = (CHANNELS, CHANNELS), apart: bool = False
+) -> onnx.ModelProto:
+    """Return two functions of constants of these shapes; Conv and AveragePool have none."""
+    computes = first in ("AveragePool", "Conv")
+    model = join_functions(first if computes else "Add", second, apart=apart)
+    graph, rng = model.graph, np.random.default_rng(0)
+    for each in graph.node:
+        if each.output == ["b"] and not computes:
+            each.op_type = first
+        elif each.output == ["h"]:
+            del each.input[1:]
+            each.input.append("v")
+    graph.node.insert(0, node("DequantizeLinear", ["o", "s", "z"], ["v"]))
+    kept = [each for each in graph.initializer if each.name != "d"]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    for name, shape in [*zip("do", shapes, strict=True)][computes:]:
+        numbers = rng.integers(-127, 127, shape, np.int8)
+        graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
+    return model
 
 
 def average(operator: str, rows: int, *, step: float = 0.006) -> onnx.ModelProto:
@@ -252,8 +276,14 @@ JOINED = [
     ("Add", "Relu"),
     ("AveragePool", "Relu"),
 ]
+SUMS = [("Mul", "Add"), ("Mul", "Mul"), ("Mul", "Sub"), ("Add", "Add"), ("Sub", "Add")]
+SUMS += [("Add", "Sub"), ("Sub", "Sub"), ("Conv", "Mul"), ("AveragePool", "Mul")]
 KEPT = {
     **{f"{a}, Max and {b}": join_functions(a, b, apart=True) for a, b in JOINED},
+    **{f"{a}, Max and {b} of channels": join_constants(a, b, apart=True) for a, b in SUMS},
+    "Mul and Add of images": join_constants("Mul", "Add", shapes=(SHAPE, SHAPE)),
+    "Mul of channels, Add of an image": join_constants("Mul", "Add", shapes=(CHANNELS, SHAPE)),
+    "Add and Mul of channels": join_constants("Add", "Mul"),
     "an average of 6 rows": average("ReduceMean", 6, step=0.03),
     "Add and LeakyRelu": join_functions("Add", "LeakyRelu"),
     "MaxPool": make_quantized("MaxPool", "int8", 3, shape=POOLED, kernel_shape=[2, 2]),
@@ -284,13 +314,26 @@ KEPT = {
     "Relu of an input": limit_input("Relu"),
     "Relu of an input, Max between": limit_input("Relu", "Max", -128),
     "Clip of an input, Max between": limit_input("Clip", "Max", -128),
-    "Relu of Neg": limit_input("Relu", "Neg", -128),
+    "Relu of Neg": limit_input("Relu", "Neg", -128, end="Abs"),
     "Relu of a quantized input": limit_input("Relu", "", -128, given="float32"),
     "Relu of an input to an output": limit_input("Relu", "", -128, end=""),
     "LeakyRelu of an input": limit_input("LeakyRelu", "", -20),
     "a pixel of [1, 16, 1], and Max": reshape_pixel([1, 16, 1], apart=True),
 }
 BROKEN = {
+    **{f"{a} and {b} of channels": (join_constants(a, b), f"must not follow {a}") for a, b in SUMS},
+    "Mul of a number and Add of channels": (
+        join_constants("Mul", "Add", shapes=((1, 1, 1, 1), CHANNELS)),
+        "must not follow Mul",
+    ),
+    "Add of channels, Add of images": (
+        join_constants("Add", "Add", shapes=(CHANNELS, SHAPE)),
+        "must not follow Add",
+    ),
+    "two Mul of images": (
+        join_constants("Mul", "Mul", shapes=(SHAPE, SHAPE)),
+        "must not follow Mul",
+    ),
     **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
     **{
         f"{a} after {b or 'an input'}": (limit_input(a, b, -128), "zero point of the input x")

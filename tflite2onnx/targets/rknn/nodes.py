@@ -16,8 +16,9 @@ What its simulator did with models of one operator (tests/targets/rknn):
   zero point of its result if nodes read this: up to 130 steps. A Max parts them.
 - A Reshape from [1, C, 1] to [1, C, 1, 1] before a Conv is moved without end. A Max parts them.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
-  computes: up to 175 steps. So do other functions and a Relu. A Max with the smallest number of the
-  tensor parts them. It stands before a Split of what a Gemm computes, too.
+  computes: up to 175 steps. So do other functions and a Relu, and two sums or products of constants
+  (`NoChainOfConstants`): up to 255 steps. A Max with the smallest number of the tensor parts them.
+  It stands before a Split of what a Gemm computes, too.
 - A Max of two tensors of integers runs on the NPU. A Max of a float, and each Min, run on the CPU.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
   of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
@@ -41,6 +42,7 @@ from tflite2onnx.targets.npu_nodes import (
     separate_constants,
 )
 from tflite2onnx.targets.rknn.rules import (
+    AVERAGED,
     COMPUTED,
     JOINED,
     LARGEST_STRIDE,
@@ -50,7 +52,13 @@ from tflite2onnx.targets.rknn.rules import (
     PRODUCTS,
     RANGES,
 )
-from tflite2onnx.targets.rules import MIDDLES, QDQ, RESHAPES, is_reshaped_pixel
+from tflite2onnx.targets.rules import (
+    MIDDLES,
+    QDQ,
+    RESHAPES,
+    is_reshaped_pixel,
+    joins_constants,
+)
 from tflite2onnx.tensor import DType, Shape
 
 _IMAGE_RANK = 4
@@ -231,6 +239,7 @@ def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
             numbers = [x.data for x in read.present[1:] if x.data is not None]
             if read.op_type != "DequantizeLinear" or len(numbers) < 2:
                 continue
+            is_after = is_after or _joins_constants(node, source, made)
             is_apart = is_after or _limits_input(g, node, read, made)
             if not is_apart and not _reads_pixel(g, node, read, made):
                 continue
@@ -273,6 +282,23 @@ def _limits_input(g: Builder, node: Node, read: Node, made: Mapping[Value | None
     x = _find_source(read.outputs[0], made, MOVES)
     is_input = x not in made and x in g.types and g.types[x][0].label in MIDDLES
     return is_input and node.op_type in LIMITS and node.inputs[0] == read.outputs[0]
+
+
+def _joins_constants(node: Node, source: Node | None, made: Mapping[Value | None, Node]) -> bool:
+    """Return whether RKNN joins two sums or products of constants."""
+    if source is None:
+        return False
+    before, own = (
+        [
+            data.shape
+            for x in each.present
+            if x in made
+            for data in [made[x].present[0].data]
+            if data is not None
+        ]
+        for each in (source, node)
+    )
+    return joins_constants((source.op_type, node.op_type), (before, own), AVERAGED)
 
 
 def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:

@@ -10,6 +10,7 @@ from tflite2onnx.targets.rules import (
     InputRanges,
     InputsAreRead,
     NoChain,
+    NoChainOfConstants,
     NoMiddleZeroPoints,
     NoRescaledInputs,
     NoReshapedPixels,
@@ -43,6 +44,7 @@ RANGES = {
 
 # RKNN makes one function of a product and of a function after it, and of others and a Relu.
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
+AVERAGED = (*PRODUCTS, "AveragePool")  # also joined with a product of a constant
 COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
 JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
 LIMITS = ("Clip", "Relu")  # of an input they are read with the scale of their result
@@ -88,6 +90,11 @@ RULES = (
             advice="convert with --target rknn",
         )
         for before, after in ((PRODUCTS, JOINED), (COMPUTED, ("Relu",)))
+    ),
+    NoChainOfConstants(
+        products=AVERAGED,
+        consequence=f"the operators become one, without rounding and limits between: {WRONG}",
+        advice="convert with --target rknn",
     ),
     NoRescaledInputs(
         operators=LIMITS,
