@@ -541,7 +541,7 @@ class NoChainOfConstants(NodeRule):
                 continue
             shapes = (_list_constants(model, first), _list_constants(model, node))
             if joins_constants((first.operator, node.operator), shapes, self.products):
-                return f"a constant must not follow {first.operator}"
+                return f"with a constant it must not follow {first.operator}"
         return ""
 
 

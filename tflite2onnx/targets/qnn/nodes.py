@@ -320,8 +320,7 @@ def _widen_products(
         if result in ends:  # a Relu, which the limits of the integers make
             continue
         if x in ends and node.op_type == "QuantizeLinear":
-            stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
-            real = yield from requantize(x, ends[x], stored)
+            real = yield from _round_widely(g, x, ends[x])
             yield node._replace(inputs=(real, *others))
             continue
         result, rounding = _find_end(node, readers)
@@ -460,12 +459,17 @@ def _quantize_widely(
     """Yield nodes that quantize and dequantize what a node reads, and return the result."""
     source = read.present[0].data
     if source is None:
-        stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
-        return (yield from requantize(x, scale, stored))
+        return (yield from _round_widely(g, x, scale))
     numbers = (source.astype(np.int32) - np.iinfo(source.dtype).min) * _DATA[0]
     constant, real = g.make_separate_constant(numbers.astype(np.uint16), DType.UINT16), Value()
     yield Node("DequantizeLinear", (constant, *scale), (real,), {})
     return real
+
+
+def _round_widely(g: Builder, x: Value, scale: Sequence[Value]) -> Generator[Node, None, Value]:
+    """Yield nodes that quantize real numbers to uint16 and dequantize them; return the result."""
+    stored = g.annotate(Value(), DType.UINT16, g.types[x][1]) if x in g.types else None
+    return (yield from requantize(x, scale, stored))
 
 
 def _find_wide_scale(g: Builder, node: Node | None, count: int, more: int) -> Sequence[Value]:

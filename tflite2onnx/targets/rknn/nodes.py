@@ -42,7 +42,7 @@ from tflite2onnx.targets.npu_nodes import (
     separate_constants,
 )
 from tflite2onnx.targets.rknn.rules import (
-    AVERAGED,
+    BEFORE_MUL,
     COMPUTED,
     JOINED,
     LARGEST_STRIDE,
@@ -224,9 +224,8 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with a Max between two functions that RKNN joins, or a Reshape and a Conv.
 
-    A Max parts an input from a Relu or Clip, too: see `NoRescaledInputs`.
-
-    A Max parts a Conv from a Reshape to an image of one pixel, too: see `NoReshapedPixels`.
+    A Max parts an input from a Relu or Clip (`NoRescaledInputs`), and a Conv from a Reshape to an
+    image of one pixel (`NoReshapedPixels`), too.
     """
     made = find_makers(nodes)
     for node in nodes:
@@ -288,17 +287,15 @@ def _joins_constants(node: Node, source: Node | None, made: Mapping[Value | None
     """Return whether RKNN joins two sums or products of constants."""
     if source is None:
         return False
-    before, own = (
-        [
-            data.shape
-            for x in each.present
-            if x in made
-            for data in [made[x].present[0].data]
-            if data is not None
-        ]
-        for each in (source, node)
-    )
-    return joins_constants((source.op_type, node.op_type), (before, own), AVERAGED)
+    shapes = _list_constants(source, made), _list_constants(node, made)
+    return joins_constants((source.op_type, node.op_type), shapes, BEFORE_MUL)
+
+
+def _list_constants(node: Node, made: Mapping[Value | None, Node]) -> list[Shape]:
+    """Return the shapes of a node's constants, which DequantizeLinear reads."""
+    reads = (made[x] for x in node.present if x in made)
+    arrays = (read.present[0].data for read in reads if read.op_type == "DequantizeLinear")
+    return [array.shape for array in arrays if array is not None]
 
 
 def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:

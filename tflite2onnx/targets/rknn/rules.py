@@ -44,7 +44,7 @@ RANGES = {
 
 # RKNN makes one function of a product and of a function after it, and of others and a Relu.
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
-AVERAGED = (*PRODUCTS, "AveragePool")  # also joined with a product of a constant
+BEFORE_MUL = (*PRODUCTS, "AveragePool")  # joined with a product of a constant after it
 COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
 JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
 LIMITS = ("Clip", "Relu")  # of an input they are read with the scale of their result
@@ -92,7 +92,7 @@ RULES = (
         for before, after in ((PRODUCTS, JOINED), (COMPUTED, ("Relu",)))
     ),
     NoChainOfConstants(
-        products=AVERAGED,
+        products=BEFORE_MUL,
         consequence=f"the operators become one, without rounding and limits between: {WRONG}",
         advice="convert with --target rknn",
     ),

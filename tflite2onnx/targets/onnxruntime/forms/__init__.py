@@ -134,7 +134,7 @@ FORMS: tuple[GraphPass, ...] = (
     _apply("FULLY_CONNECTED", "convolutions.join_pixels:convolve_pixels"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.pad_channels"),
-    # The kernels of integers run once for each few elements that have constants one by one.
+    # Kernels of integers are called once for each pixel whose channels have constants of their own.
     _apply("CONV_2D DEPTHWISE_CONV_2D", "convolutions.scale_channels:repeat_constants"),
     # Dense layers are products of matrices between two RESHAPE.
     _apply("FULLY_CONNECTED", "products.flatten_rows"),

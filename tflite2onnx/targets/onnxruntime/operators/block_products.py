@@ -53,16 +53,7 @@ def has_blocks(g: Builder, weights: Tensor) -> bool:
     level 4 would compute wrong numbers.
     """
     scales = weights.quantization
-    return (
-        scales is not None
-        and weights.data is not None
-        and weights.dtype is DType.INT4
-        and weights.rank == _MATRIX
-        and scales.block_size in _BLOCKS
-        and not scales.zero_point.any()
-        # The last condition: it raises the opset of a model that does not have it.
-        and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
-    )
+    return scales is not None and scales.block_size in _BLOCKS and _is_packed(g, weights)
 
 
 def has_channels(g: Builder, weights: Tensor) -> bool:
@@ -76,15 +67,25 @@ def has_channels(g: Builder, weights: Tensor) -> bool:
     scales = weights.quantization
     return (
         scales is not None
+        and not scales.block_size
+        and weights.elements >= _LEAST_CHANNEL_WEIGHTS
+        and g.budget.stored >= _LEAST_STORED
+        and weights.shape[-1] >= _LEAST_CHANNEL_FEATURES
+        and weights.shape[-1] % min(_BLOCKS) == 0
+        and _is_packed(g, weights)
+    )
+
+
+def _is_packed(g: Builder, weights: Tensor) -> bool:
+    """Return whether weights are a constant matrix of int4, and nodes can store them plus 8."""
+    scales = weights.quantization
+    return (
+        scales is not None
         and weights.data is not None
         and weights.dtype is DType.INT4
         and weights.rank == _MATRIX
-        and not scales.block_size
         and not scales.zero_point.any()
-        and weights.shape[1] >= _LEAST_CHANNEL_FEATURES
-        and weights.elements >= _LEAST_CHANNEL_WEIGHTS
-        and g.budget.stored >= _LEAST_STORED
-        and weights.shape[1] % min(_BLOCKS) == 0
+        # The last condition: it raises the opset of a model that does not have it.
         and g.supports(find_first_opset("BitwiseXor"), "BitwiseXor")
     )
 

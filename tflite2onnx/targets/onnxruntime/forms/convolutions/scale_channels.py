@@ -106,7 +106,7 @@ def repeat_constants(found: Match) -> Op | str:
 
 
 def _count_together(shape: Shape, image: Shape) -> int:
-    """Return how many elements of an image, one after the other, have one constant, or one each."""
+    """Return how many consecutive elements of an image share a constant, or have one each."""
     count, kinds = 1, set[bool]()
     for constants, size in zip(reversed(shape), reversed(image), strict=True):
         kinds |= {constants == size} if size > 1 else set()
