@@ -532,8 +532,11 @@ def test_report_becomes_plain_data_for_json() -> None:
         ({"samples": 0}, "`samples` must be a whole number of at least 1, got 0"),
         ({"samples": "2"}, "`samples` must be a whole number of at least 1, got '2'"),
         ({"seed": 1.5}, "`seed` must be a whole number of at least 0, got 1.5"),
-        ({"inputs": [np.zeros(3)]}, 'inputs must be a mapping such as {"input": array}, got list'),
-        ({"images": "cat.png"}, "images must be a list of paths, got 'cat.png'"),
+        (
+            {"inputs": [np.zeros(3)]},
+            '`inputs` must be a mapping such as {"input": array}, got list',
+        ),
+        ({"images": "cat.png"}, "`images` must be a list of paths, got 'cat.png'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
+from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.passes.patterns.repair_attention import has_wrong_attention
@@ -200,10 +201,10 @@ def _check_numbers(samples: object, seed: object, tolerance: float | None) -> No
 def _check_data(inputs: object, images: object) -> None:
     if not isinstance(inputs, Mapping | None):
         raise OptionError(
-            f'inputs must be a mapping such as {{"input": array}}, got {type(inputs).__name__}'
+            f'`inputs` must be a mapping such as {{"input": array}}, got {type(inputs).__name__}'
         )
     if isinstance(images, str) or not isinstance(images, Sequence):
-        raise OptionError(f"images must be a list of paths, got {images!r}")
+        raise OptionError(f"`images` must be a list of paths, got {images!r}")
 
 
 def _compare_other_sizes(
@@ -277,11 +278,12 @@ class _ModelPair:
         """
         kernels, inner = kernels or self._kernels, inner and self._kernels == PLAIN_KERNELS
         run = open_interpreter if kernels == self._kernels else self._isolated.open
-        if self._opened.options.batch is None:
+        batch = self._opened.options.batch
+        if batch is None:
             return run(self._model, kernels, inner=inner)
-        endpoints = self._opened.inputs, self._opened.outputs
+        endpoints, loops = (self._opened.inputs, self._opened.outputs), Batch.from_text(batch).loops
         interpreters = [run(self._model, kernels, inner=inner) for _ in range(self._opened.samples)]
-        return BatchInterpreter(interpreters, *endpoints)
+        return BatchInterpreter(interpreters, *endpoints, loops=loops)
 
     def resize(self, opened: OpenedModel) -> _ModelPair:
         """Return the same models with inputs of other sizes."""

@@ -192,15 +192,24 @@ class BatchInterpreter:
     """LiteRT runs each sample of a batch alone, in an interpreter with its own state.
 
     It has the methods of an interpreter that verification needs. `samples` are the interpreters,
-    `inputs` and `outputs` those of the converted model.
+    `inputs` and `outputs` those of the converted model. If `loops`, the first size of a sample
+    tells whether it has the batch axis, else the ranks of the converted model do.
     """
 
     def __init__(
-        self, each: Sequence[Any], inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
+        self,
+        each: Sequence[Any],
+        inputs: Sequence[Endpoint],
+        outputs: Sequence[Endpoint],
+        *,
+        loops: bool,
     ) -> None:
         self.samples = each
         self._inputs, self._outputs = (
-            [_describe_batch(*pair, len(each)) for pair in zip(details, endpoints, strict=False)]
+            [
+                _describe_batch(*pair, len(each), loops=loops)
+                for pair in zip(details, endpoints, strict=False)
+            ]
             for details, endpoints in (
                 (each[0].get_input_details(), inputs),
                 (each[0].get_output_details(), outputs),
@@ -234,8 +243,11 @@ class BatchInterpreter:
         return np.stack(samples) if is_stacked else np.concatenate(samples)
 
 
-def _describe_batch(detail: Mapping[str, Any], endpoint: Endpoint, count: int) -> dict[str, Any]:
+def _describe_batch(
+    detail: Mapping[str, Any], endpoint: Endpoint, count: int, *, loops: bool
+) -> dict[str, Any]:
     """Return the description of an input or output, with the shape of the batch."""
     sample = tuple(map(int, detail["shape"]))
-    rest = sample[1:] if len(endpoint.tflite_shape) == len(sample) else sample
+    has_batch = sample[:1] == (1,) if loops else len(endpoint.tflite_shape) == len(sample)
+    rest = sample[1:] if has_batch else sample
     return {**detail, "shape": np.array((count, *rest), np.int32)}

@@ -19,7 +19,7 @@ from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.batch.inputs import add_first_axis, has_batch_axis
-from tflite2onnx.passes.batch.loop_samples import loop_samples
+from tflite2onnx.passes.batch.loop_samples import _make_buffer, loop_samples
 from tflite2onnx.passes.shape_walk import ShapeWalk
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.stateful import Stateful
@@ -510,6 +510,18 @@ def test_loop_runs_networks_that_mix_samples(name: str, size: int | str) -> None
         sample = one.tflite_sizes[1:] if one.tflite_sizes[:1] == (1,) else one.tflite_sizes
         assert end.tflite_sizes == (size, *sample)
     assert verify(data, result).ok
+
+
+def test_verify_refuses_one_more_axis_in_outputs_of_a_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "tflite2onnx.passes.batch.loop_samples._make_buffer",
+        lambda rw, output, count: _make_buffer(rw, add_first_axis(output), count),
+    )
+    data = build(REFUSED["SOFTMAX over the batch"][0])
+    (outcome,) = verify(data, convert(data, batch="loop:3")).outputs
+    assert not outcome.ok
 
 
 @pytest.mark.parametrize("name", ["SQUEEZE of the batch", "MEAN of a vector", "ABS of a scalar"])
