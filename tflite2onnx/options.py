@@ -5,7 +5,7 @@ Annotations are values here, of which the choices of options are read.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Literal, ParamSpec, Self, TypeGuard, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -154,7 +154,7 @@ class ConversionOptions:
 
     def with_target(self) -> Self:
         """Return the options with the target's values for options that are not given."""
-        preset, default = find_options(self.target), ConversionOptions()
+        preset, default = find_options(self.target), _make_defaults()
         unset = {n: v for n, v in preset.items() if getattr(self, n) == getattr(default, n)}
         mode = {**vars(self), **unset}["quantization"]
         # Other values of `quantization` determine the type of 8-bit values.
@@ -171,12 +171,22 @@ class ConversionOptions:
 
         Preprocessing and postprocessing are no part of the network, whose names they keep.
         """
-        usual = ConversionOptions(target=self.target).with_target()
+        usual = _make_target_defaults(self.target)
         has_pictures = self.preprocess is not False or self.postprocess is not False
         left_out = {*_PICTURES, *(("rename",) if has_pictures else ())}
         given = {n: v for n, v in vars(self).items() if v != getattr(usual, n)}
         named = {} if self.target == ConversionOptions.target else {"target": self.target}
         return named | {n: v for n, v in given.items() if n not in left_out}
+
+
+@cache
+def _make_defaults() -> ConversionOptions:
+    return ConversionOptions()
+
+
+@cache
+def _make_target_defaults(target: Target) -> ConversionOptions:
+    return ConversionOptions(target=target).with_target()
 
 
 def read_given(given: Mapping[str, Any]) -> ConversionOptions:

@@ -44,6 +44,8 @@ def find_transposes(
 def list_reads(node: onnx.NodeProto) -> list[str]:
     """Return the values that a node reads, and the outer values that its nested graphs read."""
     names = [name for name in node.input if name]
+    if node.op_type not in WITH_GRAPHS:
+        return names
     for graph in (graph for a in node.attribute for graph in (a.g, *a.graphs)):
         own = {entry.name for entry in (*graph.initializer, *graph.input)}
         own |= {name for inner in graph.node for name in inner.output}

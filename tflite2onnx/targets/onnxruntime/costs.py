@@ -155,20 +155,23 @@ class Times(NamedTuple):
 
         With AVX2 they must be about as short as the first times, before all changes.
         """
+        is_shorter = self.are_shorter(other, gain, first)
+        return "" if is_shorter else f"{self} are expected in place of {other}"
+
+    def are_shorter(self, other: Times, gain: Gain, first: Times | None = None) -> bool:
+        """Return whether these times are enough shorter than others; see `explain_loss`."""
         saved = other.mean - self.mean
         enough = saved > max(gain.microseconds, gain.part * other.mean)
-        if enough and self.avx2 <= (1 + gain.loss) * (first or other).avx2:
-            return ""
-        return f"{self} are expected in place of {other}"
+        return enough and self.avx2 <= (1 + gain.loss) * (first or other).avx2
 
 
 def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | str:
     """Return the fastest form that saves enough, or why the plain one is kept."""
-    losses = {form: each.explain_loss(times[plain], gain) for form, each in times.items()}
-    best = min(times, key=lambda form: (bool(losses[form]), times[form].mean))
+    shorter = {form for form, each in times.items() if each.are_shorter(times[plain], gain)}
+    best = min(shorter or times, key=lambda form: times[form].mean)
     if best == plain:
         return f"no other form is expected to take less than {times[plain]}"
-    return losses[best] or best
+    return best if shorter else times[best].explain_loss(times[plain], gain)
 
 
 # The factors by channels of a block and by kernel: `python scripts/fit_convolutions.py 400`, ONNX

@@ -17,6 +17,7 @@ RESHAPE and TRANSPOSE are replaced if
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op]:
         return []
     order = places[y].reshape(-1)
     starts = _find_runs(order)
-    longest = int(np.gcd.reduce([x.elements, y.elements, *starts, *order[starts]]))
+    longest = math.gcd(x.elements, y.elements, *np.gcd.reduce([starts, order[starts]], axis=1))
     lengths = {longest, x.shape[-1] if longest % x.shape[-1] == 0 else longest}
     times = {n: _estimate_gather(n, x, y) for n in lengths}
     length = min(times, key=lambda n: times[n].mean)
