@@ -29,5 +29,5 @@ def test_gates_of_rules_follow_from_the_patterns(script: Any) -> None:
 def test_gate_has_a_rare_code_of_each_alternative(
     pattern: Any, needs: tuple[str, ...], gate: set[str], script: Any
 ) -> None:
-    rule = Rule("name", "result", pattern, lambda _: None, needs=needs)
+    rule = Rule("name", "result", pattern, lambda _: "reason", needs=needs)
     assert script.find_gate(rule) == gate

@@ -41,11 +41,11 @@ def _find_scores(graph: Graph) -> set[Tensor]:
 
 
 @rule("LOGISTIC of scores", "MUL, EXP, ADD, DIV", ("LOGISTIC", "x"))
-def expand_output_sigmoid(match: Match) -> list[Op]:
+def expand_output_sigmoid(match: Match) -> list[Op] | str:
     """Return what replaces the match, or why nothing does."""
     x, y = match.x, match.output
     if y not in match.analyze(_find_scores) or y.elements > _FEW or not match.keeps_shape():
-        return []
+        return "the result must be an output of the model, of at most 16 elements"
     rw = Rewriter(match.last)
     power = rw.op("EXP", rw.op("MUL", x, -1, like=y, name="negative"), like=y, name="power")
     rw.op("DIV", 1, rw.op("ADD", power, 1, like=y, name="total"), output=y)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from pkgutil import walk_packages
 
 import pytest
 
+import tflite2onnx
 from tests.support.graph_text import assert_rewritten, parse_graph
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import Match
@@ -52,10 +55,15 @@ def test_rules_run_until_none_matches() -> None:
 
 def test_rule_without_its_operators_or_condition_changes_nothing() -> None:
     graph = parse_graph(NEGATIONS)
-    refused = Rule("refused", "ABS", ("NEG", "x"), make_absolute, lambda _: False)
-    empty = Rule("empty", "ABS", ("NEG", "x"), lambda _: [])
-    for rule in (OF_ABSOLUTE, refused, empty):
+    refused = Rule("refused", "ABS", ("NEG", "x"), make_absolute, lambda _: False, "x is free")
+    for rule in (OF_ABSOLUTE, refused):
         assert Rules(rule)(graph) is graph
+
+
+def test_rule_that_builds_nothing_must_say_why() -> None:
+    empty = Rule("empty", "ABS", ("NEG", "x"), lambda _: [])
+    with pytest.raises(ValueError, match="empty must build operators, or say why not"):
+        Rules(empty)(parse_graph(NEGATIONS))
 
 
 def test_rule_does_not_replace_what_rules_have_built() -> None:
@@ -120,3 +128,28 @@ def test_reason_why_a_rule_does_not_apply_is_logged(caplog: pytest.LogCaptureFix
     assert caplog.messages == [
         "NEG (operator 1, b) and 2 others: not replaced as double negation: x may be negative"
     ]
+
+
+def test_what_nothing_matches_and_conditions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    graph = parse_graph(NEGATIONS)
+    triple = Rule("triple", "ABS", ("NEG", ("NEG", ("NEG", 2.0))), make_absolute)
+    refused = Rule("refused", "ABS", ("NEG", "x"), make_absolute, lambda _: False, "x is free")
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        assert Rules(triple, refused)(graph) is graph
+    assert caplog.messages == [
+        "nothing matches: triple",
+        "NEG (operator 0, a) and 3 others: not replaced as refused: x is free",
+    ]
+
+
+def test_each_condition_has_a_reason() -> None:
+    """Rules of the package, in all its modules; `Built` demands a reason of what builds."""
+    folders = tuple(f"tflite2onnx.{name}." for name in ("contrib", "passes", "targets"))
+    names = [each.name for each in walk_packages(tflite2onnx.__path__, "tflite2onnx.")]
+    modules = [import_module(name) for name in names if name.startswith(folders)]
+    passes = [each for m in modules for each in vars(m).values() if isinstance(each, Rules)]
+    always = Rule("", "", "x", make_absolute).condition
+    rules = {rule.name: rule for each in passes for rule in each.rules}
+    assert len(rules) > 60
+    wrong = [n for n, rule in rules.items() if (rule.condition is always) == bool(rule.unless)]
+    assert wrong == []

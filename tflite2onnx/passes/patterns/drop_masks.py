@@ -13,11 +13,11 @@ from tflite2onnx.passes.rewriter import Rewriter
 
 
 @rule("softmax of the sum of scores and zeros", "SOFTMAX", ("SOFTMAX", Named("y", ("ADD", "x", 0))))
-def drop_masks(found: Match) -> list[Op]:
-    """Return what replaces the match, nothing if zeros repeat the scores."""
+def drop_masks(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     x, y = found.x, found.tensors["y"]
     if x.elements != y.elements or {*x.symbols, *y.symbols}:
-        return []
+        return "the scores must have as many elements as the sum, of known sizes"
     rw = Rewriter(found.last)
     scores = x if x.shape == y.shape else rw.reshape(x, y.shape, like=y)
     return [*rw.ops, found.last.with_inputs({y: scores})]

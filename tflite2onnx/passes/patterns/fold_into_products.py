@@ -42,18 +42,18 @@ _PRODUCT: Pattern = OneOf(any_of(LAYERS, *_LAYER), ("RESHAPE", ("FULLY_CONNECTED
     "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",
     Activated(any_of(("ADD", "DIV", "MUL", "SUB"), Named("x", _PRODUCT), "constant#")),
 )
-def fold_into_products(found: Match) -> list[Op]:
+def fold_into_products(found: Match) -> list[Op] | str:
     """Return what replaces the match, or why nothing does."""
     (op, *between, product), y = found.ops, found.output
     weights, bias = found.tensors["weights#"], found.tensors.get("bias#")
     if found.x.sizes != y.sizes or not all(map(is_float, found.tensors.values())):
-        return []
+        return "all tensors must be float32, and the product must have the shape of the result"
     channels = weights.shape[_find_channels(product)] if weights.shape else 0
     axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
     vector = spread_over_channels(found.tensors["constant#"], y, axes).astype(np.float32)
     old = bias.values.astype(np.float32).reshape(-1) if bias else np.zeros_like(vector)
     if not vector.size or old.size != vector.size:
-        return []
+        return "the constant must vary along the output channels only"
     adds = op.is_builtin("ADD", "SUB")
     if adds:
         new = old + vector if op.code == "ADD" else old - vector
@@ -61,7 +61,7 @@ def fold_into_products(found: Match) -> list[Op]:
         factors = vector if op.code == "MUL" else 1 / vector
         new, scaled = old * factors, _scale_filters(product, weights, factors)
         if not scaled or not (op.code == "MUL" or np.isfinite(factors).all()):
-            return []
+            return "the factors must be finite, and the scaled weights exact in their type"
         weights = scaled
     biases = make_constant(f"{y.name}/bias", new, y) if adds or bias else None
     flat = make_like(product.outputs[0], op.code.lower()) if between else y

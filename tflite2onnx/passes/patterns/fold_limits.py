@@ -30,6 +30,7 @@ _RULES = Rules(
         ),
         lambda found: copy_op(found.last, found.tensors["high#"], found.output),
         _has_equal_limits,
+        "both limits must be one equal integer",
         dtype=None,
     ),
 )

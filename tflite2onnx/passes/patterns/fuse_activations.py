@@ -29,10 +29,10 @@ from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
 from tflite2onnx.passes.rewriter import as_builtin, make_like
 
 
-def _make_hard_sigmoid(found: Match) -> Op | None:
+def _make_hard_sigmoid(found: Match) -> Op | str:
     alpha, beta = found.number("alpha#", 1 / 6), found.number("beta#", 0.5)
     if alpha is None or beta is None:
-        return None
+        return "the factor and the summand must be one number each"
     made = HardSigmoidOptions(alpha=alpha, beta=beta)
     return as_builtin(found.last, "HARD_SIGMOID", found.x, made=made)
 
@@ -83,15 +83,31 @@ _TANH: Pattern = ("TANH", ("MUL", ("ADD", "x", ("MUL", _CUBE, 0.044715)), sqrt(2
 _ERF: Pattern = ("FlexErf", OneOf(("MUL", "x", sqrt(0.5)), ("DIV", "x", sqrt(2))))
 _GELU = _multiply("x", 0.5, ("ADD", OneOf(_TANH, _ERF), 1))
 
+_UNLESS = "x must be float32, and have the shape of the result"
+
 fuse_activations = Rules(
-    Rule("Relu6", "RELU6", _RELU6, replace_by("RELU6"), Match.keeps_shape),
-    Rule("HardSwish", "HARD_SWISH", _HARD_SWISH, replace_by("HARD_SWISH"), Match.keeps_shape),
-    Rule("HardSigmoid", "HARD_SIGMOID", _HARD_SIGMOID, _make_hard_sigmoid, Match.keeps_shape),
+    Rule("Relu6", "RELU6", _RELU6, replace_by("RELU6"), Match.keeps_shape, _UNLESS),
+    Rule(
+        "HardSwish",
+        "HARD_SWISH",
+        _HARD_SWISH,
+        replace_by("HARD_SWISH"),
+        Match.keeps_shape,
+        _UNLESS,
+    ),
+    Rule(
+        "HardSigmoid",
+        "HARD_SIGMOID",
+        _HARD_SIGMOID,
+        _make_hard_sigmoid,
+        Match.keeps_shape,
+        _UNLESS,
+    ),
     Rule(
         "sixth of the Relu6 of a convolution or dense layer",
         "the same without Relu6, HARD_SIGMOID",
         OneOf(("MUL", _BOUNDED, 1 / 6), ("DIV", _BOUNDED, 6)),
         _bound_product,
     ),
-    Rule("Gelu", "GELU", _GELU, _make_gelu, Match.keeps_shape),
+    Rule("Gelu", "GELU", _GELU, _make_gelu, Match.keeps_shape, _UNLESS),
 )

@@ -83,6 +83,7 @@ fuse_bits = Rules(
         _LESS,
         replace_by("IS_NEGATIVE"),
         _keeps_sign,
+        "the bits must be signed integers of the size of the floats, and keep the sign",
         dtype=None,
     ),
     Rule(
@@ -91,6 +92,7 @@ fuse_bits = Rules(
         _SIGN,
         replace_by("IS_NEGATIVE"),
         _keeps_sign_alone,
+        "the bits must be integers of the size of the floats, and the sign alone be kept",
         dtype=None,
     ),
     Rule(
@@ -99,6 +101,7 @@ fuse_bits = Rules(
         ("LOGICAL_AND", Named("zero", Shared(("EQUAL", "x", 0))), Shared(("IS_NEGATIVE", "x"))),
         _keep_zeros,
         lambda found: found.x.sizes == found.output.sizes,
+        "x must have the shape of the result",
         dtype=None,
         needs=("IS_NEGATIVE",),
     ),

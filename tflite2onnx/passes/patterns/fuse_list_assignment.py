@@ -67,18 +67,18 @@ def _joins_rows(op: Op) -> bool:
     return counts and op.options.get("axis", 0) in (0, -rank)
 
 
-def _set_item(match: Match) -> list[Op]:
-    """Return DYNAMIC_UPDATE_SLICE, nothing unless the conditions hold."""
+def _set_item(match: Match) -> list[Op] | str:
+    """Return DYNAMIC_UPDATE_SLICE, or why the conditions do not hold."""
     op, items, item = match.last, match.tensors["list"], match.tensors["item"]
     first, last, result = match.tensors["first"], match.tensors["last"], op.outputs[0]
     parts = [*op.present, result]
     if not all(t.dtype is items.dtype and same_scale(t, items) for t in parts):
-        return []
+        return "all tensors must have one type and scale"
     one_row = item.rank == items.rank and item.shape[:1] == (1,) and 0 not in item.dynamic_axes
     if not one_row or op.options.get("axis", 0) not in (0, -items.rank):
-        return []
+        return "the item must be one row of the list"
     if any(t.shape != (1,) or t.dtype is not DType.INT32 for t in (first, last)):
-        return []
+        return "the index must be one int32"
     rw, zeros = Rewriter(op), make_int32("zeros", [0] * (items.rank - 1))
     starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
     rw.op("CONCATENATION", first, zeros, output=starts, axis=0)

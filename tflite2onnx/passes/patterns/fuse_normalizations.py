@@ -111,6 +111,10 @@ _BY_MEAN_SQUARE = OneOf(
     ("MUL", "x", ("MUL", _INVERSE_ROOT, "scale#")),
 )
 
+# Why a normalization stays as the file has it.
+_UNLESS = "x must keep its elements, and the constants fit its channels"
+_NOT_RESTORED = "the means must be along the axes of the elements that they are beside"
+
 
 def _keeps_elements(found: Match) -> bool:
     return found.keeps_shape() and 0 not in found.x.shape
@@ -129,14 +133,14 @@ def _is_along_last_axis(found: Match) -> bool:
 
 
 @rule("normalization by mean and variance", "NORMALIZATION", _NORMALIZED)
-def fuse_normalizations(found: Match) -> Op | None:
+def fuse_normalizations(found: Match) -> Op | str:
     """Return what replaces the match, or why nothing does."""
     x, epsilon, parameters = found.x, found.number("epsilon#"), _read_parameters(found, axes=1)
     reduced = _find_axes(found)
     if not _keeps_elements(found) or not reduced or epsilon is None or not parameters:
-        return None
+        return _UNLESS
     if not _restores_axes(found, reduced):
-        return None
+        return _NOT_RESTORED
     if any(op.code == "RESHAPE" for op in found.ops):
         reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
     made = NormalizationOptions(epsilon=epsilon, axes=tuple(sorted(reduced)))
@@ -171,42 +175,42 @@ def _restores_axes(found: Match, reduced: Collection[int]) -> bool:
     "GROUP_NORMALIZATION",
     ("RESHAPE", Named("groups", _NORMALIZED), ...),
 )
-def fuse_group_normalizations(found: Match) -> Op | None:
+def fuse_group_normalizations(found: Match) -> Op | str:
     """Return what replaces the match, or why nothing does."""
     x, groups, epsilon = found.x, found.tensors["groups"], found.number("epsilon#")
     split, parameters = found.graph.producers.find(x), _read_parameters(found, axes=2)
     image = split.operand(0)
     if not split.is_builtin("RESHAPE") or image.rank != _IMAGE or not is_float(image):
-        return None
+        return "RESHAPE must split the channels of a float32 image"
     if epsilon is None or image.sizes != found.output.sizes or 0 in image.shape:
-        return None
+        return _UNLESS
     if groups.rank != _GROUPED or x.sizes != groups.sizes or x.sizes[:3] != image.sizes[:3]:
-        return None
+        return "the groups must have the batch, height and width of the image"
     reduced = _find_axes(found)
     if reduced != {1, 2, 4} or not _restores_axes(found, reduced):
-        return None
+        return _NOT_RESTORED
     activation = found.graph.producers[groups].activation
     if not parameters:
-        return None
+        return _UNLESS
     made = NormalizationOptions(epsilon=epsilon, num_groups=x.shape[3])
     last = found.last.with_activation(activation)
     return _replace_by("GROUP_NORMALIZATION", last, image, *parameters, made=made)
 
 
 @rule("RMS normalization", "RMS_NORMALIZATION", Activated(_BY_MEAN_SQUARE))
-def fuse_rms_normalizations(found: Match) -> Op | None:
+def fuse_rms_normalizations(found: Match) -> Op | str:
     """Return what replaces the match, or why nothing does."""
     x, epsilon = found.x, found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
     scale = _spread_over_channels(found.tensors.get("scale#", one), x, axes=1)
     if not scale or epsilon is None or not _keeps_elements(found):
-        return None
+        return _UNLESS
     count = found.number("count#", x.shape[-1])
     share = found.number("share#", 1 / count if count else 0) or 0
     averages = abs(share * x.shape[-1] - 1) <= _CLOSE
     last = _find_axes(found)
     if not averages or last != {x.rank - 1} or not _restores_axes(found, last):
-        return None
+        return "the squares must be averaged along the last axis, which stays"
     made = NormalizationOptions(epsilon=epsilon)
     return _replace_by("RMS_NORMALIZATION", found.last, x, scale, made=made)
 
@@ -227,14 +231,23 @@ def _spread_over_channels(tensor: Tensor, x: Tensor, axes: int) -> Tensor | None
     return Tensor(tensor.name, data.shape, tensor.dtype, data) if data.size else None
 
 
+_NOT_LAST = "the sum and the maximum must be along the last axis, which stays"
 _SOFTMAX: Pattern = ("DIV", ("EXP", _BELOW), _POWERS)
 fuse_softmax = Rules(
-    Rule("softmax", "SOFTMAX", _SOFTMAX, replace_by("SOFTMAX", beta=1.0), _is_along_last_axis),
+    Rule(
+        "softmax",
+        "SOFTMAX",
+        _SOFTMAX,
+        replace_by("SOFTMAX", beta=1.0),
+        _is_along_last_axis,
+        _NOT_LAST,
+    ),
     Rule(
         "softmax, logarithm",
         "LOG_SOFTMAX",
         _LOGARITHM,
         replace_by("LOG_SOFTMAX", beta=1.0),
         _is_along_last_axis,
+        _NOT_LAST,
     ),
 )

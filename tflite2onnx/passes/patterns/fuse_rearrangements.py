@@ -56,6 +56,8 @@ _BLOCKS = (
     ("SPACE_TO_DEPTH", None),
 )
 _REPEATS = ("BROADCAST_TO", "TILE")
+_NO_IMAGE = "an image must become an image by a known operator"
+_NOT_REPEATED = "a convolution must read pixels that are repeated along height or width"
 _TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)  # of tensors that are repeated
 # What networks have between the repeats and a convolution; others were not measured.
 _KEEP_IMAGES = (
@@ -72,28 +74,28 @@ class _Budget:
     left: int = 1 << 23
 
 
-def _move_elements(found: Match) -> Op | None:
+def _move_elements(found: Match) -> Op | str:
     if found.output.rank != _IMAGE:
-        return None
+        return _NO_IMAGE
     x, moves = found.output, list[tuple[Op, Tensor]]()
     while has(op := found.graph.producers.find(x), Fact.TAKES):
         moves.append((op, x))
         x = find_data(op)
     if x not in found.analyze(_list_images):
-        return None
+        return _NO_IMAGE
     # No size is dynamic but the batch, which is the first axis of all tensors.
     same_batch = all(t.symbols == x.symbols for op, _ in moves for t in op.outputs)
     if not {op.code for op, _ in moves}.issuperset(_ENDS) or {*x.symbols} - {0} or not same_batch:
-        return None
+        return "RESHAPE and TRANSPOSE must move elements, of known sizes but for the batch"
     budget = found.analyze(_Budget)
     budget.left -= x.elements * len(moves)
     if not 0 < x.elements <= _MOST or budget.left < 0 or x.dtype is not found.output.dtype:
-        return None
+        return f"the image must have at most {_MOST} elements, of one type"
     places = _find_places(moves[::-1], x)
     if places is None or not places.size:
-        return None
+        return "the operands that say where elements move must be constant"
     every = _list_moves(found.last, x, places)
-    return next((op for op in every if _moves_elements(op, x, places)), None)
+    return next((op for op in every if _moves_elements(op, x, places)), _NO_IMAGE)
 
 
 def _list_images(graph: Graph) -> frozenset[Tensor]:
@@ -136,17 +138,17 @@ def _moves_elements(op: Op, x: Tensor, places: Array) -> bool:
     return moved is not None and np.array_equal(moved, places)
 
 
-def _repeat_pixels(found: Match) -> list[Op]:
+def _repeat_pixels(found: Match) -> list[Op] | str:
     rw, y = Rewriter(found.last), found.output
     if y.rank not in (_SEQUENCE, _IMAGE) or y.dtype not in _TYPES or 0 in y.shape:
-        return []
+        return _NOT_REPEATED
     x = _find_repeated(found) if y in found.analyze(_find_convolved_tensors) else ABSENT
     if x.dtype is not y.dtype or not same_scale(x, y) or x.shape == y.shape:
-        return []
+        return _NOT_REPEATED
     if (x.sizes[0], x.shape[-1]) != (y.sizes[0], y.shape[-1]) or {*x.symbols, *y.symbols} - {0}:
-        return []
+        return "batch and channels must stay, and all sizes be known but for the batch"
     if not all(map(_takes_same_pixels, x.shape[1:-1], y.shape[1:-1])):
-        return []
+        return "RESIZE_NEAREST_NEIGHBOR must take the same pixels"
     pixels, resized = x, y
     if y.rank == _SEQUENCE:
         image, wide = ((n, t, 1, c) for n, t, c in (x.shape, y.shape))
@@ -213,6 +215,7 @@ fuse_rearrangements = Rules(
         any_of(_ENDS, ...),
         _move_elements,
         lambda found: found.graph.codes.issuperset(_ENDS),
+        "RESHAPE and TRANSPOSE must both be in the graph",
         dtype=None,
         needs=("TRANSPOSE",),
     ),

@@ -40,13 +40,13 @@ def _find_index(op: Op) -> tuple[int, int] | None:
     ("SELECT_V2", ...),
     dtype=None,
 )
-def join_assigned(found: Match) -> list[Op]:
-    """Return what replaces the match, nothing if an index is not assigned."""
+def join_assigned(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
     graph, op, y = found.graph, found.last, found.output
     place = _find_index(op)
     reader = graph.readers.find_only_reader(y)
     if not place or (reader.operand(2) is y and _find_index(reader)):
-        return []
+        return "it must be the last of several assignments, by a mask of one index"
     axis = place[0]
     shape = (*y.shape[:axis], 1, *y.shape[axis + 1 :])
     rows: dict[int, Tensor] = {}
@@ -56,12 +56,12 @@ def join_assigned(found: Match) -> list[Op]:
         row = maker.operand(0) if maker.is_builtin("BROADCAST_TO") else row
         row_shape = (1,) * (y.rank - row.rank) + row.shape
         if row_shape != shape or not same_quantization(row.quantization, y.quantization):
-            return []
+            return "each row must have one index along the axis, and the scale of the result"
         rows.setdefault(place[1], row)
         op = graph.producers.find(op.operand(2))
         place = _find_index(op)
     if len(rows) != y.shape[axis]:
-        return []
+        return "all indices must be assigned"
     rw = Rewriter(found.last)
     parts = [
         row if row.rank == y.rank else rw.reshape(row, shape, like=y, name="row")

@@ -84,7 +84,7 @@ def _find_elements(op: Op) -> range:
     dtype=None,
     needs=("CONCATENATION", "PACK"),
 )
-def drop_other_parts(found: Match) -> list[Op]:
+def drop_other_parts(found: Match) -> list[Op] | str:
     """Return what replaces the match, or why nothing does."""
     op, find = found.last, found.graph.producers
     joined = find.find(find.trace(op.operand(0), "RESHAPE"))
@@ -94,17 +94,17 @@ def drop_other_parts(found: Match) -> list[Op]:
         or axis is None
         or joined.activation != "NONE"
     ):
-        return []
+        return "the tensor must be joined along a constant axis, without an activation"
     whole = joined.outputs[0]
     if any(t.symbols for t in (*parts, whole, op.operand(0), y)) or prod(whole.shape[:axis]) != 1:
-        return []
+        return "all sizes must be known, and the parts follow each other"
     elements, begin = _find_elements(op), 0
     for part in parts:
         if elements == range(begin, begin + part.elements) and elements:
             alike = same_quantization(part.quantization, y.quantization)
-            return [copy_op(op, part, y, resizes=False)] if alike else []
+            return [copy_op(op, part, y, resizes=False)] if alike else "the scales must be equal"
         begin += part.elements
-    return []
+    return "the slice must take all elements of one part"
 
 
 @rule(
@@ -114,15 +114,17 @@ def drop_other_parts(found: Match) -> list[Op]:
     dtype=None,
     needs=("PACK", "SPLIT", "SPLIT_V"),
 )
-def join_parts(found: Match) -> list[Op]:
+def join_parts(found: Match) -> list[Op] | str:
     """Return what replaces the match, or why nothing does."""
     op, data = found.last, _list_data(found.last)
     first = found.graph.producers.find(data[0])
     if not first.is_builtin(*_INVERSES[op.code]) or data != first.outputs:
-        return []
+        return "its inputs must be all outputs of the opposite operator, in sequence"
     sources, axis = _list_data(first), find_axis(op)
     if len(sources) != len(op.outputs) or axis is None or axis != find_axis(first):
-        return []
+        return "both must have the same constant axis, and as many parts"
     pairs = list(zip(sources, op.outputs, strict=True))
     plain = {op.activation, first.activation} == {"NONE"}
-    return [copy_op(op, *p) for p in pairs] if plain and all(_are_alike(*p) for p in pairs) else []
+    if not plain or not all(_are_alike(*p) for p in pairs):
+        return "the parts must have equal sizes and scales, and no activation"
+    return [copy_op(op, *p) for p in pairs]

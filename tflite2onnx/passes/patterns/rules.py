@@ -15,7 +15,11 @@ from tflite2onnx.utils.console import count
 _logger = logging.getLogger(__name__)
 
 # What is built, or the reason why nothing is.
-Built = Op | Sequence[Op] | str | None
+Built = Op | Sequence[Op] | str
+
+
+def _holds(_: Match) -> bool:
+    return True
 
 
 class _Fields(NamedTuple):
@@ -23,7 +27,8 @@ class _Fields(NamedTuple):
     result: str
     pattern: Pattern
     build: Callable[[Match], Built]
-    condition: Callable[[Match], bool] = lambda _: True
+    condition: Callable[[Match], bool] = _holds
+    unless: str = ""
     dtype: DType | None = DType.FLOAT32
     needs: tuple[str, ...] = ()
 
@@ -32,9 +37,9 @@ class Rule(_Fields):
     """Replaces the last operator of a match by one operator or several.
 
     `name` says what is recognised, and `result` what it becomes, for the documentation. If an
-    operand does not fit, `build` returns the reason, for the log; None or no operators are a reason
-    that nobody asks for. Nothing is built either if a `condition` does not hold. The operators may
-    compute outputs of other operators too, which are removed then.
+    operand does not fit, `build` returns the reason, for the log. Nothing is built either if a
+    `condition` does not hold, of which `unless` is the reason. The operators may compute outputs of
+    other operators too, which are removed then.
 
     All operators compute `dtype`, or any type if it is None. Graphs that change have one of the
     operators that the rule `needs`, which its pattern need not have; it computes this type, too.
@@ -72,7 +77,7 @@ class Rules:
         self.rules = rules
 
     def __call__(self, graph: Graph) -> Graph:
-        built: set[Op] = set()
+        built: dict[Op, str] = {}
         while True:
             # Most graphs have the operators of few patterns.
             present = [rule for rule in self.rules if rule.may_match(graph.codes)]
@@ -80,8 +85,9 @@ class Rules:
             if present:
                 a_round = _Round(present, graph, built)
                 changed = graph.rewrite(a_round.change)
-                a_round.log_losses()
             if changed is graph:
+                if present:
+                    a_round.log_losses()
                 return graph
             graph = eliminate_dead_operators(changed)
 
@@ -90,24 +96,32 @@ def rule(
     name: str,
     result: str,
     pattern: Pattern,
-    condition: Callable[[Match], bool] = lambda _: True,
+    condition: Callable[[Match], bool] = _holds,
+    unless: str = "",
     *,
     dtype: DType | None = DType.FLOAT32,
     needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Match], Built]], Rules]:
     """Return a decorator that makes the pass of one rule, from what builds its operators."""
-    return lambda build: Rules(Rule(name, result, pattern, build, condition, dtype, needs))
+    return lambda build: Rules(Rule(name, result, pattern, build, condition, unless, dtype, needs))
+
+
+def log_loss(op: Op, name: str, reason: str, others: int = 0) -> None:
+    """Log why an operator, and a number of others, stay as they are: no `name` replaces them."""
+    more = f" and {count(others, 'other')}" if others else ""
+    _logger.debug("%s%s: not replaced as %s: %s", op.short_place, more, name, reason)
 
 
 class _Round:
-    """Applies rules to the operators of a graph; `built` are the operators that rules have made."""
+    """Applies rules to the operators of a graph; `built` has the rules of operators made before."""
 
-    def __init__(self, rules: Sequence[Rule], graph: Graph, built: set[Op]) -> None:
+    def __init__(self, rules: Sequence[Rule], graph: Graph, built: dict[Op, str]) -> None:
         self._rules, self._built = rules, built
         self._matcher = {r.dtype: GraphMatcher(graph, dtype=r.dtype) for r in rules}
         self._ending: dict[tuple[str, str], list[Rule]] = {}
         self._computed: set[Tensor] = set()
-        self._losses: dict[str, list[Op]] = {}  # operators by the reason why they stay
+        # The operators that stay, by rule and reason.
+        self._losses: dict[str, dict[str, list[Op]]] = {rule.name: {} for rule in rules}
 
     def change(self, op: Op) -> Sequence[Op]:
         """Return the operators that replace an operator; none if another computes its outputs."""
@@ -119,22 +133,26 @@ class _Round:
             return ()
         for rule in rules:
             for match in self._matcher[rule.dtype].find_all(op, rule.pattern):
-                made = rule.build(match) if rule.condition(match) else None
+                made = rule.build(match) if rule.condition(match) else rule.unless
                 if isinstance(made, str):
-                    self._losses.setdefault(f"not replaced as {rule.name}: {made}", []).append(op)
-                elif made:
-                    _logger.debug("%s: %s", op.short_place, rule.name)
-                    ops = (made,) if isinstance(made, Op) else (*made,)
-                    self._built.update(ops)
-                    self._computed.update(t for each in ops for t in each.outputs)
-                    return ops
+                    self._losses[rule.name].setdefault(made, []).append(op)
+                    continue
+                _logger.debug("%s: %s", op.short_place, rule.name)
+                ops = (made,) if isinstance(made, Op) else (*made,)
+                if not ops:
+                    raise ValueError(f"{rule.name} must build operators, or say why not")
+                self._built.update(dict.fromkeys(ops, rule.name))
+                self._computed.update(t for each in ops for t in each.outputs)
+                return ops
         return (op,)
 
     def log_losses(self) -> None:
         """Log each reason once, with the first operator that stays for it."""
-        for reason, (op, *others) in self._losses.items():
-            more = f" and {count(len(others), 'other')}" if others else ""
-            _logger.debug("%s%s: %s", op.short_place, more, reason)
+        for name, losses in self._losses.items():
+            for reason, (op, *others) in losses.items():
+                log_loss(op, name, reason, len(others))
+            if not losses and name not in self._built.values():
+                _logger.debug("nothing matches: %s", name)
 
     def _list_rules(self, code: str, activation: str) -> list[Rule]:
         """Return the rules whose pattern may end in an operator with an activation."""

@@ -31,6 +31,7 @@ _CODES = (
     "CAST, the same of float32, CAST",
     Activated(any_of(_CODES, "x", ...)),
     lambda found: all(map(_is_half, (found.x, *found.last.outputs))),
+    "the data and the results must be float16",
     dtype=DType.FLOAT16,
 )
 def widen_half(found: Match) -> list[Op]:

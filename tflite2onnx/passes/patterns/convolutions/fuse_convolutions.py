@@ -47,16 +47,16 @@ _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
     ("BATCH_TO_SPACE_ND", _DILATED, "blocks#", "crops#"),
     dtype=None,
 )
-def fuse_dilated_convolutions(found: Match) -> Op | None:
+def fuse_dilated_convolutions(found: Match) -> Op | str:
     """Return what replaces the match, or why nothing does."""
     (last, middle, *_), x = found.ops, found.x
     alike = same_scale(x, found.tensors["images"]) and same_scale(middle.outputs[0], found.output)
     if not alike or not may_be_dilated(middle):
-        return None
+        return "the convolution must have strides and dilations 1, no padding, and one scale"
     pads, crops = found.list_integers("pads#"), found.list_integers("crops#")
     top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
     if min(top, bottom, left, right) < 0:
-        return None
+        return "no crop must be larger than its padding"
     height, width = found.list_integers("blocks#")
     dilated = middle.with_options(
         padding="EXPLICIT", dilation_h_factor=height, dilation_w_factor=width
@@ -77,7 +77,7 @@ def may_be_dilated(op: Op) -> bool:
     Activated(any_of((*CONVOLUTIONS, _POOL), _WIDE, ...)),
     dtype=None,
 )
-def fuse_pads_into_convolutions(found: Match) -> tuple[Op, ...]:
+def fuse_pads_into_convolutions(found: Match) -> tuple[Op, ...] | str:
     """Return a convolution that reads the input of the PAD before it, if it can.
 
     If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
@@ -87,11 +87,11 @@ def fuse_pads_into_convolutions(found: Match) -> tuple[Op, ...]:
     batch, rows, columns, channels = (edges[2 * i : 2 * i + 2] for i in order or range(4))
     alike = same_scale(x, found.tensors["padded"]) and same_scale(x, wide)
     if not alike or any(batch + channels) or not _pads_zeros(found):
-        return ()
+        return "PAD must add zeros to height and width only, and keep the scale"
     if op.options.get("padding") not in ("VALID", "EXPLICIT"):
-        return ()
+        return "the operator must have no padding SAME"
     if op.is_builtin(_POOL) and not _keeps_maxima(found, max(rows), max(columns)):
-        return ()
+        return "each window of a maximum must have a number that is no padding, and none below 0"
     made, more = op.read_made(WindowOptions), chain(*zip(rows, columns, strict=True))
     pads = tuple(a + b for a, b in zip(made.pads or (0, 0, 0, 0), more, strict=True))
     padded = replace(op.with_options(padding="EXPLICIT"), made=made.replace(pads=pads))

@@ -30,16 +30,16 @@ from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
 
-def _spread(found: Match) -> list[Op]:
+def _spread(found: Match) -> list[Op] | str:
     """Return SPACE_TO_BATCH_ND in place of a TRANSPOSE."""
     x, y, long = found.x, found.output, found.tensors["long"]
     pads = found.list_integers("pads#") or [0] * 6
     if found.list_integers("order#") != [1, 0, 2] or not _are_fixed(x, long, y):
-        return []
+        return "TRANSPOSE must swap two axes of known sizes, in one scale"
     blocks, count, channels = y.shape
     whole = long.shape == (1, blocks * count, channels) and not any((*pads[:2], *pads[4:]))
     if not whole or not _is_convolved(y, found.graph):
-        return []
+        return "one sequence must be spread, and a convolution alone must read it"
     return _move(found.last, "SPACE_TO_BATCH_ND", x, blocks, pads[2:4])
 
 
@@ -51,19 +51,19 @@ def _is_convolved(tensor: Tensor, graph: Graph) -> bool:
     return graph.readers.find_only_reader(image.outputs[0]).is_builtin(*CONVOLUTIONS)
 
 
-def _gather(found: Match) -> list[Op]:
+def _gather(found: Match) -> list[Op] | str:
     """Return BATCH_TO_SPACE_ND in place of a RESHAPE, or of a SLICE after it."""
     image, long, y = found.tensors["image"], found.tensors["long"], found.output
     count, height, width, channels = image.shape
     samples = 2 if height == 1 else 1
     order = [axis for axis in found.list_integers("order#") if axis in (0, samples, 3)]
     if order != [samples, 0, 3] or 1 not in (height, width) or not _are_fixed(image, long, y):
-        return []
+        return "TRANSPOSE must move the batch after the samples of known sizes, in one scale"
     if long.shape != (1, image.elements // channels, channels):
-        return []
+        return "the sequences must become one"
     first, begin, channel = found.list_integers("begin#") or (0, 0, 0)
     if first or channel or y.shape != (1, y.shape[1], channels):
-        return []
+        return "SLICE must take samples only"
     rw = Rewriter(found.last)
     x = rw.reshape(image, (count, image.shape[samples], channels), like=y, name="spread")
     crops = [begin, long.shape[1] - begin - y.shape[1]]

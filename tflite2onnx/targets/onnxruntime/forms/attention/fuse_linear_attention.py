@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import are_fixed_floats
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
@@ -25,6 +26,7 @@ def fuse_linear_attention(graph: Graph) -> Graph:
 def _replace_update(op: Op) -> Sequence[Op]:
     query, key, value, rate, decay, state = op.present
     if not are_fixed_floats(*op.present, *op.outputs):
+        log_loss(op, "LINEAR_ATTENTION", "all tensors must be float32, of known sizes")
         return [op]
     rw, (y, after) = Rewriter(op), op.outputs
     rate = rw.op("MAXIMUM", rate, 0.0, like=rate)

@@ -30,12 +30,13 @@ from tflite2onnx.targets.onnxruntime.operators.attention import RotationOptions
 from tflite2onnx.tensor import Tensor
 
 _AXES = 4
+_UNLESS = "the halves must be joined along the last axis"
 _POSITIONS = (2, 1)  # the axes that may be positions; of two axes of size 1 the first counts
 
 
 def _rotate_halves(found: Match) -> list[Op] | str:
     angles = found.tensors["cosines"], found.tensors["sines"]
-    return _rotate(found, Rewriter(found.last), *angles) if joins_last_axis(found.last) else []
+    return _rotate(found, Rewriter(found.last), *angles) if joins_last_axis(found.last) else _UNLESS
 
 
 def _rotate_whole(found: Match) -> list[Op] | str:
@@ -47,7 +48,7 @@ def _rotate_whole(found: Match) -> list[Op] | str:
         angle = tensors[f"angle {code}"]
         angles.append(rw.op(code, angle, like=angle, name=code.lower()))
     joined = (found.graph.producers[tensors[n]] for n in ("swapped", "twice COS", "twice SIN"))
-    return _rotate(found, rw, *angles) if all(map(joins_last_axis, joined)) else []
+    return _rotate(found, rw, *angles) if all(map(joins_last_axis, joined)) else _UNLESS
 
 
 def _rotate(found: Match, rw: Rewriter, cosines: Tensor, sines: Tensor) -> list[Op] | str:

@@ -33,6 +33,7 @@ import numpy as np
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.operands import find_producer, trace_sequence
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
@@ -44,6 +45,7 @@ from tflite2onnx.targets.onnxruntime.forms.attention.cache_attention import (
 from tflite2onnx.targets.onnxruntime.forms.attention.positions import CachePositions
 from tflite2onnx.tensor import DType, Tensor
 
+_WRITING = "attention that writes caches"
 _AXES = 4
 _FAR = 1 << 25  # bytes of constants
 # Elements of a cache that is read from memory: a copy, and caches of small and large models.
@@ -103,6 +105,9 @@ class _Replacer:
             kept = [each for each in found if read.isdisjoint(each.written)]
             if len(kept) == len(found):
                 return replaced
+            for each in found if kept else ():
+                if each not in kept:
+                    log_loss(each.product, _WRITING, "attention alone must read the caches")
             found = kept
         return {}
 
@@ -114,9 +119,11 @@ class _Replacer:
             expected = np.zeros((length, _AXES))
             expected[:, order[2]] = np.arange(length)
             if starts is None or not np.array_equal(starts, expected):
+                log_loss(update, _WRITING, "the token must be written at its position")
                 return []
         window, position = positions.find_window(found.mask), positions.position
         if window is None or position is None or not found.hides_tokens:
+            log_loss(found.product, _WRITING, "the mask must hide all tokens after the position")
             return []
         rw, y = Rewriter(found.product), found.product.outputs[0]
         tokens = [found.queries, *(update.operand(1) for update in found.updates)]

@@ -59,6 +59,7 @@ def _meets_conditions(found: Match) -> bool:
     "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",
     Activated(("CONV_2D", "x", "filters#", "bias#?")),
     _meets_conditions,
+    "strides must be 1, filters float32 or of zero point 0, and sizes known but for the batch",
 )
 def convolve_pixel_blocks(found: Match) -> list[Op] | str:
     """Return the convolution of blocks and DEPTH_TO_SPACE; nothing if no block is faster."""

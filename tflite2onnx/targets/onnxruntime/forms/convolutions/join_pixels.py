@@ -81,6 +81,8 @@ _CHOSEN_GAIN = Gain(2, part=0.2, loss=inf)
 _MOST_BYTES = 1 << 15  # of the filters of joined pixels, which the file has beside the others
 _WEIGHT = 2  # processors with VNNI for each without
 
+_UNLESS = "all tensors must have 8 bits, and the filters one zero point and the dilation 1"
+
 
 def _computes_pixels(match: Match) -> bool:
     """Return whether a dense layer computes each pixel of an image with channels first."""
@@ -95,6 +97,7 @@ def _computes_pixels(match: Match) -> bool:
     "CONV_2D",
     Activated(("FULLY_CONNECTED", "x", "weights#", ...)),
     _computes_pixels,
+    "the data must be images with channels first, and all tensors have 8 bits",
     dtype=None,
 )
 def convolve_pixels(match: Match) -> Op:
@@ -149,6 +152,7 @@ def _meets_conditions(match: Match) -> bool:
     "CONV_2D of pieces of several pixels, between two RESHAPEs",
     Activated(("CONV_2D", "x", "filters#", ...)),
     _meets_conditions,
+    _UNLESS,
     dtype=None,
 )
 def join_pixels(match: Match) -> list[Op] | str:
@@ -163,6 +167,7 @@ def join_pixels(match: Match) -> list[Op] | str:
     "CONV_2D of pieces where products of int8 are exact, else the form above",
     Activated(("CONV_2D", "x", "filters#", ...)),
     _meets_conditions,
+    _UNLESS,
     dtype=None,
 )
 def choose_pixels(match: Match) -> list[Op] | str:

@@ -23,7 +23,6 @@ expected to be faster (`costs.py`): from about 56 multiplications for each numbe
 processors with AVX-512 and with AVX2.
 """
 
-import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +36,6 @@ from tflite2onnx.targets.onnxruntime.operators.blocks import LAST
 from tflite2onnx.targets.onnxruntime.operators.convolution import IntegerConvolution
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-_logger = logging.getLogger(__name__)
-
 
 class _Axis(NamedTuple):
     """Blocks along the height or width; the first `skipped` pixels are not part of the output."""
@@ -49,12 +46,12 @@ class _Axis(NamedTuple):
     skipped: int
 
 
-def convolve_transposed(op: Op, operator: TransposeConv) -> list[Op]:
-    """Return the operators that replace a transposed convolution; none if it is not changed."""
+def convolve_transposed(op: Op, operator: TransposeConv) -> list[Op] | str:
+    """Return the operators that replace a transposed convolution, or why nothing does."""
     x, y, (stride, *others) = op.operand(2), op.outputs[0], operator.read_window().strides
     is_static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     if not is_static or others != [stride] or stride == 1 or not _has_constants(op):
-        return []
+        return "strides must be equal, sizes known, and filters int8 of the zero point 0"
     axes = _place_blocks(operator, x.shape[1:3], y.shape[1:3])
     return _convolve_blocks(op, axes, stride)
 
@@ -86,8 +83,8 @@ def _count_places(size: int, stride: int) -> int:
     return -(-size // stride)
 
 
-def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
-    """Return CONV_2D, DEPTH_TO_SPACE and SLICE; nothing if integers are not faster."""
+def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op] | str:
+    """Return CONV_2D, DEPTH_TO_SPACE and SLICE, or why integers are not faster."""
     rw, x, y = Rewriter(op), op.operand(2), op.outputs[0]
     batch, outputs = y.shape[0], y.shape[-1]
     bias = op.operand(3)
@@ -108,8 +105,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
     )
     product = IntegerConvolution(rw.ops[0])
     if loss := explain_floats(product, "transposed"):
-        _logger.debug("%s: not replaced as CONV_2D of blocks: %s", op.short_place, loss)
-        return []
+        return loss
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:
         rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=stride, made=LAST)

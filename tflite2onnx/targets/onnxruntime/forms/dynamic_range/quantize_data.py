@@ -25,6 +25,7 @@ from tflite2onnx.made_options import DenseOptions, WindowOptions
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.operands import find_positive
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.passes.stored_numbers.round_data import find_rounding_convolutions, round_data
 from tflite2onnx.targets.onnxruntime.costs import explain_floats
@@ -64,8 +65,10 @@ class _Quantizer:
         for op, operator in self._convolutions.items():
             if isinstance(operator, Conv2D):
                 loss = explain_floats(operator, signed=op.inputs[0] not in self._positive)
-                _logger.debug("%s: product of integers: %s", op.short_place, loss or "faster")
-                products |= set() if loss else {op}
+                if loss:
+                    log_loss(op, "product of integers", loss)
+                else:
+                    products.add(op)
         return products
 
     @cached_property
@@ -112,7 +115,11 @@ class _Quantizer:
         if self._keeps_channels_last(op):
             return [replace(op, made=op.read_made(ImageOptions).replace(channels_last=True))]
         if isinstance(operator, TransposeConv):
-            return convolve_transposed(op, operator) or [op]
+            made = convolve_transposed(op, operator)
+            if isinstance(made, str):
+                log_loss(op, "CONV_2D of blocks", made)
+                return [op]
+            return made
         if multiplies_pixels:
             return [self._multiply_pixels(op)]
         return [replace(op, code="INTEGER_CONV_2D") if is_product else op]

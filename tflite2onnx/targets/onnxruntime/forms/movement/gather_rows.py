@@ -16,7 +16,6 @@ RESHAPE and TRANSPOSE are replaced if
 4. no image with channels first is at either end: its rows would have to be made first.
 """
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -26,15 +25,14 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.operands import are_fixed_floats
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import has_channels_first
 from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, estimate_nodes
 from tflite2onnx.tensor import Array, Tensor
-from tflite2onnx.utils.console import shorten
 
-_logger = logging.getLogger(__name__)
 _FLOAT = 4  # bytes
 _TAKES = ("SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE")
 _MOVES = ("CONCATENATION", "RESHAPE", *_TAKES)
@@ -57,7 +55,11 @@ def gather_rows(graph: Graph) -> Graph:
         if op in inner or not op.is_builtin(*_MOVES):
             continue
         moves = _trace(graph, op)
-        if moves and (made := _gather(graph, op, moves)):
+        made = _gather(graph, op, moves) if moves else ""
+        if isinstance(made, str):
+            if made:
+                log_loss(op, "GATHER", made)
+        elif moves:
             found[op] = made
             inner.update(moves.ops)
     if not found:
@@ -93,14 +95,14 @@ def _list_data(op: Op) -> tuple[Tensor, ...]:
     return (op.operand(1 if op.code == "SPLIT" else 0),)
 
 
-def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op]:
-    """Return what replaces the last operator, nothing unless all conditions hold."""
+def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op] | str:
+    """Return what replaces the last operator, or why nothing does."""
     (x,), y = moves.sources, last.outputs[0]
     if not are_fixed_floats(x, y) or x.elements > _MOST or not x.rank or x.has_data:
-        return []
+        return f"the tensor must be float32, of known sizes and at most {_MOST} elements"
     places = _find_places(graph, y, {x: np.arange(x.elements, dtype=np.int32).reshape(x.shape)})
     if places is None:
-        return []
+        return "the operands that say where elements move must be constant"
     order = places[y].reshape(-1)
     starts = _find_runs(order)
     longest = math.gcd(x.elements, y.elements, *np.gcd.reduce([starts, order[starts]], axis=1))
@@ -114,10 +116,9 @@ def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op]:
         for t in op.outputs
     ]
     if loss := times[length].explain_loss(estimate_nodes(*copies), _GAIN):
-        _logger.debug("%s: %s", shorten(y.name), loss)
-        return []
+        return loss
     if has_channels_first(graph, x) or has_channels_first(graph, y):
-        return []
+        return "the images must not have channels first"
     rw, indices = Rewriter(last), make_int32(f"{y.name}/rows", order[::length] // length)
     matrix = rw.reshape(x, (x.elements // length, length), like=x, name="rows")
     shape = (y.elements // length, length)

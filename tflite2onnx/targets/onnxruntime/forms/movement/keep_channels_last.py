@@ -21,6 +21,7 @@ from functools import partial
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import normalize_axes
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.planning import has_channels_first
 from tflite2onnx.quantization.storage import is_quantized
@@ -46,12 +47,19 @@ def _keep_last(graph: Graph, op: Op) -> list[Op]:
     if not is_image or not (has_channels_first(graph, x) or has_channels_first(graph, y)):
         return [op]
     reader, made = graph.readers.find_only_reader(y), op.read_made(MovedOptions)
+    changed: list[Op] | str
     if op.code == "FULLY_CONNECTED":
-        return _flatten_image(op)
-    if op.code == "MEAN":
-        return _flatten_mean(op) if reader.is_builtin("FULLY_CONNECTED") else [op]
-    is_read = op.code == "RESHAPE" or reader.is_builtin("RESHAPE")
-    return [op] if made.joins_columns or not is_read else [_mark(op)]
+        changed = _flatten_image(op)
+    elif op.code == "MEAN":
+        changed = _flatten_mean(op, reader)
+    elif made.joins_columns or not (op.code == "RESHAPE" or reader.is_builtin("RESHAPE")):
+        changed = "RESHAPE alone must read it, and no convolution of pieces of pixels"
+    else:
+        changed = [_mark(op)]
+    if isinstance(changed, str):
+        log_loss(op, "the same with channels last", changed)
+        return [op]
+    return changed
 
 
 def _mark(op: Op) -> Op:
@@ -59,24 +67,25 @@ def _mark(op: Op) -> Op:
     return replace(op, made=MovedOptions(keeps_shape=keeps_shape, keeps_last=True))
 
 
-def _flatten_image(op: Op) -> list[Op]:
-    """Return RESHAPE and a layer of rows in place of a dense layer of whole images."""
+def _flatten_image(op: Op) -> list[Op] | str:
+    """Return RESHAPE and a layer of rows in place of a dense layer of whole images, or why not."""
     x, weights = op.operand(0), op.operand(1)
     features = weights.elements // weights.shape[0]
     fits = weights.has_data and x.elements == x.shape[0] * features
     if not fits or op.outputs[0].rank == x.rank:
-        return [op]
+        return "the weights must be constant, and each row be a whole image"
     rw = Rewriter(op)
     rows = rw.reshape(x, (x.shape[0], features), like=x, name="rows")
     flat = weights.reshape_constant((weights.shape[0], features))
     return [*map(_mark, rw.ops), op.with_inputs({x: rows, weights: flat})]
 
 
-def _flatten_mean(op: Op) -> list[Op]:
-    """Return MEAN to one pixel, and RESHAPE, in place of MEAN to a row of features."""
+def _flatten_mean(op: Op, reader: Op) -> list[Op] | str:
+    """Return MEAN to one pixel, and RESHAPE, in place of MEAN to a row of features, or why not."""
     x, axes, y = op.operand(0), op.operand(1), op.outputs[0]
-    if y.rank == x.rank or normalize_axes(axes.values, x.rank) != {1, 2}:
-        return [op]
+    is_row = y.rank != x.rank and normalize_axes(axes.values, x.rank) == {1, 2}
+    if not is_row or not reader.is_builtin("FULLY_CONNECTED"):
+        return "a dense layer alone must read the means over height and width"
     rw, size = Rewriter(op), (x.shape[0], 1, 1, x.shape[3])
     pixel = rw.op("MEAN", x, axes, like=y, name="pixel", shape=size, keep_dims=True)
     rw.reshape(pixel, output=y)

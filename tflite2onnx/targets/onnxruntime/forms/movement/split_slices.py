@@ -110,6 +110,7 @@ def _find_all_items(graph: Graph) -> dict[Op, tuple[int, range]]:
     "SLICE, RESHAPE, TRANSPOSE",
     any_of((*SLICES, "UNPACK"), Named("whole", Shared(("TRANSPOSE", "x", ...))), ...),
     lambda found: "SOFTMAX" in found.graph.codes,
+    "the graph must have attention",
     needs=("BATCH_MATMUL",),
 )
 def slice_before_transpose(found: Match) -> list[Op] | str:

@@ -25,6 +25,7 @@ from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.made_options import WindowOptions
 from tflite2onnx.op import find_convolved
 from tflite2onnx.passes.operands import has_unit_steps, is_float
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.targets.onnxruntime.operators.dense import MatrixOptions
 from tflite2onnx.tensor import Tensor
@@ -36,11 +37,15 @@ _IMAGE = 4  # axes
 def multiply_pixels(graph: Graph) -> Graph:
     """Return the graph with FULLY_CONNECTED in place of convolutions beside a TRANSPOSE."""
     near, ops = _find_tensors_near_transpose(graph), [*graph.walk_ops()]
+    fitting = [op for op in ops if _has_one_pixel(op)]
     found = {
         op: make_pixel_product(op)
-        for op in ops
-        if not near.isdisjoint((op.operand(0), *op.outputs)) and _has_one_pixel(op)
+        for op in fitting
+        if not near.isdisjoint((op.operand(0), *op.outputs))
     }
+    others = [op for op in fitting if op not in found]
+    for op in others[:1]:
+        log_loss(op, "FULLY_CONNECTED of pixels", "no TRANSPOSE is beside it", len(others) - 1)
     if all(find_convolved(op) is ABSENT for op in ops if op not in found):
         made = MatrixOptions(as_matrix=True)
         found = {op: replace(new, made=made) for op, new in found.items()}
