@@ -18,8 +18,10 @@ from tests.quantized.values import (
 )
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.runtimes import session
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
+from tflite2onnx.verification import verify
 
 if TYPE_CHECKING:
     from tests.support import Converted
@@ -88,6 +90,17 @@ def test_requantize_is_within_a_step_of_litert(source: str, target: str, ratio: 
     (given,), ((step, zero),) = scales(source, 0.05), scales(target, 0.05)
     x = all_integers(source).reshape(2, -1)
     check_integers(unary("QUANTIZE", x, given, (step * ratio, zero), target), [x], steps=1)
+
+
+@pytest.mark.parametrize("bits", [15, 16, 24])
+def test_requantize_of_int16_saturates_where_litert_wraps(bits: int) -> None:
+    """LiteRT shifts left in 32 bits, which wraps from a quotient of scales of 2^16 on."""
+    x = np.array([[-32768, -16385, -2, -1, 0, 1, 2, 16385, 32767]], np.int16)
+    data = unary("QUANTIZE", x, (2.0**bits, 0), (1.0, 0), "int16")
+    result = convert(data)
+    (y,) = session(result.model, optimize=True).run(None, {result.inputs[0].name: x})
+    assert (y == np.clip(x * 2.0**bits, -32768, 32767)).all()
+    assert verify(data, result, inputs={result.inputs[0].name: x}).ok is (bits < 16)
 
 
 @pytest.mark.parametrize("zero", [0, -32768])

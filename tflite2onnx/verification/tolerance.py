@@ -284,5 +284,6 @@ def measure_distances(litert: Array, onnx: Array) -> Array:
 def subtract_integers(litert: Array, onnx: Array) -> Array:
     """Return the absolute differences of integers, as unsigned integers."""
     # The difference may overflow the signed type. Its bits, read as unsigned, are correct.
-    apart: Array = np.maximum(litert, onnx) - np.minimum(litert, onnx)
+    with np.errstate(over="ignore"):  # numpy warns of scalars only
+        apart: Array = np.maximum(litert, onnx) - np.minimum(litert, onnx)
     return apart.view(f"u{litert.dtype.itemsize}")
