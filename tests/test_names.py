@@ -192,3 +192,15 @@ if __name__ == "__main__":
     for source in SOURCES:
         for line in bare_participles(source):
             print(line)  # noqa: T201 - the output of the script
+
+
+def test_classes_of_the_package_have_names_of_their_own() -> None:
+    """A reader does not take a class for another one of the same name."""
+    counts = Counter(
+        node.name.lstrip("_")
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "tflite2onnx")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, number in counts.items() if number > 1] == []

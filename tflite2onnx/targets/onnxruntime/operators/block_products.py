@@ -90,7 +90,7 @@ def _is_packed(g: Builder, weights: Tensor) -> bool:
     )
 
 
-class _Weights(NamedTuple):
+class _PackedWeights(NamedTuple):
     """The operands of MatMulNBits: packed integers, and scales."""
 
     integers: Value
@@ -124,7 +124,7 @@ class _PairedRow(NamedTuple):
     scales: Value
     offset: Value
 
-    def multiply(self, g: Builder, weights: _Weights, sums: Value) -> Value:
+    def multiply(self, g: Builder, weights: _PackedWeights, sums: Value) -> Value:
         """Return the product of the row, [1, outputs]; `sums` are negated."""
         products = weights.multiply(g, self.rows, _INTEGERS)
         return g.Gemm(self.scales, products, g.Mul(self.offset, sums))
@@ -183,7 +183,7 @@ def _branch(
 
 
 def _pair_row(
-    g: Builder, row: Value, weights: _Weights, rounds_rows: Value, margin: Value
+    g: Builder, row: Value, weights: _PackedWeights, rounds_rows: Value, margin: Value
 ) -> _PairedRow:
     """Return a row as two rows, which level 4 does not round; see `_find_margin`."""
     size, features = weights.block_size, weights.features
@@ -226,12 +226,12 @@ def _rounds_rows(g: Builder) -> Value:
     )
     packed = np.full((1, 1, size // 2), _SIGN_BITS, np.uint8)
     packed[0, 0, 0] += 1
-    weights = _Weights(g.constant(packed), g.constant(np.ones(1, np.float32)), 1, size, size)
+    weights = _PackedWeights(g.constant(packed), g.constant(np.ones(1, np.float32)), 1, size, size)
     product = g.reshape(weights.multiply(g, row, _INTEGERS), ())
     return g.Less(product, g.scalar(0.998, DType.FLOAT32))
 
 
-def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
+def _store_weights(g: Builder, w: View, scales: Quantization) -> _PackedWeights:
     outputs, features = w.tensor.shape
     size = scales.block_size or next(n for n in reversed(_BLOCKS) if features % n == 0)
     blocks = g.Reshape(g.pack_bytes(w), g.ints([outputs, -1, size // 2]))
@@ -242,7 +242,7 @@ def _store_weights(g: Builder, w: View, scales: Quantization) -> _Weights:
         factors = g.Expand(g.scalar(1, DType.FLOAT32), g.ints([outputs, features // size]))
     # The node reads elements plus 8.
     integers = g.BitwiseXor(blocks, g.constant(_SIGN_BITS))
-    return _Weights(integers, factors, outputs, features, size)
+    return _PackedWeights(integers, factors, outputs, features, size)
 
 
 def _find_factors(w: View, scales: Quantization) -> Array:

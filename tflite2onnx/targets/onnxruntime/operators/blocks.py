@@ -34,14 +34,14 @@ class _LastChannels(space_to_batch.Blocks):
         return g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
 
 
-class ImageOptions(BlockOptions):
+class LastChannelsOptions(BlockOptions):
     """With `channels_last`, images keep their channels last, as products of integers do."""
 
     codes = ("DEPTH_TO_SPACE", "MUL")
     channels_last: bool = False
 
 
-LAST = ImageOptions(channels_last=True)
+LAST = LastChannelsOptions(channels_last=True)
 
 
 class Mul(Binary):
@@ -51,28 +51,28 @@ class Mul(Binary):
 
     def frames(self) -> Sequence[Frame]:
         frames = super().frames()
-        if not self.op.read_made(ImageOptions).channels_last:
+        if not self.op.read_made(LastChannelsOptions).channels_last:
             return frames
         return [replace(frame, label=frame.names) for frame in frames]
 
 
-class DepthToSpace(_LastChannels, space_to_batch.DepthToSpace):
+class GatheredDepthToSpace(_LastChannels, space_to_batch.DepthToSpace):
     """DEPTH_TO_SPACE, which may follow an operator that keeps the channels last."""
 
     def frames(self) -> Sequence[Frame]:
-        if not self.op.read_made(ImageOptions).channels_last:
+        if not self.op.read_made(LastChannelsOptions).channels_last:
             return super().frames()
         names = tuple(self.read_letters(0))
         return [Frame({0: names, ~0: names}, names, names)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         static = all(isinstance(length, int) for length in y.sizes)
-        made = self.op.read_made(ImageOptions)
+        made = self.op.read_made(LastChannelsOptions)
         is_wide = static and y.size("C") >= _WIDE and made.mode == "DCR"
         if is_wide or made.channels_last:
             return self.move_rows(g, y, x)
         return super().emit(g, y, x)
 
 
-class SpaceToDepth(_LastChannels, space_to_batch.SpaceToDepth):
+class GatheredSpaceToDepth(_LastChannels, space_to_batch.SpaceToDepth):
     """SPACE_TO_DEPTH."""

@@ -120,7 +120,7 @@ def _gather_places(g: Builder, data: Value, places: Array, axis: int, size: int)
     return g.Gather(data, g.constant(places), axis=axis)
 
 
-class ImageOptions(WindowOptions):
+class AnyOrderOptions(WindowOptions):
     """With `any_order`, the data have channels first or last, in the order that others need."""
 
     codes = ("CONV_2D",)
@@ -134,13 +134,13 @@ class Convolution2D(Conv2D):
 
     def frames(self) -> Sequence[Frame]:
         frames = super().frames()
-        if not self.op.read_made(ImageOptions).any_order:
+        if not self.op.read_made(AnyOrderOptions).any_order:
             return frames
         data = Frame({0: LAST}, LAST, None, is_image, semantic=True, meaning=FIRST)
         return [*(frame for frame in frames if 0 not in frame.slots), data]
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
-        if self.op.read_made(ImageOptions).any_order:
+        if self.op.read_made(AnyOrderOptions).any_order:
             x = x.with_order(make_channels_first(x.rank))
         return super().emit(g, y, x, w, b)
 

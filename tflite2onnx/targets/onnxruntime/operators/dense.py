@@ -20,7 +20,7 @@ class MatrixOptions(DenseOptions):
     as_matrix: bool = False
 
 
-class FullyConnected(matmul.FullyConnected):
+class DenseLayer(matmul.FullyConnected):
     """FULLY_CONNECTED. ONNX Runtime fuses a bias and an activation with Gemm only."""
 
     def emit(

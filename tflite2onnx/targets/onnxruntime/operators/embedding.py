@@ -14,7 +14,7 @@ _MATRIX = 2  # axes
 _LEAST_BLOCK = 16
 
 
-class EmbeddingLookup(embedding.EmbeddingLookup):
+class PackedEmbedding(embedding.EmbeddingLookup):
     """EMBEDDING_LOOKUP."""
 
     def emit(self, g: Builder, y: View, ids: View, table: View) -> Value:

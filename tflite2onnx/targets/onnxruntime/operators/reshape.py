@@ -32,7 +32,7 @@ class MovedOptions(ReshapeOptions):
     keeps_last: bool = False
 
 
-class Reshape(reshape_transpose.Reshape):
+class MovedReshape(reshape_transpose.Reshape):
     """RESHAPE."""
 
     codes = ("RESHAPE",)
@@ -68,7 +68,7 @@ def _is_pixel(x: View) -> bool:
     return x.rank == len(LAST) and shape[1:3] == (1, 1) and shape[3] > 1 and is_static
 
 
-class Transpose(reshape_transpose.Transpose):
+class MovedTranspose(reshape_transpose.Transpose):
     """TRANSPOSE."""
 
     def frames(self) -> Sequence[Frame]:

@@ -12,7 +12,7 @@ _WIDE, _BLOCK = 8, 4  # channels
 _MOST_COPIES = 8  # of a pixel, each of which is an input of a node
 
 
-class ResizeBilinear(resize.ResizeBilinear):
+class ChannelsLastBilinear(resize.ResizeBilinear):
     """RESIZE_BILINEAR of float32 images with channels last, where that is faster."""
 
     def interpolate(self, g: Builder, y: View, x: View, size: View) -> Value:
@@ -49,7 +49,7 @@ class ResizeBilinear(resize.ResizeBilinear):
         return g.Transpose(resized, perm=[0, 3, 1, 2])
 
 
-class ResizeNearest(resize.ResizeNearest):
+class ChannelsLastNearest(resize.ResizeNearest):
     """RESIZE_NEAREST_NEIGHBOR: 8-bit integers with channels last, or as an image for each channel.
 
     ONNX Runtime stores the channels of quantized networks last, and moves its Transposes through a

@@ -14,7 +14,7 @@ from tflite2onnx.op.reduction import softmax
 _FEWEST = 3  # axes; a matrix is stored as in TFLite
 
 
-class _Exponential(softmax.Exponential):
+class _OverLastAxis(softmax.Exponential):
     """Base of the classes below."""
 
     def frames(self) -> Sequence[Frame]:
@@ -30,9 +30,9 @@ class _Exponential(softmax.Exponential):
         return [Frame({0: names, ~0: names}, names, legal=is_last)]
 
 
-class Softmax(_Exponential, softmax.Softmax):
+class SoftmaxOverLastAxis(_OverLastAxis, softmax.Softmax):
     """SOFTMAX."""
 
 
-class LogSoftmax(_Exponential, softmax.LogSoftmax):
+class LogSoftmaxOverLastAxis(_OverLastAxis, softmax.LogSoftmax):
     """LOG_SOFTMAX."""

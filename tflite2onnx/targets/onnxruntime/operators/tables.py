@@ -27,13 +27,13 @@ class _ChannelsLast(Operator):
         return g.Transpose(rows, perm=list(_FIRST))
 
 
-class HardSwish(_ChannelsLast, hard_swish.HardSwish):
+class ChannelsLastHardSwish(_ChannelsLast, hard_swish.HardSwish):
     """HARD_SWISH."""
 
 
-class PRelu(_ChannelsLast, activation.PRelu):
+class ChannelsLastPRelu(_ChannelsLast, activation.PRelu):
     """PRELU."""
 
 
-class IntegerTable(_ChannelsLast, integer_table.IntegerTable):
+class ChannelsLastTable(_ChannelsLast, integer_table.IntegerTable):
     """Table."""

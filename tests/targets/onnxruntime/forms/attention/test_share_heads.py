@@ -9,7 +9,7 @@ from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
 from tflite2onnx.targets.onnxruntime.forms.attention.share_heads import share_heads
-from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions, Reshape
+from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions, MovedReshape
 
 # A step of one token, with keys and values [batch, tokens, heads, depth], as litert-torch has it.
 STEP = """
@@ -98,7 +98,7 @@ def test_reshape_may_move_heads_but_not_last_axis() -> None:
     kept = [op for op in graph.ops if op.made == MovedOptions(keeps_last=True)]
     assert len(kept) == 2
     for op in kept:
-        (frame,) = Reshape(op).frames()
+        (frame,) = MovedReshape(op).frames()
         tokens, heads, depth = frame.names[-3:]
         rest = frame.names[:-3]
         assert frame.allows((*rest, heads, tokens, depth))

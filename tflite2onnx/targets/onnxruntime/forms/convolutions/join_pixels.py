@@ -65,7 +65,7 @@ from tflite2onnx.passes.rewriter import (
 from tflite2onnx.planning import has_channels_first
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, choose_form, estimate_nodes
-from tflite2onnx.targets.onnxruntime.operators.convolution import ImageOptions
+from tflite2onnx.targets.onnxruntime.operators.convolution import AnyOrderOptions
 from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
 from tflite2onnx.tensor import DType, Tensor
 
@@ -188,7 +188,7 @@ def choose_pixels(match: Match) -> list[Op] | str:
     rw.op("EXACT_CHOICE", *exact.outputs, *inexact.outputs, output=y)
     if other != single:
         return [*_convolve_pieces(exact, best), *_convolve_pieces(inexact, other), *rw.ops]
-    plain = replace(inexact, made=op.read_made(ImageOptions).replace(any_order=True))
+    plain = replace(inexact, made=op.read_made(AnyOrderOptions).replace(any_order=True))
     return [*_convolve_pieces(exact, best), plain, *rw.ops]
 
 

@@ -33,7 +33,7 @@ from tflite2onnx.targets.onnxruntime.forms.dynamic_range.convolve_transposed imp
     convolve_transposed,
 )
 from tflite2onnx.targets.onnxruntime.forms.products.multiply_pixels import make_pixel_product
-from tflite2onnx.targets.onnxruntime.operators.blocks import ImageOptions
+from tflite2onnx.targets.onnxruntime.operators.blocks import LastChannelsOptions
 from tflite2onnx.tensor import Tensor
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class _Quantizer:
         if not self._redundant_relus.isdisjoint(op.outputs):
             op = op.with_activation("NONE")
         if self._keeps_channels_last(op):
-            return [replace(op, made=op.read_made(ImageOptions).replace(channels_last=True))]
+            return [replace(op, made=op.read_made(LastChannelsOptions).replace(channels_last=True))]
         if isinstance(operator, TransposeConv):
             made = convolve_transposed(op, operator)
             if isinstance(made, str):
