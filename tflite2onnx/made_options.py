@@ -126,6 +126,16 @@ class CastOptions(MadeOptions):
     saturates: bool = True
 
 
+class UpdateOptions(MadeOptions):
+    """With `is_causal`, the row of a token is written, and no earlier token's result reads it.
+
+    So the rows of several tokens may be written before any of them is read. Each has start indices.
+    """
+
+    codes = ("DYNAMIC_UPDATE_SLICE",)
+    is_causal: bool = False
+
+
 class QuantizeOptions(MadeOptions):
     """With `divides`, real numbers are divided by the scale."""
 

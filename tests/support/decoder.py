@@ -58,6 +58,7 @@ def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     normalized: bool = False,
     rotated: bool | str = False,
     cap: float = 0,
+    half: bool = False,
     prefills: Sequence[int] = (PREFILL,),
 ) -> bytes:
     """Return a decoder of one layer.
@@ -75,13 +76,14 @@ def build_decoder(  # noqa: PLR0913 - options, all of them keywords
     before the last product may be `normalized`, and scores may have a cap. If they are `rotated`,
     queries and keys are rotated by their positions before heads and tokens change places, and the
     queries are scaled between; with "half" only the first half of the numbers of a head is rotated.
-    `prefills` are numbers of tokens.
+    With `half` caches, scores, their weights and the state are rounded to float16. `prefills` are
+    numbers of tokens.
     """
     m = Build()
     table = _make_table(seed, depth)
     options = {
         "mask": mask, "tokens_first": tokens_first, "extra": extra, "normalized": normalized,
-        "rotated": rotated, "cap": cap,
+        "rotated": rotated, "cap": cap, "half": half,
     }  # fmt: skip
     graphs: list[tuple[Build | Subgraph, str, int]] = [(m, "decode", 1)]
     graphs += [(m.subgraph("prefill"), f"prefill_{count}", count) for count in prefills]
@@ -111,8 +113,9 @@ def _make_table(seed: int, depth: int) -> Array:
 class _Signature:
     """Builds one signature: its operators, and its inputs and outputs by name."""
 
-    def __init__(self, g: Build | Subgraph, key: str, count: int) -> None:
+    def __init__(self, g: Build | Subgraph, key: str, count: int, *, half: bool = False) -> None:
         self.g, self.key, self.count = g, key, count
+        self.dtype = "float16" if half else "float32"
         self.inputs: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
 
@@ -127,6 +130,16 @@ class _Signature:
     def op(self, code: str, inputs: list[Tensor], shape: list[int], **options: Any) -> Tensor:
         (made,) = self.g.op(code, inputs, [shape], **options)
         return made
+
+    def store(self, x: Tensor) -> Tensor:
+        """Return numbers as caches and states have them."""
+        same = self.dtype == "float32"
+        return x if same else self.op("CAST", [x], list(x.shape), dtype=self.dtype)
+
+    def load(self, x: Tensor) -> Tensor:
+        """Return numbers of caches and states in float32."""
+        same = self.dtype == "float32"
+        return x if same else self.op("CAST", [x], list(x.shape), dtype="float32")
 
     def reshape(self, x: Tensor, shape: list[int]) -> Tensor:
         return self.op("RESHAPE", [x, self.ints(*shape)], shape, new_shape=shape)
@@ -166,10 +179,12 @@ class _Signature:
         """Return what the queries of all heads read, [1, rows, heads, depth]."""
         count, depth = self.count, heads.shape[-1]
         scores = self.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
+        scores = self.load(self.store(scores))
         if options["cap"]:
             scores = self.limit(scores, options["cap"])
         hidden = self.hide(scores, positions, options["mask"])
         shares = self.op("SOFTMAX", [hidden], [1, HEADS, count, LENGTH], beta=1.0)
+        shares = self.load(self.store(shares))
         mixed = self.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, depth], adj_y=True)
         return self.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, depth])
 
@@ -241,11 +256,13 @@ class _Signature:
     def convolve(self, row: Tensor) -> Tensor:
         """Return the weighted sum of a row and the two rows before it, which are a state."""
         width = row.shape[1]
-        state = self.input("kv_cache_c_1", [1, width, 2])
-        operands = [state, self.reshape(row, [1, width, 1])]
-        window = self.op("CONCATENATION", operands, [1, width, 3], axis=2)
+        state = self.input("kv_cache_c_1", [1, width, 2], self.dtype)
+        operands = [state, self.store(self.reshape(row, [1, width, 1]))]
+        window = self.op("CONCATENATION", operands, [1, width, 3], axis=2, dtype=self.dtype)
         bounds = [self.ints(0, 0, 1), self.ints(1, width, 2)]
-        self.outputs["kv_cache_c_1"] = self.op("SLICE", [window, *bounds], [1, width, 2])
+        last = self.op("SLICE", [window, *bounds], [1, width, 2], dtype=self.dtype)
+        self.outputs["kv_cache_c_1"] = last
+        window = self.load(window)
         weights = np.linspace(-1, 1, 3 * width, dtype=np.float32).reshape(1, width, 3)
         products = self.op("MUL", [window, self.g.constant(weights)], [1, width, 3])
         return self.op("SUM", [products, self.ints(2)], [1, width])
@@ -294,19 +311,21 @@ class _Signature:
 
     def update(self, kind: str, new: Tensor, positions: Tensor, shape: list[int]) -> Tensor:
         """Return a cache with new rows from the first position on."""
-        cache, zero = self.input(f"kv_cache_{kind}_0", shape), self.ints(0)
+        cache, zero = self.input(f"kv_cache_{kind}_0", shape, self.dtype), self.ints(0)
         axis = shape.index(LENGTH)
         start = self.op("SLICE", [positions, zero, self.ints(1)], [1])
         place = self.op("CONCATENATION", [*[zero] * axis, start, *[zero] * (3 - axis)], [4])
-        updated = self.op("DYNAMIC_UPDATE_SLICE", [cache, new, place], shape)
+        updated = self.op(
+            "DYNAMIC_UPDATE_SLICE", [cache, self.store(new), place], shape, dtype=self.dtype
+        )
         self.outputs[f"kv_cache_{kind}_0"] = updated
-        return updated
+        return self.load(updated)
 
 
 def _build_signature(
     g: Build | Subgraph, key: str, count: int, table: Array, options: Mapping[str, Any]
 ) -> _Signature:
-    s, width = _Signature(g, key, count), table.shape[1]
+    s, width = _Signature(g, key, count, half=options["half"]), table.shape[1]
     depth = width // HEADS
     weights = g.constant(table)
     if options["extra"] == "embeddings":

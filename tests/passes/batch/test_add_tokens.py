@@ -123,9 +123,47 @@ def test_refuses_states_that_are_no_windows(old: str, new: str, reason: str) -> 
         _add(text)
 
 
-def test_states_of_float16_are_refused_for_their_type() -> None:
-    with pytest.raises(MixedSamplesError, match="a state of float16, not float32"):
-        _add(WINDOW.replace("float32", "float16"))
+UPDATE = """
+    inputs id: int32[1,1], at: int32[1,1], keys: float16[1,6,2,8]
+    ids: int32[1] = RESHAPE(id, [1])
+    rows: float32[1,16] = EMBEDDING_LOOKUP(ids, float32[4,16])
+    halves: float16[1,16] = CAST(rows)
+    heads: float16[1,1,2,8] = RESHAPE(halves, [1, 1, 2, 8])
+    first: int32[1] = RESHAPE(at, [1])
+    place: int32[4] = MUL(first, [0, 1, 0, 0])
+    ks: float16[1,6,2,8] = DYNAMIC_UPDATE_SLICE(keys, heads, place, is_causal=True)
+    queries: float32[1,2,1,8] = RESHAPE(rows, [1, 2, 1, 8])
+    turned: float16[1,2,6,8] = TRANSPOSE(ks, [0, 2, 1, 3])
+    wide: float32[1,2,6,8] = CAST(turned)
+    product: float32[1,2,1,6] = BATCH_MATMUL(queries, wide, adj_x=False, adj_y=True)
+    numbers: float32[1] = CAST(first)
+    mask: float32[1,1,1,6] = MUL(numbers, float32[1,1,1,6])
+    added: float32[1,2,1,6] = ADD(product, mask)
+    flat: float32[1,12] = RESHAPE(added, [1, 12])
+    hidden: float32[1,8] = FULLY_CONNECTED(flat, float32[8,12], keep_num_dims=False)
+    logits: float32[1,4] = FULLY_CONNECTED(hidden, float32[4,8], keep_num_dims=False)
+    return logits, ks
+"""
+
+
+def test_updates_write_the_rows_of_all_tokens() -> None:
+    """Each row has start indices, and tokens are rows of the product and of what is added to it."""
+    text = _add(UPDATE)
+    assert "%16: float16[1,1,2,8] = RESHAPE(%10, [1, -1, 2, 8])" in text
+    assert "DYNAMIC_UPDATE_SLICE(%2, %16, %17, is_causal=True)" in text
+    assert "float32[1,2,1,8] = RESHAPE(%23, [1, 2, -1, 8])" in text
+    assert "float32[1,1,1,6] = RESHAPE(%28, [1, 1, -1, 6])" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("MUL(first, [0, 1, 0, 0])", "MUL([0], [0, 1, 0, 0])"), (", is_causal=True", "")],
+)
+def test_refuses_updates_that_are_not_of_the_tokens(old: str, new: str) -> None:
+    text = UPDATE.replace(old, new)
+    assert text != UPDATE
+    with pytest.raises(MixedSamplesError, match=r"must depend on the tokens|neither attention nor"):
+        _add(text)
 
 
 MIXED = """    matrix: float32[4,4] = RESHAPE(flat, [4, 4])

@@ -48,6 +48,8 @@ FORMS = [
     {"mask": "float32", "rotated": True},
     {"mask": "", "rotated": True, "tokens_first": True},
     {"mask": "", "rotated": "half"},
+    {"mask": "float32", "half": True},
+    {"mask": "", "half": True, "tokens_first": True},
 ]
 STATE: dict[str, Any] = {"mask": "float32", "extra": "state", "depth": 16}
 TOKENS = [3, 14, 7, 1, 1, 9]
@@ -64,7 +66,7 @@ def run_litert(data: bytes, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - slow to import
 
     details = Interpreter(model_content=data).get_signature_runner("decode").get_input_details()
-    state = {n: np.zeros(d["shape"], np.float32) for n, d in details.items() if "cache" in n}
+    state = {n: np.zeros(d["shape"], d["dtype"]) for n, d in details.items() if "cache" in n}
     for place, token in enumerate(tokens):
         feeds = {**state, "tokens": np.array([[token]], np.int32)}
         feeds["input_pos"] = np.array([place], np.int32)
@@ -85,8 +87,9 @@ def run_litert(data: bytes, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]
 def run_decoder(path: Path, tokens: list[int], *, chunk: int = 1) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the logits after each chunk; the caches are what onnxruntime-genai makes of them."""
     session = onnxruntime.InferenceSession(path)
-    shapes = {each.name: each.shape for each in session.get_inputs()}
-    state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items() if "past" in name}
+    types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    past = [each for each in session.get_inputs() if "past" in each.name]
+    state = {each.name: np.zeros(each.shape, types[each.type]) for each in past}
     present = [f"present.{name.partition('.')[2]}" for name in state]
     for place in range(0, len(tokens), chunk):
         part = tokens[place : place + chunk]
@@ -127,10 +130,11 @@ def test_prompts_of_several_tokens_give_the_last_logits(
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] > 1
 
 
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("chunk", [1, 2, 4, 6])
-def test_convolutions_read_the_rows_of_earlier_tokens(chunk: int) -> None:
+def test_convolutions_read_the_rows_of_earlier_tokens(chunk: int, half: bool) -> None:  # noqa: FBT001
     """The last rows are a state, and several tokens at once have windows of each other's rows."""
-    data = build_decoder(**STATE)
+    data = build_decoder(**STATE, half=half)
     convert_bundle(make_bundle(data), "out", target="genai")
     wanted = [*run_litert(data, TOKENS)]
     found = [*run_decoder(Path("out/model.onnx"), TOKENS, chunk=chunk)]

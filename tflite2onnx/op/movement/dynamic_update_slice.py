@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from tflite2onnx.made_options import UpdateOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.common.leading_axis import prepend_axis
@@ -26,18 +27,26 @@ class DynamicUpdateSlice(Movement, Foldable):
     Start indices are clamped so that the update fits in. An update that is much smaller than the
     tensor is written by ScatterND. A larger update is written between slices of the tensor by
     Concat.
+
+    Rows of tokens (`UpdateOptions`) have start indices of their own, [tokens, axes], which must be
+    within the tensor.
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
-    operands = "T [...], T, index [axes] -> T [...]"
+    operands = "T [...], T, index -> T [...]"
     tflite = "... -> ..."
     add_leading_axis = prepend_axis({2: 0}, data=(0, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, starts = self.input(0), self.input(2)
-        for size in starts.shape:
+        for size in starts.shape[self._has_tokens :]:
             require_number(size, x.rank, f"{starts.name} must have a start for each axis")
         return super().infer_outputs()
+
+    @property
+    def _has_tokens(self) -> bool:
+        """Whether the update has the rows of tokens."""
+        return self.op.read_made(UpdateOptions).is_causal and self.input(2).rank > 1
 
     @cached_property
     def _max_starts(self) -> list[int]:
@@ -52,7 +61,8 @@ class DynamicUpdateSlice(Movement, Foldable):
         return largest
 
     def check(self) -> None:
-        expect(self.input(2), (len(self._max_starts),), self.input(2).dtype)
+        tokens = self.input(2).shape[: self._has_tokens]
+        expect(self.input(2), (*tokens, len(self._max_starts)), self.input(2).dtype)
 
     def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         pairs = enumerate(zip(self.input(0).shape, self.input(1).shape, strict=True))
@@ -65,6 +75,8 @@ class DynamicUpdateSlice(Movement, Foldable):
         axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
         if not axes:
             return update.value
+        if self._has_tokens:
+            return self._write_tokens(g, x, update, starts, *axes)
         parts = emit_sizes(g, update)
         place = self._clamp_starts(g, x, parts, starts), parts
         grid = self._list_coordinates(x, axes)
@@ -76,6 +88,17 @@ class DynamicUpdateSlice(Movement, Foldable):
             )
         return g.with_compute_type(
             "Slice", x.dtype, lambda a, b: self._replace_part(g, a, b, x, axes, place), x, update
+        )
+
+    def _write_tokens(self, g: Builder, x: View, update: View, starts: View, axis: int) -> Value:
+        """Return the tensor with a row for each token along an axis."""
+        count = 1 + x.axis(axis)
+        sizes = (*x.reorder(self.input(1).shape)[: count - 1], 1)
+        grid = g.constant(np.moveaxis(np.indices(sizes, np.int64), 0, -1))
+        indices = g.recast(starts, starts.dtype, DType.INT64)
+        places = g.Add(grid, g.Gather(indices, g.ints(x.order[:count]), axis=1))
+        return g.with_compute_type(
+            "ScatterND", x.dtype, lambda a, b: g.scatter_nd(a, places, b), x, update
         )
 
     def _list_coordinates(self, x: View, axes: Sequence[int]) -> Array | None:

@@ -8,6 +8,10 @@ writes their keys and values into the caches, and each token sees the tokens bef
 caches or in the same prompt. The windows of the tokens are parts of the state and the rows of all
 tokens after it; the last rows are the next state.
 
+In a decoder of mixed precision attention is several operators. Its caches are updated with the rows
+of all tokens at once, since the mask hides the rows of later tokens (`UpdateOptions`). The tokens
+become rows of the matrices that are multiplied by the caches.
+
 The scores of the next token follow from the last token of the prompt. Only these scores are
 computed, because the product with the table of all tokens takes a large part of the time.
 """
@@ -19,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.made_options import UpdateOptions
 from tflite2onnx.passes.batch.add_batch import Batching
 from tflite2onnx.passes.batch.batch_builder import ADDED, make_list, make_tensor, require_input
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
@@ -30,6 +35,7 @@ from tflite2onnx.tensor import DType, Tensor
 # The inputs whose second axis are tokens. ATTENTION also has a mask and the position; in its place
 # LINEAR_ATTENTION has decays.
 _TOKENS, _POSITION = {"ATTENTION": 3, "LINEAR_ATTENTION": 5}, 4
+_MATRIX = 2  # axes
 
 
 def add_tokens(
@@ -73,14 +79,20 @@ class _Tokens(Batching):
         super().__init__(graph, operator_of, {}, {}, caches)
         self._following = {*caches.values(), scores}
         self._product = _find_product(scores, graph)
-        attended = {t for op in graph.ops if _writes_caches(op) for t in op.inputs}
+        attended = {
+            t for op in graph.ops if _writes_caches(op) or _is_causal(op) for t in op.inputs
+        }
         self._states = {t: end for t, end in caches.items() if t not in attended}
         self._joined: dict[Tensor, _TokenRows] = {}
+        # Products with caches, and what is computed of them, row by row.
+        self._rows: dict[Tensor, Place] = {}
 
     def _add_op(self, op: Op) -> None:
         state = self._find_state(op)
         if _writes_caches(op):
             self._add_attention(op)
+        elif _is_causal(op):
+            self._add_update(op)
         elif state is not None:
             self._add_window(op, state)
         elif op.outputs[0] in self._states.values():
@@ -89,7 +101,7 @@ class _Tokens(Batching):
             x = require_input(op)
             super()._add_op(op.with_inputs({x: self._take_last(x)}))
         else:
-            super()._add_op(op)
+            super()._add_op(self._make_rows(op))
 
     def _add_attention(self, op: Op) -> None:
         """Add attention; the tokens are the second axis of its first inputs."""
@@ -100,6 +112,36 @@ class _Tokens(Batching):
         rows = {t: self._builder.move_samples(t, Place(1)) for t in tokens}
         self._builder.emit(op.with_inputs(rows))
         self._places[op.outputs[0]] = Place(1)
+
+    def _add_update(self, op: Op) -> None:
+        """Add an update of a cache with the rows of all tokens."""
+        _, row, starts = op.present
+        if row not in self._places or starts not in self._places:
+            raise MixedSamplesError("the update must depend on the tokens", op.place)
+        (axis,) = self._operator_of(op).find_mixed_axes(0) or ()
+        rows = self._builder.move_samples(row, Place(axis))
+        places = self._builder.move_to(starts, 1, (1, *starts.shape), Place(0))
+        self._builder.emit(op.with_inputs({row: rows, starts: places}))
+
+    def _make_rows(self, op: Op) -> Op:
+        """Return a product with a cache whose first operand has the tokens in its rows.
+
+        The operators after it get other operands of these rows in the same axis.
+        """
+        x, axis = op.operand(0), op.operand(0).rank - _MATRIX
+        if op.is_builtin("BATCH_MATMUL") and x in self._places:
+            if op.operand(1) in self._places or op.operand(1).has_data or op.options.adj_x:
+                return op
+            rows = self._builder.move_samples(x, Place(axis))
+            self._rows[op.outputs[0]] = Place(axis)
+            return op.with_inputs({x: rows})
+        known = next((t for t in op.present if t in self._rows), None)
+        alike = {t for t in op.present if t in self._places}
+        if not known or any(t.shape[axis:] != known.shape[axis:] for t in (*alike, *op.outputs)):
+            return op
+        place = self._rows[known]
+        self._rows[op.outputs[0]] = place
+        return op.with_inputs({t: self._builder.move_samples(t, place) for t in alike})
 
     def _find_state(self, op: Op) -> Tensor | None:
         """Return the state that an operator joins with the row of a token, None if it reads none.
@@ -113,11 +155,9 @@ class _Tokens(Batching):
         row = op.operand(1)
         joins = op.is_builtin("CONCATENATION") and op.inputs == (state, row) and row in self._places
         axis = int(op.options.axis) % state.rank if joins else 0
-        is_plain = op.activation == "NONE" and row.dtype is DType.FLOAT32
+        is_plain = op.activation == "NONE" and row.dtype in (DType.FLOAT16, DType.FLOAT32)
         if not axis or row.shape[axis] != 1 or state.shape[0] != 1 or not is_plain:
-            # Attention in float16 rounds scores and weights, as no node of attention does.
             of = "neither attention nor a window"
-            of = of if state.dtype is DType.FLOAT32 else f"{state.dtype.label}, not float32"
             raise MixedSamplesError(f"it reads {state.name}, a state of {of}", op.place)
         return state
 
@@ -177,6 +217,10 @@ class _TokenRows(NamedTuple):
 
 def _writes_caches(op: Op) -> bool:
     return op.is_builtin(*_TOKENS) and len(op.outputs) > 1
+
+
+def _is_causal(op: Op) -> bool:
+    return op.is_builtin("DYNAMIC_UPDATE_SLICE") and op.read_made(UpdateOptions).is_causal
 
 
 def _make_begin(state: Tensor, axis: int, index: int) -> Tensor:

@@ -153,4 +153,5 @@ _WRITE_CACHES: tuple[GraphPass, ...] = (
     # Caches in shared memory need ONNX Runtime 1.23; linear attention 1.25.1.
     _apply("gated_delta_update", "attention.fuse_linear_attention"),
     _apply("DYNAMIC_UPDATE_SLICE", "attention.read_caches:write_caches"),
+    _apply("float16: DYNAMIC_UPDATE_SLICE", "attention.mark_updates"),
 )

@@ -150,10 +150,10 @@ def _read_cap(found: Match) -> float | None:
 def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
     """Return the mask of a token, of one element for each token of the cache.
 
-    CONCATENATION may repeat it for the queries that share a head.
+    CONCATENATION may repeat it for the queries that share a head, and RESHAPE may follow.
     """
     while tensor.elements != length:
-        op = graph.producers.find(tensor)
+        op = graph.producers.find(graph.producers.trace(tensor, "RESHAPE"))
         repeats = op.is_builtin("CONCATENATION") and {*op.inputs} == {op.operand(0)}
         if not repeats or op.operand(0).shape[-1:] != (length,) or op.activation != "NONE":
             return None

@@ -23,6 +23,9 @@ and reads its first operand as it is. So long caches are first operands, or are 
 rows: 0.6 to 0.75 of the time if they come from memory, 1.1 to 1.3 from the processor's caches, in
 which models of less than 32 MB stay. Rows of 16 heads are computed at once, so the heads of keys
 [tokens, heads, depth] are one matrix; the queries are 0 in the depths of other heads.
+
+Models of mixed precision round scores and weights to float16, as none of these nodes does. Their
+operators stay (`mark_updates`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,17 +116,10 @@ class _Replacer:
 
     def _make_writing(self, found: CacheAttention, replaced: Mapping[Op, list[Op]]) -> list[Op]:
         """Return the operators that write caches, and attend; none unless the conditions hold."""
-        length, positions = found.shape[1], self._positions[found.shape[1]]
-        for update, order in zip(found.updates, found.orders, strict=True):
-            starts = positions.find_rows(update.operand(2))
-            expected = np.zeros((length, _AXES))
-            expected[:, order[2]] = np.arange(length)
-            if starts is None or not np.array_equal(starts, expected):
-                log_loss(update, _WRITING, "the token must be written at its position")
-                return []
-        window, position = positions.find_window(found.mask), positions.position
-        if window is None or position is None or not found.hides_tokens:
-            log_loss(found.product, _WRITING, "the mask must hide all tokens after the position")
+        positions = self._positions[found.shape[1]]
+        window, position = find_causal_window(found, positions), positions.position
+        if isinstance(window, str) or position is None:
+            log_loss(found.product, _WRITING, str(window))
             return []
         rw, y = Rewriter(found.product), found.product.outputs[0]
         tokens = [found.queries, *(update.operand(1) for update in found.updates)]
@@ -178,6 +174,22 @@ class _Replacer:
         if None in tables or positions.position is None:
             return op
         return replace(op, inputs=(op.operand(0), *tables, positions.position))
+
+
+def find_causal_window(found: CacheAttention, positions: CachePositions) -> int | str:
+    """Return how many tokens attention shows, 0 for all; or which condition of writing is broken.
+
+    These are the conditions of attention that writes caches.
+    """
+    length = found.shape[1]
+    for update, order in zip(found.updates, found.orders, strict=True):
+        starts = positions.find_rows(update.operand(2))
+        expected = np.zeros((length, _AXES))
+        expected[:, order[2]] = np.arange(length)
+        if starts is None or not np.array_equal(starts, expected):
+            return "the token must be written at its position"
+    window = positions.find_window(found.mask) if found.hides_tokens else None
+    return "the mask must hide all tokens after the position" if window is None else window
 
 
 def _find_rotation(
