@@ -169,7 +169,7 @@ def test_targets_do_not_know_each_other() -> None:
 def test_no_code_asks_for_a_target() -> None:
     """Only the folder of a target and the table have the name of a target as a string.
 
-    "onnxruntime" is also the name of a library and the default of `convert`.
+    "onnxruntime" is also the name of a library.
     """
     names = {*TARGETS} - {"onnxruntime"}
     wrong = [
@@ -202,6 +202,19 @@ def test_the_meaning_of_models_names_no_runtime() -> None:
         f"{path.relative_to(ROOT)} names {found[0]}"
         for path in modules().values()
         if path.relative_to(PACKAGE).parts[0] in NEUTRAL
+        for found in name.finditer(path.read_text())
+    ]
+    assert wrong == []
+
+
+def test_only_targets_name_targets() -> None:
+    """Comments and messages of other modules name no target, but for the library that verifies."""
+    names = {*TARGETS} - {"onnxruntime", "portable", "web"} | {r"core\s?ml"}
+    name = re.compile(rf"\b({'|'.join(sorted(names))})\b", re.IGNORECASE)
+    wrong = [
+        f"{module} names {found[0]}"
+        for module, path in modules().items()
+        if module != "targets.table" and not part_of_target(module)
         for found in name.finditer(path.read_text())
     ]
     assert wrong == []

@@ -31,7 +31,7 @@ from tflite2onnx.reader.source import AnySource, ModelSource
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import warn_unconverted
 from tflite2onnx.stages import convert_read_model, prepare_process
-from tflite2onnx.targets.table import Target
+from tflite2onnx.targets.table import DEFAULT, Target
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import handle_records
 
@@ -54,7 +54,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     states: StateInputs = "auto",
     caches: Caches = "separate",
     lengths: Lengths = "auto",
-    target: Target = "onnxruntime",
+    target: Target = DEFAULT,
     allow_custom: bool = False,
     static: bool = False,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -93,7 +93,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             is refused; qoperator-mixed: the same, and other integer arithmetic as with qdq;
             rounded: floats that hold the numbers of the integers; float: floats.
         activations: the type of inner int8 activations. int8: as in the file; uint8: the same real
-            numbers; uint16: uint8, with 16 bits around products and sums, for the target qnn only;
+            numbers; uint16: uint8, with 16 bits around products and sums, if the target has them;
             auto: whichever is faster on x86-64.
         weights: the type of 8-bit weights. uint8: right on every processor; int8: up to four times
             as fast, but wrong on x86-64 processors without VNNI; adaptive: int8 that is read as

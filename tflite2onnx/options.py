@@ -14,7 +14,7 @@ import onnx
 from tflite2onnx.builder.opsets import MIN_OPSET
 from tflite2onnx.errors import OptionError
 from tflite2onnx.pictures.settings import POSTPROCESS_KEYS, PREPROCESS_KEYS, Settings, read_settings
-from tflite2onnx.targets.table import Target, find_options
+from tflite2onnx.targets.table import DEFAULT, Target, find_options
 from tflite2onnx.utils.contradictions import ABSENT, GIVEN, Contradiction, check_contradictions
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 
@@ -92,7 +92,7 @@ class ConversionOptions:
     states: StateInputs = "auto"
     caches: Caches = "separate"
     lengths: Lengths = "auto"
-    target: Target = "onnxruntime"
+    target: Target = DEFAULT
     allow_custom: bool = False
     static: bool = False
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)

@@ -511,7 +511,7 @@ WRONG = [
     ("model.tflite --target snapdragon", "got snapdragon; did you mean qnn?"),
     ("model.tflite --target jetson", "got jetson; did you mean tensorrt?"),
     ("model.tflite --target gpu", "got gpu; did you mean onnxruntime?"),
-    ("model.tflite --target npu", "got npu; did you mean qnn, rknn, hailo, nnapi or coreml?"),
+    ("model.tflite --target npu", "got npu; did you mean qnn, nnapi, coreml, hailo or rknn?"),
     ("model.tflite --target coral", "got coral; the Edge TPU runs TFLite models only"),
     ("my model.tflite", 'a name with blanks must be in quotation marks, as "my model.tflite"'),
     ("verify my model.tflite", "a name with blanks must be in quotation marks, as"),

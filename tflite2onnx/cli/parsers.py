@@ -7,7 +7,7 @@ from importlib import import_module
 from textwrap import fill
 from typing import NoReturn
 
-from tflite2onnx.targets.table import TARGETS, find_target
+from tflite2onnx.targets.table import TARGETS, find_targets
 from tflite2onnx.utils.standard_output import print_or_exit
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.version import VERSION
@@ -101,7 +101,6 @@ _MEANINGS = {
     "; tflite2onnx verify measures the times": "--benchmark --profile",
     "; a quantized model stays quantized": "-oiqt -odrqt",
     "; the output is an ONNX model": "-oh5 -okv3 -otfv1pb tflite",
-    "; did you mean qnn, rknn, hailo, nnapi or coreml?": "npu",
     "; the Edge TPU runs TFLite models only": "coral edgetpu",
 }
 _SYNONYMS = {word: meant for meant, words in _MEANINGS.items() for word in words.split()}
@@ -157,9 +156,13 @@ class Parser(argparse.ArgumentParser):
                 word = value.partition("=")[0]
                 alias = word.lower().replace("_", "-")
                 name = alias.lstrip("-")
-                runtime = name if name in TARGETS else find_target(name)
-                target = f"--target {runtime}" if word.startswith("--") else runtime
-                alike = _SYNONYMS.get(word, _SYNONYMS.get(alias)) or (target if runtime else word)
+                targets = [name] if name in TARGETS else find_targets(name)
+                target, alike = join_alternatives(targets or [""]), word
+                if target and word.startswith("--"):
+                    alike = f"--target {target}"
+                elif target and {*targets}.issubset(choices):
+                    alike = f"; did you mean {target}?"
+                alike = _SYNONYMS.get(word, _SYNONYMS.get(alias)) or alike
                 message = words.format(
                     value or "nothing",
                     option=option,

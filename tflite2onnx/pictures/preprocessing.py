@@ -19,7 +19,7 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 IMAGE = "image"
 _COLORS = 3
 _RANK = 4
-_LUMINANCE = (0.299, 0.587, 0.114)  # The weights of Rec. 601, which OpenCV and Pillow use, too.
+_LUMINANCE = (0.299, 0.587, 0.114)  # The weights of Rec. 601, as in libraries for pictures.
 _TYPES = (DType.FLOAT32, DType.FLOAT16, DType.UINT8, DType.INT8)
 
 

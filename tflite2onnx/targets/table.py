@@ -54,9 +54,9 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "sessions": "LoadedDecoder: the runtime runs such a folder",
     }
 )
-# Targets without these parts have those of this target.
+# The target of who names none; targets without these parts have those of this one.
+DEFAULT: Target = "onnxruntime"
 _FORMS = ("forms", "operators", "nodes")
-_FORMS_OF: Target = "onnxruntime"
 
 
 def has_part(target: str, part: str) -> bool:
@@ -71,8 +71,8 @@ def _has_module(name: str) -> bool:
 
 def import_part(target: str, part: str) -> ModuleType:
     """Return a module of the folder of a target; forms may be those of another target."""
-    has_own = part not in _FORMS or target == _FORMS_OF or has_part(target, part)
-    return import_module(f"{__package__}.{target if has_own else _FORMS_OF}.{part}")
+    has_own = part not in _FORMS or target == DEFAULT or has_part(target, part)
+    return import_module(f"{__package__}.{target if has_own else DEFAULT}.{part}")
 
 
 def find_options(target: str) -> Mapping[str, Any]:
@@ -84,10 +84,9 @@ def find_options(target: str) -> Mapping[str, Any]:
     return options
 
 
-def find_target(alias: str) -> str:
-    """Return the target whose runtime has another name, "" if there is none."""
-    named = (t for t in TARGETS if alias in getattr(_import_folder(t), "ALIASES", ()))
-    return next(named, "")
+def find_targets(alias: str) -> list[str]:
+    """Return the targets whose runtimes have another name, or are of a kind."""
+    return [t for t in TARGETS if alias in getattr(_import_folder(t), "ALIASES", ())]
 
 
 def find_contradictions(target: str) -> Sequence[Contradiction]:

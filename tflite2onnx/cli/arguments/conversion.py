@@ -243,7 +243,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("signature", "lengths", "inputs", "outputs", "names", "rename"),
     ),
     "runtime": (
-        "model.tflite --target openvino",
+        "model.tflite --target portable",
         ("target", "opset", "forms", "states", "caches", "allow_custom"),
     ),
     "pictures": (

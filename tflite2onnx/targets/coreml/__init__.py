@@ -2,5 +2,5 @@
 
 from tflite2onnx.targets.presets import FLOAT
 
-ALIASES = ("ios", "iphone", "apple", "ane")
+ALIASES = ("ios", "iphone", "apple", "ane", "npu")
 OPTIONS = FLOAT

@@ -2,4 +2,5 @@
 
 from tflite2onnx.targets.presets import FLOAT
 
+ALIASES = ("npu",)
 OPTIONS = FLOAT
