@@ -133,3 +133,16 @@ def test_integers_without_a_scale_stay_integers(
         operands = [x, y, m.input([2], dtype="int32")]
     m.output(*m.op(code, operands, [[2, 3]], dtype="int8", scale=0.1))
     check(m.bytes(), quantization="qdq-uniform")
+
+
+def test_square_root_of_tanh_is_within_a_step() -> None:
+    """The root of tanh(x) + 1 for all integers: no rounding makes the sum negative."""
+    m, x = Build(), np.arange(-128, 128, dtype=np.int8).reshape(2, -1)
+    given = m.input(x.shape, dtype="int8", scale=0.06)
+    (y,) = m.op("TANH", [given], [m.tensor(x.shape, dtype="int8", scale=1 / 128)])
+    one = m.constant(np.array([127], np.int8), scale=1 / 127)
+    positive = m.tensor(x.shape, dtype="int8", scale=2 / 255, zero_point=-128)
+    (y,) = m.op("ADD", [y, one], [positive], op_version=2)
+    root = m.tensor(x.shape, dtype="int8", scale=1.5 / 255, zero_point=-128)
+    m.output(*m.op("SQRT", [y], [root]))
+    check(m.bytes(), inputs=[x], quantization="qdq-uniform", steps=1)
