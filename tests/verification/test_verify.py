@@ -408,6 +408,15 @@ def test_decibels_ignore_equal_infinities(
     assert difference.ok == (decibels > 19)
 
 
+def test_real_numbers_of_neighbouring_integers_are_a_step_apart() -> None:
+    """Their difference may be rounded to slightly more than a step."""
+    integers, step = np.arange(-128, 127, dtype=np.float32), np.float32(0.0499)
+    want, have = integers * step, (integers + 1) * step
+    assert (np.abs(want - have) > step).any()
+    assert compare("y", want, have, Limits(step=float(step))).ok
+    assert not compare("y", want, have + step / 1000, Limits(step=float(step))).ok
+
+
 def test_difference_that_is_not_allowed_is_worse() -> None:
     """A difference that is not allowed is worse, then the larger difference."""
     small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from numbers import Integral
 from typing import Any
 
+from tflite2onnx.builder.builder import Port
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
@@ -30,6 +31,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.storage_table import describe_operator
+from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.suggestions import join_alternatives
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
@@ -451,17 +453,18 @@ class _ModelPair:
     def _places(self) -> list[TensorPlace]:
         if self._kernels != PLAIN_KERNELS:  # The delegate keeps no tensors between its operators.
             return []
-        places, batch = match_places(self._graph, self._skeleton), self._opened.options.batch
-        if batch is None:
-            return places
+        batch = self._opened.options.batch
         # LiteRT computes each sample alone. Only tensors whose first axis is the batch are
         # compared. A tensor that is the same for all samples may have a first axis of this size,
         # too.
         tensors = (t for op in self._sample_graph.ops for t in op.outputs)
         names = {t.name for t in tensors if t.shape[:1] == (1,)}
-        candidates = [p for p in places if p.tensor.name in names]
-        same_places = [p for p in candidates if p.port.tensor.shape == p.tensor.shape]
-        return [p for p in same_places if p.port.tensor.sizes[:1] == (batch,)]
+
+        def has_samples(tensor: Tensor, port: Port) -> bool:
+            has_shape = tensor.name in names and port.tensor.shape == tensor.shape
+            return batch is None or (has_shape and port.tensor.sizes[:1] == (batch,))
+
+        return match_places(self._graph, self._skeleton, has_samples)
 
 
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:

@@ -114,16 +114,19 @@ class TensorPlace(NamedTuple):
     others: tuple[Op, ...]
 
 
-def match_places(graph: Graph, skeleton: Skeleton) -> list[TensorPlace]:
+def match_places(
+    graph: Graph, skeleton: Skeleton, compares: Callable[[Tensor, Port], bool] = lambda *_: True
+) -> list[TensorPlace]:
     """Return the tensors of a sub-graph that both models have, in order of execution.
 
     Tensors that a pass has removed are only in one model. Tensors of an element type that ONNX
-    Runtime or numpy does not support cannot be compared.
+    Runtime or numpy does not support cannot be compared, and others only if the function says so.
     """
     ports = {port.tensor.name: port for port in skeleton.tensors}
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
     producers = {tensor: op for op in graph.ops for tensor in op.outputs}
-    tensors = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
+    stored = ((t, ports[t.name]) for t in producers if t.name in ports)
+    tensors = {t for t, port in stored if _is_comparable(t, port) and compares(t, port)}
     uncompared = {tensor: op for tensor, op in producers.items() if tensor not in tensors}
     reshapes = [op for t, op in producers.items() if t in tensors and op.is_builtin("RESHAPE")]
     reshaped = {op.operand(0): op for op in reshapes}

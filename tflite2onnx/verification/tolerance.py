@@ -180,8 +180,8 @@ def compare(
     """Compare a tensor of ONNX Runtime (`onnx`) with the same tensor of LiteRT (`litert`).
 
     Floats may differ by two machine epsilons of their type, relative to the range, where two
-    epsilons exceed the limits. NaN is equal to NaN, and an infinity to itself. The signal of an
-    integer is its distance from the `zero_point`.
+    epsilons exceed the limits, and by as much more than a step. NaN is equal to NaN, and an
+    infinity to itself. The signal of an integer is its distance from the `zero_point`.
     """
     if litert.dtype != onnx.dtype or litert.shape != onnx.shape:
         types = [f"{a.dtype}{list(a.shape)}" for a in (litert, onnx)]
@@ -190,9 +190,9 @@ def compare(
     largest, spread, decibels = _measure_difference(litert, onnx, zero_point)
     allowed = float(litert.dtype.name in QUANTIZED if limits.steps is None else limits.steps)
     if litert.dtype.kind in "fc":
-        smallest = float(np.finfo(np.float32).tiny)
-        part = max(limits.part, 2 * float(np.finfo(litert.dtype).eps))
-        allowed = max(part * max(spread, smallest), limits.step)
+        span = max(spread, float(np.finfo(np.float32).tiny))
+        rounding = 2 * float(np.finfo(litert.dtype).eps) * span
+        allowed = max(limits.part * span, limits.step + rounding)
     return Difference(
         name, litert.dtype.name, largest, spread, allowed, "", decibels, limits.decibels
     )
