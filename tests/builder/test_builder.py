@@ -46,6 +46,20 @@ def test_refuses_a_size_to_infer_beside_a_size_of_0() -> None:
     assert g.reshape(x, [2, 0]) in {node.outputs[0] for node in g.nodes}
 
 
+def test_whole_numbers_and_lists_are_constants_of_int64() -> None:
+    """An int among the operands of a node is a scalar, and a list is a vector, also without items.
+
+    They share the constants of `scalar` and `ints`.
+    """
+    g = Builder(18)
+    g.Range(0, dynamic_value(g), 1)
+    g.Slice(dynamic_value(g, "n"), [1], [3], [])
+    first, _, step = g.nodes[0].inputs
+    _, begin, end, axes = g.nodes[1].inputs
+    assert (first, step) == (g.scalar(0, DType.INT64), g.scalar(1, DType.INT64))
+    assert (begin, end, axes) == (g.ints([1]), g.ints([3]), g.ints([]))
+
+
 def test_reduction_over_no_computed_axes_returns_its_input() -> None:
     g = Builder(18)
     g.reduce("ReduceMax", dynamic_value(g, "n", 3), Value(dtype=DType.INT64), keepdims=True)

@@ -97,7 +97,8 @@ class Readable(Protocol):
         """The value."""
 
 
-Operand = Readable | Value | Array | None
+# An int is an int64 scalar, and a list an int64 vector: sizes, axes, places, bounds of a Slice.
+Operand = Readable | Value | Array | int | list[int] | None
 
 
 class Nodes:
@@ -218,9 +219,11 @@ class Nodes:
         return self.supports(find_first_opset(dtype), f"{dtype.label} in a constant")
 
     def _make_value(self, operand: Operand) -> Value | None:
-        if isinstance(operand, np.ndarray):
-            return self.constant(operand)
-        return operand if operand is None or isinstance(operand, Value) else operand.value
+        if operand is None or isinstance(operand, Value):
+            return operand
+        if isinstance(operand, (int, list)):
+            operand = np.asarray(operand, np.int64)
+        return self.constant(operand) if isinstance(operand, np.ndarray) else operand.value
 
     # Constants
 
@@ -298,8 +301,15 @@ class Nodes:
 
     def clamp_int64(self, x: Operand, low: Operand, high: Operand) -> Value:
         """Return int64 elements limited to the range from `low` to `high`."""
-        raised = self.add_with_casts("Max", DType.INT64, x, low)
-        return self.add_with_casts("Min", DType.INT64, raised, high)
+        return self.min_int64(self.max_int64(x, low), high)
+
+    def max_int64(self, a: Operand, b: Operand) -> Value:
+        """Return the larger of int64 elements."""
+        return self.add_with_casts("Max", DType.INT64, a, b)
+
+    def min_int64(self, a: Operand, b: Operand) -> Value:
+        """Return the smaller of int64 elements."""
+        return self.add_with_casts("Min", DType.INT64, a, b)
 
     def move(
         self, op_type: str, dtype: DType, x: Operand, *rest: Operand, **attributes: Any
@@ -310,7 +320,7 @@ class Nodes:
         )
 
     def pad(
-        self, dtype: DType, x: Operand, pads: Value, *fill: Operand, mode: str | None = None
+        self, dtype: DType, x: Operand, pads: Operand, *fill: Operand, mode: str | None = None
     ) -> Value:
         """Return x with elements added around it, with casts if Pad lacks their type."""
         return self.with_compute_type(

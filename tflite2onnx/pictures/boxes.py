@@ -56,7 +56,7 @@ def suppress(g: Nodes, candidates: Candidates, limits: BoxLimits) -> Detections:
     batch = g.Unsqueeze(scores, g.ints([0]))
     selected = _select(g, candidates.boxes, batch, limits)
     coordinates = g.GatherND(batch, selected)
-    count = g.add_with_casts("Min", DType.INT64, g.Shape(coordinates), g.ints([limits.most]))
+    count = g.min_int64(g.Shape(coordinates), g.ints([limits.most]))
     ordered, places = g.node_outputs("TopK", 2, coordinates, count, axis=0)
     classes, boxes = (
         g.Gather(g.Gather(selected, g.scalar(column, DType.INT64), axis=1), places, axis=0)

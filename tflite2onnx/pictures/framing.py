@@ -52,7 +52,7 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> P
     ratios, divisors = g.ints([height, width]), g.ints([width, height])
     swapped = g.Gather(size, g.ints([1, 0]), axis=0)
     size_wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)
-    extent = g.add_with_casts("Max", DType.INT64, size, size_wanted)
+    extent = g.max_int64(size, size_wanted)
     margins = g.Sub(extent, size)
     if fit is Fit.LETTERBOX:
         return PictureFrame(size, extent, g.Div(margins, g.ints([2])))
@@ -92,9 +92,7 @@ def _weigh_pixels(
     """Return the pixels at positions of an axis times weights, 0 for positions outside."""
     last = g.Sub(size, g.ints([1]))
     zero = g.ints([0])
-    inside = g.add_with_casts(
-        "Max", DType.INT64, zero, g.add_with_casts("Min", DType.INT64, places, last)
-    )
+    inside = g.max_int64(zero, g.min_int64(places, last))
     weights = g.Where(g.Equal(inside, places), weights, g.scalar(0, DType.FLOAT32))
     pixels = g.cast(g.Gather(image, inside, axis=axis), DType.FLOAT32)
     return g.Mul(pixels, g.Unsqueeze(weights, g.ints([1, 2] if axis == 0 else [1])))

@@ -65,7 +65,7 @@ class FlexAdjustContrast(AnySizes):
 
 
 def _split_channels(g: Builder, x: View) -> tuple[Value, ...]:
-    return g.node_outputs("Split", _COLORS, x, g.ints([1] * _COLORS), axis=-1)
+    return g.node_outputs("Split", _COLORS, x, [1] * _COLORS, axis=-1)
 
 
 def _clip_to_unit(g: Builder, dtype: DType, x: Value) -> Value:

@@ -71,29 +71,28 @@ class FlexCombinedSuppression(DynamicShape):
         corners = g.reshape(g.Transpose(boxes, perm=[0, 2, 1, 3]), (-1, count, _CORNERS))
         box_scores = g.reshape(by_class, (-1, classes // box_classes, count))
         selected = g.NonMaxSuppression(
-            corners, box_scores, g.ints([per_class]), overlap.reshape((1,)), minimum.reshape((1,))
+            corners, box_scores, [per_class], overlap.reshape((1,)), minimum.reshape((1,))
         )
         dropped = g.Expand(g.scalar(-np.inf, _F32), g.Shape(box_scores))
         remaining = g.scatter_nd(dropped, selected, g.GatherND(box_scores, selected))
         best = min(total, classes * count)
         values, places = g.node_outputs(
-            "TopK", 2, g.reshape(remaining, (-1, classes * count)), g.ints([best]), axis=1
+            "TopK", 2, g.reshape(remaining, (-1, classes * count)), [best], axis=1
         )
         is_valid = g.Greater(values, g.scalar(-np.inf, _F32))
-        size = g.scalar(count, DType.INT64)
-        box = places if box_classes > 1 else g.Mod(places, size)
+        box = places if box_classes > 1 else g.Mod(places, count)
         kept_boxes = g.GatherND(
             g.reshape(corners, (-1, box_classes * count, _CORNERS)),
-            g.Unsqueeze(box, g.ints([2])),
+            g.Unsqueeze(box, [2]),
             batch_dims=1,
         )
         if self.options.get("clip_boxes", True):
             kept_boxes = g.Clip(kept_boxes, g.scalar(0, _F32), g.scalar(1, _F32))
         zero = g.scalar(0, _F32)
         outputs = [
-            g.Where(g.Unsqueeze(is_valid, g.ints([2])), kept_boxes, zero),
+            g.Where(g.Unsqueeze(is_valid, [2]), kept_boxes, zero),
             g.Where(is_valid, values, zero),
-            g.Where(is_valid, g.cast(g.Div(places, size), _F32), zero),
+            g.Where(is_valid, g.cast(g.Div(places, count), _F32), zero),
         ]
         number = g.reduce("ReduceSum", g.cast(is_valid, DType.INT64), [1], keepdims=False)
         return (*(_pad_rows(g, y, best, total) for y in outputs), g.cast(number, DType.INT32))
@@ -104,7 +103,7 @@ def _pad_rows(g: Builder, value: Value, present: int, wanted_rows: int) -> Value
     if present == wanted_rows:
         return value
     shape, zero = g.Shape(value), g.scalar(0, _F32)
-    batch = g.Slice(shape, g.ints([0]), g.ints([1]))
-    trailing = g.Slice(shape, g.ints([2]), g.ints([_CORNERS]))
-    missing = g.Concat(batch, g.ints([wanted_rows - present]), trailing, axis=0)
+    batch = g.Slice(shape, [0], [1])
+    trailing = g.Slice(shape, [2], [_CORNERS])
+    missing = g.Concat(batch, [wanted_rows - present], trailing, axis=0)
     return g.Concat(value, g.Expand(zero, missing), axis=1)

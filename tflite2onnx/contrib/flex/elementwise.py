@@ -344,10 +344,10 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, count: Operan
     # For a negative number, the shift applies to its complement, and the result is the complement
     # again.
     number = g.cast(x, DType.INT64)
-    negative, minus_one = g.Less(number, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
-    bits = g.cast(g.Where(negative, g.Sub(minus_one, number), number), DType.UINT64)
+    negative = g.Less(number, 0)
+    bits = g.cast(g.Where(negative, g.Sub(-1, number), number), DType.UINT64)
     shifted = g.cast(g.BitShift(bits, places, direction="RIGHT"), DType.INT64)
-    return g.cast(g.Where(negative, g.Sub(minus_one, shifted), shifted), dtype)
+    return g.cast(g.Where(negative, g.Sub(-1, shifted), shifted), dtype)
 
 
 class FlexBits(Elementwise):

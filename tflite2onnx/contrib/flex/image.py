@@ -31,8 +31,8 @@ def read_image_shape(operator: Operator) -> Shape:
 
 def to_real(g: Builder, length: Value, *, times: int = 1, plus: int = 0) -> Value:
     """Return a multiple of a length, int64 without axes, plus a number, as float32."""
-    number = length if times == 1 else g.Mul(length, g.scalar(times, DType.INT64))
-    number = g.Add(number, g.scalar(plus, DType.INT64)) if plus else number
+    number = length if times == 1 else g.Mul(length, times)
+    number = g.Add(number, plus) if plus else number
     return g.cast(number, _F32) if number.data is None else g.scalar(number.data.item(), _F32)
 
 
@@ -74,17 +74,17 @@ class FlexCropAndResize(DynamicShape):
         check_element_count(sum(read_two_sizes(self, 3)))
 
     def emit(self, g: Builder, y: View, x: View, boxes: View, images: View, _: View) -> Value:
-        corners = g.node_outputs("Split", 4, boxes, g.ints([1] * 4), axis=1)
+        corners = g.node_outputs("Split", 4, boxes, [1] * 4, axis=1)
         height, width = find_lengths(g, x)
         rows = _sample_positions(g, corners[0], corners[2], height, y.shape[1])
         columns = _sample_positions(g, corners[1], corners[3], width, y.shape[2])
         pixels = g.reshape(x, (-1, x.shape[3]))
         image = g.Mul(g.cast(images, DType.INT64), height)
-        image = g.Unsqueeze(image, g.ints([1]))
+        image = g.Unsqueeze(image, [1])
 
         def gather_pixel(row: Value, column: Value) -> Value:
-            first = g.Unsqueeze(g.Mul(g.Add(image, row), width), g.ints([2]))
-            index = g.Add(first, g.Unsqueeze(column, g.ints([1])))
+            first = g.Unsqueeze(g.Mul(g.Add(image, row), width), [2])
+            index = g.Add(first, g.Unsqueeze(column, [1]))
             return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
@@ -93,13 +93,13 @@ class FlexCropAndResize(DynamicShape):
         else:
             top, bottom, down = find_neighbours(g, rows, height)
             left, right, across = find_neighbours(g, columns, width)
-            down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
+            down, across = g.Unsqueeze(down, [2, 3]), g.Unsqueeze(across, [1, 3])
             upper = interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
             lower = interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
             resized = interpolate(g, upper, lower, down)
         inside = g.And(
-            g.Unsqueeze(is_inside(g, rows, height), g.ints([2, 3])),
-            g.Unsqueeze(is_inside(g, columns, width), g.ints([1, 3])),
+            g.Unsqueeze(is_inside(g, rows, height), [2, 3]),
+            g.Unsqueeze(is_inside(g, columns, width), [1, 3]),
         )
         outside = g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
         return g.Where(inside, resized, outside)
@@ -242,22 +242,20 @@ def _compute_weights(g: Builder, size: Value, count: Value, *, corners: bool, ha
     def make_real(number: float) -> Value:
         return g.scalar(number, _F32)
 
-    one, last = g.scalar(1, DType.INT64), g.Sub(size, g.ints([1]))
-    sides = [size, count]
+    last, sides = g.Sub(size, [1]), [size, count]
     if corners:  # a single output pixel is the first one
-        is_long = g.Greater(count, one)
-        sides = [g.Where(is_long, g.Sub(side, one), side) for side in sides]
+        is_long = g.Greater(count, 1)
+        sides = [g.Where(is_long, g.Sub(side, 1), side) for side in sides]
     scale = g.Div(*(g.cast(side, _F32) for side in sides))
-    zero = g.scalar(0, DType.INT64)
-    position = g.cast(g.Range(zero, g.reshape(count, []), one), _F32)
+    position = g.cast(g.Range(0, g.reshape(count, []), 1), _F32)
     if half:
         position = g.Sub(g.Mul(g.Add(position, make_real(0.5)), scale), make_real(0.5))
     else:
         position = g.Mul(position, scale)
     first = g.Floor(position)
     offset = g.Div(g.Round(g.Mul(g.Sub(position, first), make_real(_STEPS))), make_real(_STEPS))
-    start = g.Unsqueeze(g.cast(first, DType.INT64), g.ints([1]))
-    pixels = g.Range(zero, g.reshape(size, []), one)
+    start = g.Unsqueeze(g.cast(first, DType.INT64), [1])
+    pixels = g.Range(0, g.reshape(size, []), 1)
     near, far = _list_cubics(-0.5 if half else -0.75)
     terms = []
     for i, cubic in zip(range(-1, 3), (far, near, near, far), strict=True):
@@ -265,13 +263,10 @@ def _compute_weights(g: Builder, size: Value, count: Value, *, corners: bool, ha
         weight = make_real(cubic[0])
         for coefficient in cubic[1:]:
             weight = g.Add(g.Mul(weight, distance), make_real(coefficient))
-        pixel = g.Add(start, g.scalar(i, DType.INT64))
+        pixel = g.Add(start, i)
         if not half:
-            pixel = g.add_with_casts("Max", DType.INT64, pixel, zero)
-            pixel = g.add_with_casts("Min", DType.INT64, pixel, last)
-        terms.append(
-            g.Where(g.Equal(pixel, pixels), g.Unsqueeze(weight, g.ints([1])), make_real(0))
-        )
+            pixel = g.clamp_int64(pixel, 0, last)
+        terms.append(g.Where(g.Equal(pixel, pixels), g.Unsqueeze(weight, [1]), make_real(0)))
     weights = reduce(g.Add, terms)
     return g.Div(weights, g.reduce("ReduceSum", weights, [1], keepdims=True)) if half else weights
 
@@ -295,17 +290,15 @@ class _Track(NamedTuple):
 
     def list_places(self, g: Builder, size: Value) -> tuple[Value, Value, Value]:
         """Return the pixels of each window, [windows, kernel], and the padding at both ends."""
-        stride, zero = g.ints([self.stride]), g.ints([0])
         rest = self.stride - 1 if self.same else self.stride - self.reach
-        count = g.Div(g.Add(size, g.ints([rest])), stride)
-        starts = g.Mul(g.Unsqueeze(count_up(g, count), g.ints([1])), stride)
+        count = g.Div(g.Add(size, [rest]), [self.stride])
+        starts = g.Mul(g.Unsqueeze(count_up(g, count), [1]), [self.stride])
         places = g.Add(starts, g.constant(np.arange(self.kernel).reshape(1, -1) * self.rate))
         if not self.same:
-            return places, zero, zero
-        last = g.Mul(g.Sub(count, g.ints([1])), stride)
-        gap = g.Sub(g.Add(last, g.ints([self.reach])), size)
-        gap = g.add_with_casts("Max", DType.INT64, gap, zero)
-        before = g.Div(gap, g.ints([2]))
+            return places, g.ints([0]), g.ints([0])
+        last = g.Mul(g.Sub(count, [1]), [self.stride])
+        gap = g.max_int64(g.Sub(g.Add(last, [self.reach]), size), [0])
+        before = g.Div(gap, [2])
         return places, before, g.Sub(gap, before)
 
 
@@ -385,7 +378,7 @@ class FlexExtractImagePatches(_SlidingWindow):
         patches = g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5])
         if not {1, 2} & y.tensor.symbols.keys():
             return g.reshape(patches, y.sizes)
-        return g.Reshape(patches, g.ints([0, 0, 0, y.shape[3]]))
+        return g.Reshape(patches, [0, 0, 0, y.shape[3]])
 
 
 class FlexDilation2D(_SlidingWindow):
@@ -406,5 +399,5 @@ class FlexDilation2D(_SlidingWindow):
     def emit(self, g: Builder, y: View, x: View, filters: View) -> Value:
         # Pixels beyond the image are less than any sum.
         windows = self.gather_windows(g, x, -np.inf)
-        sums = g.Add(windows, g.Unsqueeze(filters, g.ints([1])))
+        sums = g.Add(windows, g.Unsqueeze(filters, [1]))
         return g.reduce("ReduceMax", sums, [2, 4], keepdims=False)

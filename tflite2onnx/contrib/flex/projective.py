@@ -47,7 +47,7 @@ def _wrap(g: Builder, place: Value, size: Value) -> Value:
     """
     zero, length, last = g.scalar(0, _F32), to_real(g, size), to_real(g, size, plus=-1)
     # All positions are clipped to the pixel of an image of one pixel.
-    distance = g.add_with_casts("Max", DType.INT64, size, g.scalar(2, DType.INT64))
+    distance = g.max_int64(size, 2)
     count = g.Floor(g.Div(g.Abs(place), to_real(g, distance, plus=-1)))
     left = g.Add(place, g.Mul(g.Add(count, g.scalar(1, _F32)), length))
     right = g.Where(g.Greater(place, last), g.Sub(place, g.Mul(count, length)), place)
@@ -130,18 +130,18 @@ class FlexImageProjectiveTransform(DynamicShape):
         is_fixed = not {1, 2} & x.tensor.symbols.keys()
         pixels = g.reshape(x, (batch, prod(x.shape[1:3]) if is_fixed else -1, channels))
         number = g.runtime_shape([batch], x)
-        expanded = g.Concat(number, multiply_sizes(g, sizes), g.ints([1]), axis=0)
+        expanded = g.Concat(number, multiply_sizes(g, sizes), [1], axis=0)
 
         def gather_pixels(row: Value, column: Value, dtype: DType = _F32) -> Value:
             first = g.Mul(clip_to_image(g, row, height), width)
             index = g.Add(first, clip_to_image(g, column, width))
-            index = g.Expand(g.Unsqueeze(index, g.ints([2])), expanded)
+            index = g.Expand(g.Unsqueeze(index, [2]), expanded)
             found = g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
             if self._fill_mode != "CONSTANT":
                 return found
             is_pixel = g.And(is_inside(g, row, height), is_inside(g, column, width))
             other = g.recast(outside, y.dtype, dtype)
-            return g.where(g.Unsqueeze(is_pixel, g.ints([2])), found, other, dtype)
+            return g.where(g.Unsqueeze(is_pixel, [2]), found, other, dtype)
 
         if self.options.interpolation == "NEAREST":
             row, column = (_round_place(g, place) for place in positions)
@@ -150,7 +150,7 @@ class FlexImageProjectiveTransform(DynamicShape):
             top, left = (g.Floor(place) for place in positions)
             bottom, right = (g.Add(place, g.scalar(1, _F32)) for place in (top, left))
             part_down, part_across = (
-                g.Unsqueeze(g.Sub(place, first), g.ints([2]))
+                g.Unsqueeze(g.Sub(place, first), [2])
                 for place, first in zip(positions, (top, left), strict=True)
             )
             upper, lower = (
@@ -158,9 +158,9 @@ class FlexImageProjectiveTransform(DynamicShape):
                 for row in (top, bottom)
             )
             sampled = g.recast(interpolate(g, upper, lower, part_down), _F32, y.dtype)
-        result = g.where(g.Unsqueeze(inside, g.ints([2])), sampled, outside, y.dtype)
+        result = g.where(g.Unsqueeze(inside, [2]), sampled, outside, y.dtype)
         if self._has_computed_places:
-            return g.Reshape(result, g.Concat(number, sizes, g.ints([channels]), axis=0))
+            return g.Reshape(result, g.Concat(number, sizes, [channels], axis=0))
         return g.reshape(result, (batch, *self._sizes, channels))
 
     def _list_pixels(self, g: Builder, sizes: Value) -> tuple[Operand, Operand]:
@@ -169,7 +169,7 @@ class FlexImageProjectiveTransform(DynamicShape):
             rows, columns = np.indices(self._sizes).reshape(2, 1, -1).astype(np.float32)
             return rows, columns
         width = take_entries(g, sizes, [1])
-        pixels = g.Unsqueeze(count_up(g, multiply_sizes(g, sizes)), g.ints([0]))
+        pixels = g.Unsqueeze(count_up(g, multiply_sizes(g, sizes)), [0])
         return g.cast(g.Div(pixels, width), _F32), g.cast(g.Mod(pixels, width), _F32)
 
     def _emit_positions(
@@ -180,7 +180,7 @@ class FlexImageProjectiveTransform(DynamicShape):
         image: tuple[Value, Value],
     ) -> tuple[tuple[Value, Value], Value]:
         """Return rows and columns in the image, and where they are finite; else they are 0."""
-        numbers = g.node_outputs("Split", _NUMBERS, transforms, g.ints([1] * _NUMBERS), axis=1)
+        numbers = g.node_outputs("Split", _NUMBERS, transforms, [1] * _NUMBERS, axis=1)
         (rows, columns), zero, one = grid, g.scalar(0, _F32), g.scalar(1, _F32)
 
         def combine(a: Value, b: Value, c: Value) -> Value:

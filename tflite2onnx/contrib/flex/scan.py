@@ -58,7 +58,7 @@ class FlexCumulative(AnySizes):
 
     def _scan_in_loop(self, g: Builder, start: Value, dtype: DType, sizes: Sizes) -> Value:
         """Return the elements after as many steps as the axis needs; the reach is carried."""
-        reaches = g.ints([1 << step for step in range(_MOST_STEPS)])
+        reaches = [1 << step for step in range(_MOST_STEPS)]
         needed = g.Greater(take_entries(g, g.Shape(start), [self._axis]), reaches)
         steps = g.reduce("ReduceSum", g.cast(needed, DType.INT64), [0], keepdims=False)
         inner = g.make_nested()
@@ -71,7 +71,7 @@ class FlexCumulative(AnySizes):
             g.annotate(inner.Add(reach, reach), DType.INT64, (1,)),
         )
         body = Body("step", (number, goes_on, value, reach), tuple(inner.nodes), outputs, ())
-        return g.node_outputs("Loop", 2, steps, None, start, g.ints([1]), body=body)[0]
+        return g.node_outputs("Loop", 2, steps, None, start, [1], body=body)[0]
 
     def _shift_elements(self, g: Builder, value: Value, by: int | Value, dtype: DType) -> Value:
         """Return elements shifted along the axis, filled with the neutral element."""
@@ -79,9 +79,7 @@ class FlexCumulative(AnySizes):
         before, after = ([0] * self.input(0).rank for _ in range(2))
         padded, cropped = (after, before) if self.options.get("reverse", False) else (before, after)
         padded[self._axis], cropped[self._axis] = 1, -1
-        units = [*before, *after]
-        pads = g.ints([n * by for n in units]) if isinstance(by, int) else g.Mul(g.ints(units), by)
-        return g.Pad(value, pads, g.scalar(neutral, dtype))
+        return g.Pad(value, g.Mul([*before, *after], by), g.scalar(neutral, dtype))
 
     def _combine(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
         if self.op.code == "FlexCumprod":

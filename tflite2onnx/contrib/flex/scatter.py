@@ -84,15 +84,15 @@ class FlexSegments(Segments):
         reduced = super().emit(g, y, data, numbers, *count)
         if self.op.code not in ("FlexSegmentMax", "FlexSegmentMean", "FlexSegmentMin"):
             return reduced
-        ones = g.Expand(g.scalar(1, DType.INT64), g.Shape(numbers))
-        ids = g.Unsqueeze(g.recast(numbers, numbers.dtype, DType.INT64), g.ints([1]))
-        rows = g.Slice(g.Shape(reduced), g.ints([0]), g.ints([1]))
-        counts = g.scatter_nd(g.Expand(g.scalar(0, DType.INT64), rows), ids, ones, "add")
-        counts = g.Unsqueeze(counts, g.ints(range(1, y.rank))) if y.rank > 1 else counts
+        ones = g.Expand(1, g.Shape(numbers))
+        ids = g.Unsqueeze(g.recast(numbers, numbers.dtype, DType.INT64), [1])
+        rows = g.Slice(g.Shape(reduced), [0], [1])
+        counts = g.scatter_nd(g.Expand(0, rows), ids, ones, "add")
+        counts = g.Unsqueeze(counts, [*range(1, y.rank)]) if y.rank > 1 else counts
         if self.op.code == "FlexSegmentMean":
-            divisors = g.Max(counts, g.scalar(1, DType.INT64))
+            divisors = g.Max(counts, 1)
             return g.Div(reduced, g.recast(divisors, DType.INT64, y.dtype))
-        return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), reduced, g.scalar(0, y.dtype))
+        return g.Where(g.Greater(counts, 0), reduced, g.scalar(0, y.dtype))
 
 
 class FlexBincount(AnySizes):
@@ -139,16 +139,15 @@ class FlexBincount(AnySizes):
         return 0 if self._by_rows and axis == 0 and has_rows else None
 
     def emit(self, g: Builder, y: View, x: View, count: View, weights: View) -> Value:
-        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         size = g.recast(count.reshape(()), count.dtype, DType.INT64)
-        row_size = g.Add(size, one)
+        row_size = g.Add(size, 1)
         # Numbers of `size` and more are counted in an additional element, which is removed.
         numbers = g.Min(g.recast(x, x.dtype, DType.INT64), size)
-        rows = one
+        rows = g.scalar(1, DType.INT64)
         if self._by_rows:
-            rows = g.Gather(g.Shape(x), zero, axis=0)
-            firsts = g.Mul(g.Range(zero, rows, one), row_size)
-            numbers = g.Add(numbers, g.Unsqueeze(firsts, g.ints([1])))
+            rows = g.Gather(g.Shape(x), 0, axis=0)
+            firsts = g.Mul(g.Range(0, rows, 1), row_size)
+            numbers = g.Add(numbers, g.Unsqueeze(firsts, [1]))
         ids = g.reshape(numbers, [-1, 1])
         zeros = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, row_size), [1]))
         if weights.tensor.elements:
@@ -158,9 +157,9 @@ class FlexBincount(AnySizes):
         binary = self.options.get("binary_output", False)
         counts = g.scatter_nd(zeros, ids, updates, None if binary else "add")
         columns, width = (g.reshape(n, [1]) for n in (size, row_size))
-        table = g.reshape_to_sizes(counts, g.Concat(g.ints([-1]), width, axis=0))
-        cropped = g.Slice(table, g.ints([0]), columns, g.ints([1]))
-        return cropped if self._by_rows else g.Squeeze(cropped, g.ints([0]))
+        table = g.reshape_to_sizes(counts, g.Concat([-1], width, axis=0))
+        cropped = g.Slice(table, [0], columns, [1])
+        return cropped if self._by_rows else g.Squeeze(cropped, [0])
 
 
 class FlexDynamicPartition(AnySizes):
@@ -255,10 +254,10 @@ class FlexDynamicStitch(AnySizes):
         lists = [g.recast(g.reshape(ids, [-1]), ids.dtype, DType.INT64) for ids in xs[:half]]
         places = g.Concat(*lists, axis=0) if half > 1 else lists[0]
         largest = g.reduce("ReduceMax", places, [0], keepdims=True)
-        row = g.Slice(g.Shape(together), g.ints([1]), g.ints([y.rank]))
-        shape = g.Concat(g.Add(largest, g.ints([1])), row, axis=0)
+        row = g.Slice(g.Shape(together), [1], [y.rank])
+        shape = g.Concat(g.Add(largest, [1]), row, axis=0)
         zeros = g.Expand(g.scalar(0, y.dtype), shape)
-        return g.scatter_nd(zeros, g.Unsqueeze(places, g.ints([1])), together, None)
+        return g.scatter_nd(zeros, g.Unsqueeze(places, [1]), together, None)
 
 
 class FlexInvertPermutation(AnySizes):

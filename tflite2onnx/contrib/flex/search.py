@@ -61,11 +61,10 @@ class FlexListDiff(AnySizes):
         return [(size,), (size,)]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, other: View) -> tuple[Value, ...]:
-        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-        equal = g.Equal(g.Unsqueeze(x, g.ints([1])), g.Unsqueeze(other, g.ints([0])))
+        equal = g.Equal(g.Unsqueeze(x, [1]), g.Unsqueeze(other, [0]))
         matches = g.reduce("ReduceSum", g.cast(equal, DType.INT64), [1], keepdims=False)
-        kept = g.Equal(matches, zero)
-        indices = g.Compress(g.Range(zero, g.Size(x), one), kept, axis=0)
+        kept = g.Equal(matches, 0)
+        indices = g.Compress(g.Range(0, g.Size(x), 1), kept, axis=0)
         return g.Compress(x, kept, axis=0), g.recast(indices, DType.INT64, ys[1].dtype)
 
 
@@ -80,7 +79,7 @@ class FlexBounds(AnySizes):
     operands = f"T:{_TYPES} [rows n], T [rows values] -> index [rows values]"
 
     def emit(self, g: Builder, y: View, row: View, values: View) -> Value:
-        elements, each = g.Unsqueeze(row, g.ints([1])), g.Unsqueeze(values, g.ints([2]))
+        elements, each = g.Unsqueeze(row, [1]), g.Unsqueeze(values, [2])
         before = g.cast(g.node(self.row, elements, each), DType.INT32)
         count = g.reduce("ReduceSum", before, [2], keepdims=False)
         return g.recast(count, DType.INT32, y.dtype)
@@ -101,16 +100,15 @@ class FlexInTopK(AnySizes):
             raise OperatorError("it must have k either as an attribute or as an input")
 
     def emit(self, g: Builder, y: View, predictions: View, targets: View, *k: View) -> Value:
-        zero = g.scalar(0, DType.INT64)
-        classes = g.Gather(g.Shape(predictions), g.scalar(1, DType.INT64))
+        classes = g.Gather(g.Shape(predictions), 1)
         target = g.recast(targets, targets.dtype, DType.INT64)
-        valid = g.And(g.GreaterOrEqual(target, zero), g.Less(target, classes))
-        column = g.Unsqueeze(g.Where(valid, target, zero), g.ints([1]))
+        valid = g.And(g.GreaterOrEqual(target, 0), g.Less(target, classes))
+        column = g.Unsqueeze(g.Where(valid, target, 0), [1])
         own = g.GatherElements(predictions, column, axis=1)
         better = g.cast(g.Greater(predictions, own), DType.INT64)
         count = g.reduce("ReduceSum", better, [1], keepdims=False)
         odd = g.cast(g.Or(g.IsInf(predictions), g.IsNaN(predictions)), DType.INT64)
-        valid = g.And(valid, g.Equal(g.reduce("ReduceSum", odd, [1], keepdims=False), zero))
+        valid = g.And(valid, g.Equal(g.reduce("ReduceSum", odd, [1], keepdims=False), 0))
         if k:
             most = g.recast(k[0].reshape(()), k[0].dtype, DType.INT64)
         else:
@@ -148,22 +146,21 @@ class FlexCTCGreedyDecoder(DynamicShape):
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, lengths: View) -> tuple[Value, ...]:
         blank, classes = int(self.options.get("blank_index", -1)), x.shape[2]
         blank = blank + classes if blank < 0 else blank
-        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-        steps = g.Range(zero, g.Gather(g.Shape(x), zero), one)
-        end = g.Unsqueeze(g.cast(lengths, DType.INT64), g.ints([1]))
-        running = g.Less(g.Unsqueeze(steps, g.ints([0])), end)  # [batch, time]
+        steps = g.Range(0, g.Gather(g.Shape(x), 0), 1)
+        end = g.Unsqueeze(g.cast(lengths, DType.INT64), [1])
+        running = g.Less(g.Unsqueeze(steps, [0]), end)  # [batch, time]
         best = g.Transpose(g.ArgMax(x, axis=2, keepdims=0), perm=[1, 0])
-        kept = g.And(running, g.Not(g.Equal(best, g.scalar(blank, DType.INT64))))
+        kept = g.And(running, g.Not(g.Equal(best, blank)))
         if self.options.get("merge_repeated", False):
-            shifted = g.Pad(best, g.ints([0, 1, 0, 0]), g.scalar(-1, DType.INT64))
-            before = g.Slice(shifted, g.ints([0]), g.ints([-1]), g.ints([1]))
+            shifted = g.Pad(best, [0, 1, 0, 0], -1)
+            before = g.Slice(shifted, [0], [-1], [1])
             kept = g.And(kept, g.Not(g.Equal(best, before)))
-        counts = g.CumSum(g.cast(kept, DType.INT64), one)
+        counts = g.CumSum(g.cast(kept, DType.INT64), 1)
         places = g.Transpose(g.NonZero(kept), perm=[1, 0])
-        rows = g.Slice(places, g.ints([0]), g.ints([1]), g.ints([1]))
-        columns = g.Unsqueeze(g.Sub(g.GatherND(counts, places), one), g.ints([1]))
+        rows = g.Slice(places, [0], [1], [1])
+        columns = g.Unsqueeze(g.Sub(g.GatherND(counts, places), 1), [1])
         longest = g.reshape(g.reduce("ReduceMax", counts, [0, 1], keepdims=False), [1])
-        shape = g.Concat(g.Gather(g.Shape(x), g.ints([1])), longest, axis=0)
+        shape = g.Concat(g.Gather(g.Shape(x), [1]), longest, axis=0)
         logits = g.Transpose(g.reduce("ReduceMax", x, [2], keepdims=False), perm=[1, 0])
         summed = g.Where(running, logits, g.scalar(0, x.dtype))
         total = g.Neg(g.reduce("ReduceSum", summed, [1], keepdims=True))

@@ -87,50 +87,44 @@ class FlexRaggedTensorToTensor(AnySizes):
     def emit(
         self, g: Builder, y: View, _: View, values: View, default: View, *parts: View
     ) -> Value:
-        zero, one, last = (g.scalar(n, _I64) for n in (0, 1, -1))
         lists = [g.recast(part, part.dtype, _I64) for part in parts]
         if self._ways[0] == "ROW_SPLITS":
-            count = g.Sub(g.Gather(g.Shape(lists[0]), zero), one)
+            count = g.Sub(g.Gather(g.Shape(lists[0]), 0), 1)
         else:
             count = g.reshape(lists.pop(0), [])
         rows, *lengths = self._sizes
         # The position of a row, the number of rows if there is none: a row without values.
-        place = g.Range(zero, count if rows is None else g.scalar(rows, _I64), one)
+        place = g.Range(0, count if rows is None else rows, 1)
         if rows is not None:
             place = g.Min(place, count)
         for way, part, length in zip(self._ways[-self._axes :], lists, lengths, strict=True):
             splits = part if way == "ROW_SPLITS" else _count_before(g, part, count)
-            count = g.Gather(splits, last)
-            ends = g.Concat(
-                g.Slice(splits, g.ints([1]), g.Shape(splits)), g.reshape(count, [1]), axis=0
-            )
+            count = g.Gather(splits, -1)
+            ends = g.Concat(g.Slice(splits, [1], g.Shape(splits)), g.reshape(count, [1]), axis=0)
+            longest = length
             if length is None:
                 longest = g.reduce("ReduceMax", g.Sub(ends, splits), [0], keepdims=False)
-            else:
-                longest = g.scalar(length, _I64)
-            begin, end = (g.Unsqueeze(g.Gather(v, place), g.ints([-1])) for v in (splits, ends))
-            value = g.Add(begin, g.Range(zero, longest, one))
+            begin, end = (g.Unsqueeze(g.Gather(v, place), [-1]) for v in (splits, ends))
+            value = g.Add(begin, g.Range(0, longest, 1))
             place = g.Where(g.Less(value, end), value, count)
         # The default is one more value, after the last.
-        row = g.Concat(g.ints([1]), g.Slice(g.Shape(values), g.ints([1]), g.ints([9])), axis=0)
+        row = g.Concat([1], g.Slice(g.Shape(values), [1], [9]), axis=0)
         return g.Gather(g.Concat(values, g.Expand(default, row), axis=0), place, axis=0)
 
 
 def _count_before(g: Builder, numbers: Value, count: Value) -> Value:
     """Return for each row, and for the end, how many values are in earlier rows."""
-    zero, one = (g.scalar(n, _I64) for n in range(2))
-    edges = g.Unsqueeze(g.Range(zero, g.Add(count, one), one), g.ints([1]))
-    before = g.cast(g.Less(g.Unsqueeze(numbers, g.ints([0])), edges), _I64)
+    edges = g.Unsqueeze(g.Range(0, g.Add(count, 1), 1), [1])
+    before = g.cast(g.Less(g.Unsqueeze(numbers, [0]), edges), _I64)
     return g.reduce("ReduceSum", before, [1], keepdims=False)
 
 
 def _locate_values(g: Builder, lengths: Value) -> tuple[Value, Value, Value]:
     """Return where rows of given lengths begin and end, and of each value its row and place."""
-    zero, one = (g.scalar(n, _I64) for n in range(2))
-    ends = g.CumSum(lengths, zero)
-    splits = g.Concat(g.ints([0]), ends, axis=0)
-    count = g.Range(zero, g.Gather(splits, g.scalar(-1, _I64)), one)
-    passed = g.LessOrEqual(g.Unsqueeze(ends, g.ints([0])), g.Unsqueeze(count, g.ints([1])))
+    ends = g.CumSum(lengths, 0)
+    splits = g.Concat([0], ends, axis=0)
+    count = g.Range(0, g.Gather(splits, -1), 1)
+    passed = g.LessOrEqual(g.Unsqueeze(ends, [0]), g.Unsqueeze(count, [1]))
     row = g.reduce("ReduceSum", g.cast(passed, _I64), [1], keepdims=False)
     return splits, row, g.Sub(count, g.Gather(splits, row))
 
@@ -159,7 +153,7 @@ class FlexRaggedRange(AnySizes):
         starts, limits, steps = (g.Expand(x, g.Shape(rows)) for x in xs)
         distance, step = (g.recast(v, dtype, DType.FLOAT64) for v in (g.Sub(limits, starts), steps))
         lengths = g.cast(g.Ceil(g.Div(distance, step)), _I64)
-        splits, row, place = _locate_values(g, g.Max(lengths, g.scalar(0, _I64)))
+        splits, row, place = _locate_values(g, g.Max(lengths, 0))
         passed = g.Mul(g.recast(place, _I64, dtype), g.Gather(steps, row))
         return g.recast(splits, _I64, ys[0].dtype), g.Add(g.Gather(starts, row), passed)
 
@@ -181,7 +175,7 @@ class FlexRaggedGather(AnySizes):
     ) -> tuple[Value, ...]:
         given, rows = (g.recast(x, x.dtype, _I64) for x in (splits, indices))
         begins = g.Gather(given, rows)
-        lengths = g.Sub(g.Gather(given, g.Add(rows, g.scalar(1, _I64))), begins)
+        lengths = g.Sub(g.Gather(given, g.Add(rows, 1)), begins)
         made, row, place = _locate_values(g, lengths)
         taken = g.Gather(values, g.Add(g.Gather(begins, row), place), axis=0)
         return g.recast(made, _I64, ys[0].dtype), taken
@@ -206,30 +200,29 @@ class FlexSparseFillEmptyRows(AnySizes):
     def emit(
         self, g: Builder, ys: tuple[View, ...], places: View, values: View, sizes: View, other: View
     ) -> tuple[Value, ...]:
-        zero, one = (g.scalar(n, _I64) for n in range(2))
-        rows = g.Gather(places, zero, axis=1)
-        ones = g.Expand(one, g.Shape(rows))
-        count = g.Gather(sizes, g.ints([0]))
-        none = g.Expand(zero, count)
-        counts = g.scatter_nd(none, g.Unsqueeze(rows, g.ints([1])), ones, "add")
-        splits, row, _ = _locate_values(g, g.Max(counts, one))
+        rows = g.Gather(places, 0, axis=1)
+        ones = g.Expand(1, g.Shape(rows))
+        count = g.Gather(sizes, [0])
+        none = g.Expand(0, count)
+        counts = g.scatter_nd(none, g.Unsqueeze(rows, [1]), ones, "add")
+        splits, row, _ = _locate_values(g, g.Max(counts, 1))
         # Values need not be in the order of rows: keys of row and place sort them.
-        number = g.Range(zero, g.Size(values), one)
+        number = g.Range(0, g.Size(values), 1)
         keys = g.Add(g.Mul(rows, g.Size(values)), number)
         _, order = g.node_outputs("TopK", 2, keys, g.Shape(values), largest=0)
         sorted_rows = g.Gather(rows, order)
-        first = g.Gather(g.CumSum(counts, zero, exclusive=1), sorted_rows)
+        first = g.Gather(g.CumSum(counts, 0, exclusive=1), sorted_rows)
         target = g.Add(g.Sub(number, first), g.Gather(splits, sorted_rows))
-        target = g.ScatterElements(g.Mul(number, zero), order, target, axis=0)
-        vectors = g.Unsqueeze(target, g.ints([1]))
-        start = g.Unsqueeze(row, g.ints([1]))
-        columns = g.Expand(zero, g.Concat(g.Shape(row), g.Sub(g.Shape(sizes), one), axis=0))
+        target = g.ScatterElements(g.Mul(number, 0), order, target, axis=0)
+        vectors = g.Unsqueeze(target, [1])
+        start = g.Unsqueeze(row, [1])
+        columns = g.Expand(0, g.Concat(g.Shape(row), g.Sub(g.Shape(sizes), 1), axis=0))
         start = g.Concat(start, columns, axis=1)
         filled = g.Expand(other.reshape(()), g.Shape(row))
         return (
             g.scatter_nd(start, vectors, places, None),
             g.scatter_nd(filled, vectors, values, None),
-            g.Equal(counts, zero),
+            g.Equal(counts, 0),
             target,
         )
 
@@ -293,15 +286,15 @@ class FlexSparseTensorDenseMatMul(AnySizes):
     def emit(self, g: Builder, y: View, places: View, values: View, sizes: View, b: View) -> Value:
         first, second = self._turns
         into, taken = (
-            g.Gather(g.recast(places, places.dtype, _I64), g.scalar(axis, _I64), axis=1)
+            g.Gather(g.recast(places, places.dtype, _I64), axis, axis=1)
             for axis in (int(first), int(not first))
         )
         matrix = g.Transpose(b, perm=[1, 0]) if second else b.value
-        rows = g.Mul(g.Gather(matrix, taken, axis=0), g.Unsqueeze(values, g.ints([1])))
+        rows = g.Mul(g.Gather(matrix, taken, axis=0), g.Unsqueeze(values, [1]))
         shape = g.Concat(
-            g.Gather(g.recast(sizes, sizes.dtype, _I64), g.ints([int(first)])),
-            g.Slice(g.Shape(matrix), g.ints([1]), g.ints([2])),
+            g.Gather(g.recast(sizes, sizes.dtype, _I64), [int(first)]),
+            g.Slice(g.Shape(matrix), [1], [2]),
             axis=0,
         )
         zeros = g.Expand(g.scalar(0, y.dtype), shape)
-        return g.scatter_nd(zeros, g.Unsqueeze(into, g.ints([1])), rows, "add")
+        return g.scatter_nd(zeros, g.Unsqueeze(into, [1]), rows, "add")

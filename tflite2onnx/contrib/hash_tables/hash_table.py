@@ -34,12 +34,12 @@ class HashtableLookup(AnySizes):
     def emit(
         self, g: Builder, ys: tuple[View, View], wanted: View, keys: View, rows: View
     ) -> tuple[Value, Value]:
-        matches = g.cast(g.Equal(g.Unsqueeze(wanted, g.ints([1])), keys), DType.INT32)
+        matches = g.cast(g.Equal(g.Unsqueeze(wanted, [1]), keys), DType.INT32)
         index = g.ArgMax(matches, axis=1, keepdims=0)
         hits = g.reduce("ReduceMax", matches, [1], keepdims=False)
         dtype = ys[0].dtype
         gathered = g.move("Gather", dtype, rows, index, axis=0)
-        exists = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
+        exists = g.Unsqueeze(g.cast(hits, DType.BOOL), [*range(1, rows.rank)])
         # All bytes of the row of a missing key are 0, whatever the zero point is.
         default = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)
         return g.where(exists, gathered, default, dtype), g.cast(hits, DType.UINT8)
@@ -120,7 +120,7 @@ class HashtableFind(_HashReader):
     def emit(
         self, g: Builder, y: View, keys: View, values: View, wanted: View, default: View
     ) -> Value:
-        other = g.Gather(default.reshape((default.tensor.elements,)), g.scalar(0, DType.INT64))
+        other = g.Gather(default.reshape((default.tensor.elements,)), 0)
         if not keys.tensor.elements:
             return g.Expand(other, g.Shape(wanted))
         if default.tensor.data is not None and {keys.dtype, y.dtype} <= {*_LISTS}:
@@ -128,9 +128,8 @@ class HashtableFind(_HashReader):
             return self._encode_labels(g, wanted, keys, values.constant, first, y.dtype)
         indices = np.arange(keys.tensor.elements)
         index = self._encode_labels(g, wanted, keys, indices, -1, DType.INT64)
-        zero = g.scalar(0, DType.INT64)
-        gathered = g.Gather(values, g.Max(index, zero))
-        return g.where(g.Less(index, zero), other, gathered, y.dtype)
+        gathered = g.Gather(values, g.Max(index, 0))
+        return g.where(g.Less(index, 0), other, gathered, y.dtype)
 
     def _encode_labels(
         self, g: Builder, sought: View, keys: View, values: Array, default: object, dtype: DType

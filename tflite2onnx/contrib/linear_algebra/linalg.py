@@ -80,9 +80,9 @@ class FlexTriangularSolve(_Algebra):
             left, lower = g.Transpose(left, perm=[0, 2, 1]), not lower
         remaining, rows = self._flatten_batches(g, right), {}
         for k in range(side) if lower else reversed(range(side)):
-            column = g.Gather(left, g.ints([k]), axis=2)
-            row = g.Gather(remaining, g.ints([k]), axis=1)
-            solved = g.Div(row, g.Gather(column, g.ints([k]), axis=1))
+            column = g.Gather(left, [k], axis=2)
+            row = g.Gather(remaining, [k], axis=1)
+            solved = g.Div(row, g.Gather(column, [k], axis=1))
             remaining, rows[k] = g.Sub(remaining, g.Mul(column, solved)), solved
         return self._reshape_result(g, g.Concat(*(rows[k] for k in range(side)), axis=1), y)
 
@@ -123,8 +123,8 @@ class FlexCholesky(_Algebra):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         remaining, columns = self._flatten_batches(g, x), []
         for k in range(self._side):
-            column = g.Gather(remaining, g.ints([k]), axis=2)
-            root = g.Sqrt(g.Gather(column, g.ints([k]), axis=1))
+            column = g.Gather(remaining, [k], axis=2)
+            root = g.Sqrt(g.Gather(column, [k], axis=1))
             below = (np.arange(self._side) >= k).reshape(-1, 1)
             column = g.Where(below, g.Div(column, root), g.scalar(0, _F64))
             columns.append(column)
@@ -143,12 +143,12 @@ class _EliminationStep:
     def __init__(self, g: Builder, matrix: Value, k: int, side: int) -> None:
         self._g, self._k, self._matrix = g, k, matrix
         self._rows = np.arange(side).reshape(side, 1)
-        column = g.Gather(matrix, g.ints([k]), axis=2)
+        column = g.Gather(matrix, [k], axis=2)
         candidates = g.Where(self._rows >= k, g.Abs(column), g.scalar(-1, _F64))
         self._pivot_row = g.ArgMax(candidates, axis=1, keepdims=1)
         row = g.GatherND(matrix, g.reshape(self._pivot_row, [-1, 1]), batch_dims=1)
-        self._pivot_values = g.Unsqueeze(row, g.ints([1]))
-        self.pivot = g.Gather(self._pivot_values, g.ints([k]), axis=2)
+        self._pivot_values = g.Unsqueeze(row, [1])
+        self.pivot = g.Gather(self._pivot_values, [k], axis=2)
 
     @property
     def divisor(self) -> Value:
@@ -158,7 +158,7 @@ class _EliminationStep:
 
     def eliminate_column(self, divisor: Value) -> Value:
         """Return the matrix after the swap of rows, with column k 1 in row k and 0 elsewhere."""
-        g, index = self._g, self._g.ints([self._k])
+        g, index = self._g, [self._k]
         row = g.Div(self._pivot_values, divisor)
         swapped = g.Where(
             g.Equal(g.constant(self._rows), self._pivot_row),
@@ -171,7 +171,7 @@ class _EliminationStep:
     def swap_sign(self) -> Value:
         """Return -1 where two rows are swapped, else 1."""
         g = self._g
-        is_same_row = g.Equal(self._pivot_row, g.scalar(self._k, DType.INT64))
+        is_same_row = g.Equal(self._pivot_row, self._k)
         return g.Where(is_same_row, g.scalar(1, _F64), g.scalar(-1, _F64))
 
 
@@ -180,7 +180,7 @@ def _solve_equations(g: Builder, left: Value, right: Value, side: int) -> Value:
     for k in range(side):
         step = _EliminationStep(g, augmented, k, side)
         augmented = step.eliminate_column(step.pivot)
-    return g.Slice(augmented, g.ints([side]), g.ints([1 << 31]), g.ints([2]))
+    return g.Slice(augmented, [side], [1 << 31], [2])
 
 
 def _multiply_factors(g: Builder, factors: Value) -> Value:

@@ -48,20 +48,18 @@ class RandomBits(Operator):
         blocks = -(-words // per_block)
 
         def read_state_word(index: int) -> UnsignedInt:
-            bounds = g.ints([index]), g.ints([index + 1]), g.ints([0])
-            return UnsignedInt(g, g.Slice(state, *bounds), DType.UINT64)
+            return UnsignedInt(g, g.Slice(state, [index], [index + 1], [0]), DType.UINT64)
 
-        numbers = [g.scalar(number, DType.INT64) for number in (0, blocks, 1)]
-        count = UnsignedInt(g, g.cast(g.Range(*numbers), DType.UINT64), DType.UINT64)
+        count = UnsignedInt(g, g.cast(g.Range(0, blocks, 1), DType.UINT64), DType.UINT64)
         key, counter = split_words(read_state_word(0)), split_words(read_state_word(1) + count)
         if self._is_threefry:
             results: Sequence[UnsignedInt] = encrypt_with_threefry(key, counter)
         else:
             rest = key if state.shape == (2,) else split_words(read_state_word(2))
             results = encrypt_with_philox(key, (*counter, *rest))
-        columns = [g.Unsqueeze(word.value, g.ints([1])) for word in results]
+        columns = [g.Unsqueeze(word.value, [1]) for word in results]
         flat = g.reshape(g.Concat(*columns, axis=1), [blocks * per_block])
-        bits = g.Slice(flat, g.ints([0]), g.ints([words]), g.ints([0]))
+        bits = g.Slice(flat, [0], [words], [0])
         if per_element > 1:
             pairs = g.reshape(bits, [output.tensor.elements, 2])
             bits = join_words(g, pairs, DType.UINT32, DType.UINT64)

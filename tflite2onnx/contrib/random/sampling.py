@@ -92,18 +92,17 @@ class Multinomial(_Drawn, AnySizes):
         ONNX's Multinomial has a constant number of samples. A sample is the first class whose
         cumulative odds exceed a uniform random number times the total.
         """
-        zero, last = g.scalar(0, DType.FLOAT32), g.ints([-1])
         # A class whose logit is not finite is never drawn.
         excluded = g.Or(g.IsNaN(logits), g.IsInf(logits))
         lowest = g.scalar(float(np.finfo(np.float32).min), DType.FLOAT32)
         highest = g.reduce("ReduceMax", g.Where(excluded, lowest, logits), [1], keepdims=True)
-        odds = g.Where(excluded, zero, g.Exp(g.Sub(logits, highest)))
-        sums = g.CumSum(odds, g.scalar(1, DType.INT64))
-        total = g.Gather(sums, last, axis=1)
-        rows = g.Slice(g.Shape(logits), g.ints([0]), g.ints([1]))
+        odds = g.Where(excluded, g.scalar(0, DType.FLOAT32), g.Exp(g.Sub(logits, highest)))
+        sums = g.CumSum(odds, 1)
+        total = g.Gather(sums, [-1], axis=1)
+        rows = g.Slice(g.Shape(logits), [0], [1])
         shape = g.Concat(rows, g.reshape(g.cast(number, DType.INT64), [1]), axis=0)
         options = {"dtype": require_onnx_type(DType.FLOAT32), "seed": self._seed}
         uniform = g.RandomUniformLike(g.ConstantOfShape(shape), **options)
-        row, columns = g.Unsqueeze(sums, g.ints([1])), g.Mul(uniform, total)
-        is_below = g.LessOrEqual(row, g.Unsqueeze(columns, g.ints([2])))
+        row, columns = g.Unsqueeze(sums, [1]), g.Mul(uniform, total)
+        is_below = g.LessOrEqual(row, g.Unsqueeze(columns, [2]))
         return g.reduce("ReduceSum", g.cast(is_below, DType.INT64), [2], keepdims=False)

@@ -36,7 +36,7 @@ _Words = Sequence[UnsignedInt]
 
 
 def _take(g: Builder, x: Value, index: int, axis: int = 0) -> Value:
-    return g.Slice(x, g.ints([index]), g.ints([index + 1]), g.ints([axis]))
+    return g.Slice(x, [index], [index + 1], [axis])
 
 
 class FlexStatelessKey(AnySizes):
@@ -81,11 +81,11 @@ class _StatelessDraw(AnySizes):
     ) -> Value:
         shape = g.as_int64_list(sizes)
         number = multiply_sizes(g, shape)
-        most = g.Add(number, g.ints([self._per_block - 1]))
-        blocks = g.reshape(g.Div(most, g.ints([self._per_block])), [])
-        groups = g.cast(g.Range(g.scalar(0, _I64), blocks, g.scalar(1, _I64)), _U64)
+        most = g.Add(number, [self._per_block - 1])
+        blocks = g.reshape(g.Div(most, [self._per_block]), [])
+        groups = g.cast(g.Range(0, blocks, 1), _U64)
         flat = self._draw(g, groups, key.value, counter.value, *(b.value for b in bounds))
-        return g.reshape_to_sizes(g.Slice(flat, g.ints([0]), number, g.ints([0])), shape)
+        return g.reshape_to_sizes(g.Slice(flat, [0], number, [0]), shape)
 
     def _draw(self, g: Builder, groups: Value, key: Value, counter: Value, *bounds: Value) -> Value:
         """Return a vector of numbers, for whole groups of as many numbers as a block makes."""
@@ -106,7 +106,7 @@ class _StatelessDraw(AnySizes):
 
 def _stack(g: Builder, words: _Words) -> UnsignedInt:
     """Return integers of one shape along a new last axis."""
-    columns = [g.Unsqueeze(word.value, g.ints([1])) for word in words]
+    columns = [g.Unsqueeze(word.value, [1]) for word in words]
     return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
 
 
@@ -160,7 +160,7 @@ class FlexStatelessFloats(_StatelessDraw):
             return groups
         first = g.Mul(groups, g.scalar(_RESERVED * self._per_block, _U64))
         tried = g.constant(np.arange(_TRIED, dtype=np.uint64))
-        return g.reshape(g.Add(g.Unsqueeze(first, g.ints([1])), tried), [-1])
+        return g.reshape(g.Add(g.Unsqueeze(first, [1]), tried), [-1])
 
     def _make_numbers(self, g: Builder, words: _Words, *_: Value) -> Value:
         dtype = self.output.dtype
@@ -201,7 +201,7 @@ class FlexStatelessFloats(_StatelessDraw):
         """Return the first numbers between -2 and 2 of each group."""
         groups = g.reshape(numbers, [-1, _TRIED * self._per_block])
         is_small = g.cast(g.Less(g.Abs(groups), g.scalar(2, dtype)), _I32)
-        ranks = g.Unsqueeze(g.CumSum(is_small, g.scalar(1, _I64)), g.ints([1]))
+        ranks = g.Unsqueeze(g.CumSum(is_small, 1), [1])
         # Numbers outside of the limits have the rank of the one before; ArgMax finds the first.
         wanted = np.arange(1, self._per_block + 1, dtype=np.int32).reshape(-1, 1)
         places = g.cast(g.Equal(ranks, g.constant(wanted)), _I32)

@@ -85,7 +85,7 @@ class Fixed(NamedTuple):
         """Return products with complex fractions, rounded half up."""
         g = self.g
         real, imaginary = by[..., :1], by[..., 1:] * -_CONJUGATE
-        other = g.Gather(x, g.ints([1, 0]), axis=-1)
+        other = g.Gather(x, [1, 0], axis=-1)
         # ReduceSum would add in float64, which cannot represent all products of int32.
         return self._round_product(g.Add(g.Mul(x, real), g.Mul(other, imaginary)))
 
@@ -170,7 +170,7 @@ class RealTransform(NamedTuple):
         """Return the frequencies [batch, length / 2 + 1, 2] of int64 [batch, length]."""
         g, half = self.fixed.g, self._half
         value = Complex(self.fixed, half, inverse=False).transform(g.reshape(x, (-1, half, 2)))
-        first = g.Gather(value, g.scalar(0, DType.INT64), axis=1)
+        first = g.Gather(value, 0, axis=1)
         sums = np.array([[1, 0, 1, 0], [1, 0, -1, 0]], np.int64)
         ends = self.fixed.wrap_to_type(g.MatMul(self.fixed.divide_by(first, 2), sums))
         even, odd = self._split_even_odd(value, inverse=False)
@@ -181,7 +181,7 @@ class RealTransform(NamedTuple):
     def invert_transform(self, x: Operand) -> Value:
         """Return the real numbers [batch, length] of frequencies."""
         g, half = self.fixed.g, self._half
-        ends = g.Gather(g.Gather(x, g.ints([0, half]), axis=1), g.scalar(0, DType.INT64), axis=2)
+        ends = g.Gather(g.Gather(x, [0, half], axis=1), 0, axis=2)
         sums = np.array([[1, 1], [1, -1]], np.int64)
         first = self.fixed.divide_by(self.fixed.wrap_to_type(g.MatMul(ends, sums)), 2)
         even, odd = self._split_even_odd(x, inverse=True)
@@ -198,7 +198,7 @@ class RealTransform(NamedTuple):
         pairs = g.Gather(x, np.stack([below, half - below]), axis=1)
         signs = np.stack([_CONJUGATE**2, _CONJUGATE])[:, None]
         pairs = self.fixed.divide_by(self.fixed.wrap_to_type(g.Mul(pairs, signs)), 2)
-        rising, falling = (g.Gather(pairs, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
+        rising, falling = (g.Gather(pairs, i, axis=1) for i in (0, 1))
         turn = math.pi if inverse else -math.pi
         twiddles = self.fixed.compute_roots([turn * (float(k) / half + 0.5) for k in below])
         parts = g.Add(rising, falling), g.Sub(rising, falling)
@@ -216,7 +216,7 @@ class RealTransform(NamedTuple):
         up = [ends + k - 1 for k in range(1, (self._half + 1) // 2)]
         down = [ends + middle + k - 1 for k in range(middle, 0, -1)]
         line = self.fixed.g.Concat(*parts, axis=1)
-        return self.fixed.g.Gather(line, self.fixed.g.ints([*first, *up, *down, *last]), axis=1)
+        return self.fixed.g.Gather(line, [*first, *up, *down, *last], axis=1)
 
 
 def _select_twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:

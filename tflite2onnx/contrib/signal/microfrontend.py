@@ -21,8 +21,6 @@ from tflite2onnx.contrib.signal.tflm_base import (
     apply_gain,
     count_bits,
     emit_logarithm,
-    emit_maximum,
-    emit_minimum,
     emit_square_root,
     list_powers,
     read_integer,
@@ -111,7 +109,7 @@ class AudioMicrofrontend(Operator):
         if y.dtype is DType.FLOAT32:
             output_features = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
         else:
-            output_features = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
+            output_features = g.cast(g.Div(features, scale), y.dtype)
         if self.options.get("zero_padding", 0):
             zeros = np.zeros((1, s.channels), y.dtype.numpy)
             output_features = g.Concat(output_features, zeros, axis=0)
@@ -126,15 +124,13 @@ class AudioMicrofrontend(Operator):
         )
         # abs(-32768) overflows int16 in the kernel, so this sample does not affect the maximum.
         loudness = g.cast(g.cast(g.Abs(frames), DType.INT16), DType.INT64)
-        largest = g.reduce("ReduceMax", loudness, [1], keepdims=False)
-        largest = emit_maximum(g, largest, g.scalar(0, DType.INT64))
-        used_bits = count_bits(g, largest, _SAMPLE)
-        shift = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used_bits)
-        power = g.Gather(list_powers(_SAMPLE), g.Unsqueeze(shift, g.ints([1])))
+        largest = g.max_int64(g.reduce("ReduceMax", loudness, [1], keepdims=False), 0)
+        shift = g.Sub(_SAMPLE - 1, count_bits(g, largest, _SAMPLE))
+        power = g.Gather(list_powers(_SAMPLE), g.Unsqueeze(shift, [1]))
         arithmetic = Fixed(g, DType.INT16)
         scaled = arithmetic.wrap_to_type(g.Mul(frames, power))
         if s.length > s.size:
-            scaled = g.Pad(scaled, g.ints([0, 0, 0, s.length - s.size]))
+            scaled = g.Pad(scaled, [0, 0, 0, s.length - s.size])
         parts = RealTransform(arithmetic, s.length).transform(scaled)
         return g.reduce("ReduceSum", g.Mul(parts, parts), [2], keepdims=False), power
 
@@ -164,9 +160,9 @@ class AudioMicrofrontend(Operator):
             )
         if self.options.get("enable_log", 0):
             up, down = max(s.correction, 0), max(-s.correction, 0)
-            value = shift_right(g, g.Mul(value, g.scalar(1 << up, DType.INT64)), down)
+            value = shift_right(g, g.Mul(value, 1 << up), down)
             value = emit_logarithm(g, wrap_to_word(g, value), 1 << s.read_integer("scale_shift"))
-        value = emit_minimum(g, value, g.scalar(_MOST_FEATURE, DType.INT64))
+        value = g.min_int64(value, _MOST_FEATURE)
         return g.reshape(value, (self._frames, s.channels))
 
 

@@ -58,7 +58,7 @@ class ComplexPart(AnySizes, Foldable):
             squared = g.recast(x, x.dtype, DType.FLOAT64)
             length = g.reduce("ReduceL2", squared, [axis], keepdims=False)
             return g.recast(length, DType.FLOAT64, x.dtype)
-        return g.Gather(x, g.scalar(int(self.op.code == "IMAG"), DType.INT64), axis=axis)
+        return g.Gather(x, int(self.op.code == "IMAG"), axis=axis)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         if self.op.code == "COMPLEX_ABS":
@@ -166,7 +166,7 @@ class FourierTransform(AnySizes):
         if kind.real and not kind.inverse:
             value = self._transform_rows(g, value, batch)
         elif not lead:
-            value = g.Unsqueeze(value, g.ints([0]))
+            value = g.Unsqueeze(value, [0])
         for axis, size in zip(axes, known, strict=False):
             if kind.inverse:
                 value = _invert_transform(g, value, axis, size, x.dtype)
@@ -174,7 +174,7 @@ class FourierTransform(AnySizes):
                 value = g.dft(value, axis)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, len(batch), lengths[0], x.dtype)
-        return value if lead else g.Squeeze(value, g.ints([0]))
+        return value if lead else g.Squeeze(value, [0])
 
     def _fit_lengths(self, g: Builder, x: View, lengths: View) -> Value:
         """Return numbers or pairs, zero-padded to the lengths, or cropped; negative pads crop."""
@@ -215,12 +215,12 @@ class FourierTransform(AnySizes):
         axis = batch_axes + self._kind.axes - 1
         if self.has_data_dependent_shape:
             count = take_entries(g, g.as_int64_list(lengths), [self._kind.axes - 1])
-            start = g.Div(g.Sub(count, g.ints([1])), g.ints([2]))
-            others = g.Slice(value, start, g.ints([0]), g.ints([axis]), g.ints([-1]))
+            start = g.Div(g.Sub(count, [1]), [2])
+            others = g.Slice(value, start, [0], [axis], [-1])
             conjugates = g.Mul(others, np.array([1, -1], dtype.numpy))
             whole = g.Concat(value, conjugates, axis=axis)
             numbers = _invert_transform(g, whole, axis, None, dtype)
-            return g.Gather(numbers, g.scalar(0, DType.INT64), axis=-1)
+            return g.Gather(numbers, 0, axis=-1)
         matrix = _make_synthesis_matrix(self._lengths[-1]).astype(dtype.numpy)
         rows = g.Reshape(value, g.ints([0] * axis + [len(matrix)]))
         return g.MatMul(rows, matrix)

@@ -64,10 +64,10 @@ class AudioSpectrogram(AnySizes):
         hann[:window] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
         sound = g.cast(g.Transpose(x, perm=[1, 0]), DType.FLOAT64)
         if length > window:
-            sound = g.Pad(sound, g.ints([0, 0, 0, length - window]))
-        signal = g.Unsqueeze(sound, g.ints([2]))
+            sound = g.Pad(sound, [0, 0, 0, length - window])
+        signal = g.Unsqueeze(sound, [2])
         # 1 is the default of `onesided` in STFT, but ONNX's shape inference requires the attribute.
-        parts = g.STFT(signal, g.scalar(step, DType.INT64), hann, onesided=1)
+        parts = g.STFT(signal, step, hann, onesided=1)
         power = g.cast(g.reduce("ReduceSumSquare", parts, [3], keepdims=False), DType.FLOAT32)
         return power if self.options.get("magnitude_squared", False) else g.Sqrt(power)
 

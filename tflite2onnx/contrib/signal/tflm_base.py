@@ -6,7 +6,6 @@ same steps from band energies to features.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -60,16 +59,6 @@ class Signal(Operator):
         return Tensor(f"{self.output.name}/{role}", shape, dtype)
 
 
-def emit_maximum(g: Builder, a: Value, b: Value) -> Value:
-    """Return the elementwise maximum of int64 values."""
-    return g.add_with_casts("Max", DType.INT64, a, b)
-
-
-def emit_minimum(g: Builder, a: Value, b: Value) -> Value:
-    """Return the elementwise minimum of int64 values."""
-    return g.add_with_casts("Min", DType.INT64, a, b)
-
-
 def list_powers(count: int) -> Array:
     """Return the first powers of 2, int64 [count]: 1, 2, 4, ..."""
     return np.left_shift(np.int64(1), np.arange(count))
@@ -79,27 +68,25 @@ def shift_right(g: Builder, x: Value, bits: int) -> Value:
     """Return x >> bits. Div rounds towards 0, so Mod first subtracts the remainder."""
     if not bits:
         return x
-    step = g.scalar(1 << bits, DType.INT64)
-    return g.Div(g.Sub(x, g.Mod(x, step)), step)
+    return g.Div(g.Sub(x, g.Mod(x, 1 << bits)), 1 << bits)
 
 
 def count_bits(g: Builder, x: Value, most: int) -> Value:
     """Return the bit length of non-negative numbers [n]: powers of 2 up to the number."""
-    reached = g.GreaterOrEqual(g.Unsqueeze(x, g.ints([1])), list_powers(most))
+    reached = g.GreaterOrEqual(g.Unsqueeze(x, [1]), list_powers(most))
     return g.reduce("ReduceSum", g.cast(reached, DType.INT64), [1], keepdims=False)
 
 
 def emit_square_root(g: Builder, x: Value) -> Value:
     """Return square roots, rounded to nearest, and at most 16 bits."""
-    one = g.scalar(1, DType.INT64)
     root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
     # float64 has 53 bits, so the root may be 1 too large.
     root = g.Sub(root, g.cast(g.Greater(g.Mul(root, root), x), DType.INT64))
-    above = g.Add(root, one)
+    above = g.Add(root, 1)
     root = g.Add(root, g.cast(g.LessOrEqual(g.Mul(above, above), x), DType.INT64))
     rounds_up = g.And(
         g.Greater(g.Sub(x, g.Mul(root, root)), root),
-        g.Not(g.Equal(root, g.scalar(0xFFFF, DType.INT64))),
+        g.Not(g.Equal(root, 0xFFFF)),
     )
     return g.Add(root, g.cast(rounds_up, DType.INT64))
 
@@ -122,69 +109,65 @@ class Subtraction(NamedTuple):
 
     def scale_signal(self, g: Builder, x: Value) -> Value:
         """Return the signal with the fractional bits of the estimate."""
-        return wrap_to_word(g, g.Mul(x, g.scalar(1 << self.bits, DType.INT64)))
+        return wrap_to_word(g, g.Mul(x, 1 << self.bits))
 
     def estimate(self, g: Builder, gained: Value, before: Operand) -> Value:
         """Return the next estimate, from the signal times `rising`."""
         total = g.Add(gained, g.Mul(before, self.falling))
-        return wrap_to_word(g, g.Div(total, g.scalar(self.unit, DType.INT64)))
+        return wrap_to_word(g, g.Div(total, self.unit))
 
     def subtract_estimate(self, g: Builder, x: Value, signal: Value, estimate: Value) -> Value:
-        number = partial(g.scalar, dtype=DType.INT64)
-        difference = g.Sub(signal, emit_minimum(g, estimate, signal))
-        minimum = g.Div(g.Mul(x, number(self.remaining)), number(self.unit))
-        rest = g.Div(difference, number(1 << self.bits))
-        return emit_maximum(g, rest, wrap_to_word(g, minimum))
+        difference = g.Sub(signal, g.min_int64(estimate, signal))
+        minimum = g.Div(g.Mul(x, self.remaining), self.unit)
+        rest = g.Div(difference, 1 << self.bits)
+        return g.max_int64(rest, wrap_to_word(g, minimum))
 
 
 def wrap_to_word(g: Builder, x: Value) -> Value:
     """Return numbers wrapped around to 32 bits."""
-    return g.Mod(x, g.scalar(1 << WORD, DType.INT64))
+    return g.Mod(x, 1 << WORD)
 
 
 def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
     """Return numbers [n] multiplied by the gain of their noise; large results are compressed."""
-    number = partial(g.scalar, dtype=DType.INT64)
     product = g.Mul(x, _compute_gain(g, noise, gains))
     ratio = wrap_to_word(g, shift_right(g, product, shift))
     small = shift_right(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
-    large = g.Sub(shift_right(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
-    return g.Where(g.Less(ratio, number(2 << SNR_BITS)), small, large)
+    large = g.Sub(shift_right(g, ratio, SNR_BITS - _OUTPUT_BITS), 1 << _OUTPUT_BITS)
+    return g.Where(g.Less(ratio, 2 << SNR_BITS), small, large)
 
 
 def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
     """Return the gain of a noise level, from a table of one parabola per power of two."""
-    number = partial(g.scalar, dtype=DType.INT64)
     interval = count_bits(g, noise, WORD)
-    index = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
+    index = g.max_int64(g.Sub(g.Mul(interval, 4), 6), 0)
     power = g.Gather(list_powers(WORD + 1), interval)
-    fraction = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
-    base, linear, square = (g.Gather(gains, g.Add(index, number(i))) for i in range(3))
-    slope = g.Add(shift_right(g, g.Mul(square, fraction), 5), g.Mul(linear, number(1 << 5)))
-    rise = shift_right(g, g.Add(g.Mul(slope, fraction), number(1 << 14)), 15)
+    fraction = g.Mod(g.Div(g.Mul(noise, 1 << 11), power), 1 << 10)
+    base, linear, square = (g.Gather(gains, g.Add(index, i)) for i in range(3))
+    slope = g.Add(shift_right(g, g.Mul(square, fraction), 5), g.Mul(linear, 1 << 5))
+    rise = shift_right(g, g.Add(g.Mul(slope, fraction), 1 << 14), 15)
     gain = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
-    small_gain = g.Gather(gains, emit_minimum(g, noise, number(2)))
-    return g.Where(g.LessOrEqual(noise, number(2)), small_gain, gain)
+    small_gain = g.Gather(gains, g.min_int64(noise, 2))
+    return g.Where(g.LessOrEqual(noise, 2), small_gain, gain)
 
 
 def emit_logarithm(g: Builder, x: Value, scale: int) -> Value:
     """Return natural logarithms of numbers [n] times `scale`; 0 for numbers up to 1."""
-    number = partial(g.scalar, dtype=DType.INT64)
-    whole = g.Sub(count_bits(g, emit_maximum(g, x, number(1)), WORD), number(1))
+    whole = g.Sub(count_bits(g, g.max_int64(x, 1), WORD), 1)
     power = g.Gather(list_powers(WORD), whole)
-    fraction = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
-    fraction = emit_maximum(g, fraction, number(0))
-    segment = g.Div(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
+    fraction = g.Div(g.Mul(g.Sub(x, power), 1 << _LOG_BITS), power)
+    fraction = g.max_int64(fraction, 0)
+    segment = g.Div(fraction, (1 << _LOG_BITS) // _SEGMENTS)
     table = _make_log_table()
     value, next_value = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
-    remainder = g.Mod(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
+    remainder = g.Mod(fraction, (1 << _LOG_BITS) // _SEGMENTS)
     interpolated = shift_right(g, g.Mul(g.Sub(next_value, value), remainder), _LOG_BITS)
-    high = g.Mul(whole, number(1 << _LOG_BITS))
+    high = g.Mul(whole, 1 << _LOG_BITS)
     binary = g.Add(high, g.Add(g.Add(fraction, value), interpolated))
-    natural = shift_right(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
-    scaled = g.Add(g.Mul(natural, number(scale)), number(_HALF))
+    natural = shift_right(g, g.Add(g.Mul(binary, _LN2), _HALF), _LOG_BITS)
+    scaled = g.Add(g.Mul(natural, scale), _HALF)
     result = shift_right(g, wrap_to_word(g, scaled), _LOG_BITS)
-    return g.Where(g.Greater(x, number(1)), result, number(0))
+    return g.Where(g.Greater(x, 1), result, 0)
 
 
 def _make_log_table() -> Array:

@@ -66,11 +66,11 @@ class SignalRfft(_Fourier):
         length, size = self.length, x.shape[-1]
         value = g.reshape(g.recast(x, x.dtype, self.compute_type), (-1, size))
         if length > size:
-            value = g.Pad(value, g.ints([0, 0, 0, length - size]))
+            value = g.Pad(value, [0, 0, 0, length - size])
         if self.compute_type is DType.INT64:
             frequencies = RealTransform(Fixed(g, x.dtype), length).transform(value)
         else:
-            frequencies = g.dft(g.Unsqueeze(value, g.ints([2])), 1, onesided=True)
+            frequencies = g.dft(g.Unsqueeze(value, [2]), 1, onesided=True)
         return g.reshape(g.recast(frequencies, self.compute_type, x.dtype), y.shape)
 
 
@@ -99,7 +99,7 @@ class SignalIrfft(_Fourier):
         else:
             mirrored = self._mirror_frequencies(g, value)
             parts = g.dft(mirrored, 1, inverse=True)
-            samples = g.Gather(parts, g.scalar(0, DType.INT64), axis=2)
+            samples = g.Gather(parts, 0, axis=2)
         return g.reshape(g.recast(samples, self.compute_type, x.dtype), y.shape)
 
     def _mirror_frequencies(self, g: Builder, x: Value) -> Value:

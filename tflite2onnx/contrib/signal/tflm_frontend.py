@@ -10,8 +10,6 @@ from tflite2onnx.contrib.signal.tflm_base import (
     apply_gain,
     count_bits,
     emit_logarithm,
-    emit_maximum,
-    emit_minimum,
     emit_square_root,
     list_powers,
     shift_right,
@@ -34,8 +32,7 @@ class SignalWindow(Signal):
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
         shifted = shift_right(g, product, self.read_option("shift"))
-        low, high = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
-        return g.cast(g.clamp_int64(shifted, low, high), DType.INT16)
+        return g.cast(g.clamp_int64(shifted, -(1 << 15), (1 << 15) - 1), DType.INT16)
 
 
 class SignalFftAutoScale(Signal):
@@ -50,10 +47,8 @@ class SignalFftAutoScale(Signal):
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         samples = g.cast(x, DType.INT64)
         largest = g.reduce("ReduceMax", g.Abs(samples), [0], keepdims=True)
-        free_bits = g.Sub(g.scalar(15, DType.INT64), count_bits(g, largest, 16))
-        is_silent = g.Equal(largest, g.scalar(0, DType.INT64))
-        zero = g.scalar(0, DType.INT64)
-        bits = g.Where(is_silent, zero, emit_maximum(g, free_bits, zero))
+        free_bits = g.Sub(15, count_bits(g, largest, 16))
+        bits = g.Where(g.Equal(largest, 0), 0, g.max_int64(free_bits, 0))
         scaled = g.Mul(samples, g.Gather(list_powers(16), bits))
         return g.cast(scaled, DType.INT16), g.reshape(g.cast(bits, DType.INT32), ys[1].shape)
 
@@ -168,11 +163,10 @@ class SignalFilterBankLog(Signal):
         return self.read_option("output_scale", 0, (1 << 31) - 1)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        correction = g.scalar(1 << self.read_option("input_correction_bits"), DType.INT64)
+        correction = 1 << self.read_option("input_correction_bits")
         scaled = wrap_to_word(g, g.Mul(g.cast(x, DType.INT64), correction))
         logarithms = emit_logarithm(g, scaled, self._scale)
-        limit = g.scalar((1 << 15) - 1, DType.INT64)
-        return g.cast(emit_minimum(g, logarithms, limit), DType.INT16)
+        return g.cast(g.min_int64(logarithms, (1 << 15) - 1), DType.INT16)
 
 
 class SignalPcan(Signal):

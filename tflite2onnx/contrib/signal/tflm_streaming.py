@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.contrib.signal.tflm_base import Signal, Subtraction, emit_minimum
+from tflite2onnx.contrib.signal.tflm_base import Signal, Subtraction
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_input_count
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
@@ -247,12 +247,12 @@ class SignalOverlapAdd(_Stream):
         by_frame = count <= steps
         axis, length = (1, steps) if by_frame else (2, count)
         for index in range(count) if by_frame else reversed(range(steps)):
-            part = g.Gather(parts, g.scalar(index, DType.INT64), axis=axis)
-            part = g.Pad(part, g.ints([0, index, 0, 0, total - length - index, 0]))
+            part = g.Gather(parts, index, axis=axis)
+            part = g.Pad(part, [0, index, 0, 0, total - length - index, 0])
             stream = self._saturate_int16(g, g.Add(stream, part), dtype)
         stream = g.reshape(g.recast(stream, dtype, x.dtype), (streams, total * step))
         output, remainder = _split_samples(g, stream, count * step)
-        next_past = g.Slice(remainder, g.ints([0]), g.ints([size - step]), g.ints([1]))
+        next_past = g.Slice(remainder, [0], [size - step], [1])
         return g.reshape(output, ys[0].shape), g.reshape(next_past, ys[1].shape)
 
     @staticmethod
@@ -307,7 +307,7 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         estimate = subtraction.estimate(g, g.Mul(signal, subtraction.rising), previous)
         output = g.cast(subtraction.subtract_estimate(g, energy, signal, estimate), DType.UINT32)
         if self.options.get("clamping", 0):
-            estimate = emit_minimum(g, estimate, signal)
+            estimate = g.min_int64(estimate, signal)
         next_noise = g.cast(estimate, DType.UINT32)
         return output, next_noise, next_noise
 
@@ -378,7 +378,7 @@ class CircularBuffer(HasInternalState):
         axis = x.axis(1)
         buffer = x.value
         if past.tensor.shape[1] > 1:
-            recent = g.Slice(past, g.ints([1]), g.ints([AXIS_END]), g.ints([axis]))
+            recent = g.Slice(past, [1], [AXIS_END], [axis])
             buffer = g.Concat(recent, x, axis=axis)
         if not runs:
             return buffer, buffer
@@ -390,15 +390,14 @@ class CircularBuffer(HasInternalState):
 
 def _split_samples(g: Builder, x: Value, size: int) -> tuple[Value, Value]:
     """Return the first `size` samples along the last axis, and the samples after them."""
-    middle, axis = g.ints([size]), g.ints([-1])
-    return g.Slice(x, g.ints([0]), middle, axis), g.Slice(x, middle, g.ints([AXIS_END]), axis)
+    return g.Slice(x, [0], [size], [-1]), g.Slice(x, [size], [AXIS_END], [-1])
 
 
 def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Value:
     """Return samples [streams, samples] padded with zeros at the end."""
     count = size - shape[1]
     flat = g.reshape(x, shape)
-    return g.Pad(flat, g.ints([0, 0, 0, count])) if count else flat
+    return g.Pad(flat, [0, 0, 0, count]) if count else flat
 
 
 def _make_true(g: Builder, y: View) -> Value:

@@ -175,7 +175,7 @@ class StablehloGather(_Indexed, DynamicShape):
         data = self._drop_unreached(g, x, indexed)
         if len(indexed) == 1 and sizes[indexed[0]] == 1:
             (axis,) = indexed
-            starts = g.Squeeze(vectors, g.ints([-1]))
+            starts = g.Squeeze(vectors, [-1])
             gathered = g.move("Gather", x.dtype, data, starts, axis=axis)
             rest = [("data", other) for other in range(x.rank)]
             return self._arrange_axes(g, y, gathered, [*rest[:axis], *batches, *rest[axis + 1 :]])
@@ -191,15 +191,15 @@ class StablehloGather(_Indexed, DynamicShape):
     def _clamp_starts(self, g: Builder, vectors: Value, shape: Shape) -> Value:
         indexed = self._find_indexed_axes("start_index_map")
         last = np.array([shape[axis] - self._sizes[axis] for axis in indexed])
-        return g.clamp_int64(vectors, g.scalar(0, DType.INT64), last)
+        return g.clamp_int64(vectors, 0, last)
 
     def _drop_unreached(self, g: Builder, x: View, indexed: Collection[int]) -> Value:
         """Return the data cut to the windows along axes without indices: windows begin at 0."""
         axes = [a for a, size in enumerate(self._sizes) if a not in indexed and size < x.shape[a]]
         if not axes:
             return x.value
-        bounds = g.ints([0] * len(axes)), g.ints([self._sizes[axis] for axis in axes])
-        return g.move("Slice", x.dtype, x, *bounds, g.ints(axes))
+        last = [self._sizes[axis] for axis in axes]
+        return g.move("Slice", x.dtype, x, [0] * len(axes), last, axes)
 
     def _arrange_axes(
         self, g: Builder, y: View, value: Value, axes: Sequence[tuple[str, int]]
@@ -288,8 +288,7 @@ class StablehloScatter(_Indexed):
         new = g.reshape(new, [*self._batches, *windows, *whole])
         output = g.scatter_nd(rows, places, new, reduction)
         if not is_inside:
-            bounds = g.ints([0]), g.ints([prod(indexed)]), g.ints([0])
-            output = g.move("Slice", dtype, output, *bounds)
+            output = g.move("Slice", dtype, output, [0], [prod(indexed)], [0])
         output = g.reshape(output, [*indexed, *whole])
         return g.recast(_transpose_to(g, output, np.argsort(order).tolist()), dtype, x.dtype)
 
@@ -308,18 +307,15 @@ class StablehloScatter(_Indexed):
         count_of_rest = len(sizes) - count  # every window begins at 0 along the remaining axes
         if count_of_rest:
             rank = len(self._batches) + 1
-            pads = g.ints([0] * (2 * rank - 1) + [count_of_rest])
-            vectors = g.Pad(vectors, pads, g.scalar(0, DType.INT64))
+            vectors = g.Pad(vectors, [0] * (2 * rank - 1) + [count_of_rest], 0)
         places = _expand_windows(g, vectors, self._batches, window)
         bounds = np.array(sizes, np.int64)
         steps = np.array([prod(sizes[i + 1 :]) for i in range(len(sizes))], np.int64)
-        zero = g.scalar(0, DType.INT64)
-        are_inside = g.And(g.GreaterOrEqual(places, zero), g.Less(places, bounds))
+        are_inside = g.And(g.GreaterOrEqual(places, 0), g.Less(places, bounds))
         inside = g.reduce("ReduceMin", g.cast(are_inside, DType.INT32), [-1], keepdims=True)
         row = g.reduce("ReduceSum", g.Mul(places, steps), [-1], keepdims=True)
-        end = g.scalar(prod(sizes), DType.INT64)
         is_inside = inside.data is not None and bool(inside.data.all())
-        return g.Where(g.cast(inside, DType.BOOL), row, end), is_inside
+        return g.Where(g.cast(inside, DType.BOOL), row, prod(sizes)), is_inside
 
     def _order_updates(self, g: Builder, updates: Value, order: Sequence[int]) -> Value:
         """Return updates with the batches first, then the window axes in this order."""

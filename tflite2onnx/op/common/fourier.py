@@ -78,8 +78,7 @@ def _transform_in_two_steps(
     value = g.reshape(value, (*outer, a, rows, columns, _PAIR))
     value = g.Transpose(value, perm=[*axes, row + 1, row + 2, row, row + 3])
     value = g.reshape(value, (*lead, columns * a, _PAIR))
-    end = g.ints([length // 2 + 1])
-    return g.Slice(value, g.ints([0]), end, g.ints([len(lead)]))
+    return g.Slice(value, [0], [length // 2 + 1], [len(lead)])
 
 
 def _find_factor(length: int) -> int:

@@ -126,16 +126,16 @@ def multiply_rows(
         product = g.MatMul(x.dequantize(g), columns)
         if bias is None:
             is_apart = is_matrix and weights.plan.reading is Reading.DEQUANTIZED
-            return g.Reshape(product, g.ints([1, -1])) if is_apart else product
+            return g.Reshape(product, [1, -1]) if is_apart else product
         return g.reshape(g.Add(product, g.reshape(bias, (1, 1, -1))), (1, -1))
     # The integer kernel takes one scale and one zero point for all rows.
-    product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, g.ints([1])))
+    product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, [1]))
     if x.offsets is None:
         return product if bias is None else g.Add(product, bias)
     sums, rest = g.constant(negate_column_sums(weights, units)), scale_offsets(g, x)
     if bias is not None:
         # One Gemm adds both terms: it multiplies the offsets and ones by the sums and the bias.
-        rest = g.Pad(rest, g.ints([0, 0, 1, 0]), g.scalar(1, DType.FLOAT32))
+        rest = g.Pad(rest, [0, 0, 1, 0], g.scalar(1, DType.FLOAT32))
         sums = g.Concat(sums, g.reshape(bias, (1, -1)), axis=0)
     return g.Gemm(rest, sums, product, transA=1)
 
@@ -153,7 +153,7 @@ def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
 def scale_offsets(g: Builder, x: QuantizedRows) -> Value:
     """Return the real numbers of the offsets, [1, rows]: Pad is slow for columns."""
     assert x.offsets is not None  # noqa: S101 - callers look
-    return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([0]))
+    return g.Unsqueeze(g.Mul(x.offsets, x.scale), [0])
 
 
 def negate_column_sums(weights: View, units: int) -> Array:

@@ -32,7 +32,7 @@ def emit_sizes(g: Builder, x: View) -> Value:
     sizes = g.Shape(x)
     if x.order == make_identity(x.rank):
         return sizes
-    return g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]), axis=0)
+    return g.Gather(sizes, [x.axis(axis) for axis in range(x.rank)], axis=0)
 
 
 def emit_size(g: Builder, x: View, axis: int) -> Value:
@@ -45,8 +45,7 @@ def count_up(g: Builder, count: Value) -> Value:
     if count.data is not None:
         check_element_count(count.data.item())
         return g.constant(np.arange(count.data.item()))
-    zero, one = (g.scalar(i, DType.INT64) for i in range(2))
-    return g.Range(zero, g.reshape(count, []), one)
+    return g.Range(0, g.reshape(count, []), 1)
 
 
 def multiply_sizes(g: Builder, sizes: Value) -> Value:
@@ -62,17 +61,14 @@ def take_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
 def resolve_axis(g: Builder, number: View, count: int) -> Value:
     """Return an axis as a list of one number, 0 ... count - 1; `number` may be negative."""
     index = g.cast(number.reshape((1,)), DType.INT64)
-    return g.Mod(index, g.ints([count]))
+    return g.Mod(index, [count])
 
 
 def split_shape(g: Builder, sizes: Value, axis: Value, length: int = 1) -> SplitShape:
     """Return a list of sizes split at an axis, or at `length` axes that begin with it."""
-    after, axes = g.Add(axis, g.ints([length])), g.ints([0])
-    return SplitShape(
-        g.Slice(sizes, g.ints([0]), axis, axes),
-        g.Slice(sizes, axis, after, axes),
-        g.Slice(sizes, after, g.ints([AXIS_END]), axes),
-    )
+    after = g.Add(axis, [length])
+    bounds = ([0], axis), (axis, after), (after, [AXIS_END])
+    return SplitShape(*(g.Slice(sizes, first, last, [0]) for first, last in bounds))
 
 
 def reshape_to(g: Builder, value: Value, *sizes: Value) -> Value:

@@ -180,9 +180,9 @@ class Window(NamedTuple):
             return data
         axes, strides, extents = (g.ints(numbers) for numbers in zip(*unread, strict=True))
         sizes = g.Gather(g.Shape(data), axes, axis=0)
-        last = g.Div(g.Sub(sizes, g.ints([1])), strides)
+        last = g.Div(g.Sub(sizes, [1]), strides)
         ends = g.Add(g.Mul(last, strides), extents)
-        return g.Slice(data, g.ints([0] * len(unread)), ends, axes)
+        return g.Slice(data, [0] * len(unread), ends, axes)
 
     def _list_node_attributes(self) -> dict[str, Any]:
         return {

@@ -132,7 +132,7 @@ class Bucketize(Pointwise):
         boundaries = boundaries.astype(compute_type.numpy)
         if not boundaries.size:
             return g.Expand(g.scalar(0, DType.INT32), g.runtime_shape(y.sizes, x))
-        column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), g.ints([x.rank]))
+        column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), [x.rank])
         # GreaterOrEqual would be false for NaN.
         reached = g.Not(g.Less(column, boundaries))
         count = g.reduce("ReduceSum", g.cast(reached, DType.INT64), [x.rank], keepdims=False)

@@ -108,7 +108,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
             column = scales.scale.reshape(-1, *(len(output) - 1) * (1,))
             return g.Mul(rows, g.Gather(column, ids, axis=0))
         blocks = [output[0], output[1] // scales.block_size, scales.block_size]
-        scale = g.Unsqueeze(g.Gather(scales.stored_scale, ids, axis=0), g.ints([2]))
+        scale = g.Unsqueeze(g.Gather(scales.stored_scale, ids, axis=0), [2])
         scale = g.recast(scale, DType[scales.stored_scale.dtype.name.upper()], DType.FLOAT32)
         return g.reshape(g.Mul(g.reshape(rows, blocks), scale), output)
 
@@ -167,7 +167,7 @@ class EmbeddingLookupSparse(DynamicShape):
     ) -> Value:
         count, axes = prod(self._sparse), table.rank - 1
         sums = self._sum_numbers(g, indices)
-        weight_columns = g.Unsqueeze(weights, g.ints(range(1, table.rank)))
+        weight_columns = g.Unsqueeze(weights, [*range(1, table.rank)])
         rows = g.Mul(g.Gather(table, ids, axis=0), weight_columns)
         total = self._add_rows(g, sums, rows, (count, *table.shape[1:]))
         if self.options.combiner != _SUM:
@@ -179,7 +179,7 @@ class EmbeddingLookupSparse(DynamicShape):
             ones = g.Expand(g.scalar(1, DType.FLOAT32), g.Shape(ids))
             empty = g.Equal(self._add_rows(g, sums, ones, (count,)), g.scalar(0, DType.FLOAT32))
             divisor = g.Where(empty, g.scalar(1, DType.FLOAT32), divisor)
-            total = g.Div(total, g.Unsqueeze(divisor, g.ints(range(1, axes + 1))))
+            total = g.Div(total, g.Unsqueeze(divisor, [*range(1, axes + 1)]))
         return g.reshape(total, y.shape)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -221,7 +221,7 @@ class KmeansEmbeddingLookup(Operator):
     def emit(self, g: Builder, y: View, tokens: View, encoding: View, codebook: View) -> Value:
         zero = g.scalar(0, DType.INT32)
         is_end = g.cast(g.Equal(tokens, zero), DType.INT32)
-        before_end = g.Equal(g.CumSum(is_end, g.scalar(1, DType.INT64)), zero)
+        before_end = g.Equal(g.CumSum(is_end, 1), zero)
         counted_tokens = g.reshape(g.Where(before_end, tokens, zero), [-1])
         codes = g.cast(g.Gather(encoding, counted_tokens, axis=0), DType.INT32)
         rows = g.reshape(g.Gather(codebook, codes, axis=0), [-1, y.shape[1]])

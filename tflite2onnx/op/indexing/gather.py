@@ -97,7 +97,7 @@ class Gather(Movement, Foldable, IndexesAxes):
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         if self._batch:
-            vectors = g.Unsqueeze(_widen_indices(g, indices), g.ints([indices.rank]))
+            vectors = g.Unsqueeze(_widen_indices(g, indices), [indices.rank])
             return g.move("GatherND", x.dtype, x, vectors, batch_dims=self._batch)
         vectors = indices.value if indices.dtype is DType.INT32 else _widen_indices(g, indices)
         axis = x.axis(self._axis)
@@ -163,6 +163,6 @@ class GatherNd(Movement, IndexesTogether):
         if self._depth == 1 and not self._batch and vectors.data is not None:
             # More runtimes compute Gather right than GatherND of one index each. Computed indices
             # would need a node more.
-            rows = g.Squeeze(vectors, g.ints([indices.rank - 1]))
+            rows = g.Squeeze(vectors, [indices.rank - 1])
             return g.move("Gather", x.dtype, x, rows, axis=0)
         return g.move("GatherND", x.dtype, x, vectors, batch_dims=self._batch or None)

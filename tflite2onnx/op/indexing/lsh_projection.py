@@ -89,7 +89,7 @@ class LshProjection(Operator):
         split = split_words(g, items.value, items.dtype, unit)
         rows = g.reshape(split, [items.shape[0], self._item * _BYTE // unit])
         columns += [
-            g.Transpose(g.Gather(rows, g.ints([i]), axis=1), perm=[1, 0])
+            g.Transpose(g.Gather(rows, [i], axis=1), perm=[1, 0])
             for i in range(self._item * _BYTE // unit)
         ]
         return HashKey([UnsignedInt(g, column, DType.UINT64) for column in columns], unit // _BYTE)

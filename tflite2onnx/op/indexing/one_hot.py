@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.traits import AnySizes, ComputesMatrices, Foldable, Movement
 from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.tensor import Array
 from tflite2onnx.utils.dimension import has_dimensions, is_known
 
 
@@ -61,7 +61,7 @@ class OneHot(Movement, Foldable):
     def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:
         axis = y.axis(self._axis)
         shape = [-1 if i == axis else 1 for i in range(y.rank)]
-        column = g.Unsqueeze(indices, g.ints([axis]))
+        column = g.Unsqueeze(indices, [axis])
         hot = g.Equal(column, self._make_axis_indices(g, indices, depth, shape))
         return g.where(hot, on.reshape(()), off.reshape(()), y.dtype)
 
@@ -135,18 +135,17 @@ class MatrixDiag(AnySizes, ComputesMatrices):
         check_element_count(rows * columns)
         on_diagonal = np.eye(rows, columns, dtype=np.bool_)
         axis = -2 if columns <= rows else -1
-        return g.Where(on_diagonal, g.Unsqueeze(diagonal, g.ints([axis])), elsewhere)
+        return g.Where(on_diagonal, g.Unsqueeze(diagonal, [axis]), elsewhere)
 
     def _place_dynamic_diagonal(
         self, g: Builder, y: View, x: View, diagonal: Value, elsewhere: Value
     ) -> Value:
         """Return the result of `_place_diagonal` with dynamic sides: vectors broadcast as rows."""
-        zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         sides = [g.reshape(g.runtime_shape([size], x), []) for size in y.sizes[-2:]]
-        down, along = (g.Range(zero, side, one) for side in sides)
-        on_diagonal = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
+        down, along = (g.Range(0, side, 1) for side in sides)
+        on_diagonal = g.Equal(g.Unsqueeze(down, [1]), along)
         # The row needs an element for each column, so the last element is repeated. Where selects
         # none of the copies.
-        indices = g.Min(along, g.Sub(sides[0], one))
+        indices = g.Min(along, g.Sub(sides[0], 1))
         row = diagonal if y.sizes[-1] == y.sizes[-2] else g.Gather(diagonal, indices, axis=-1)
-        return g.Where(on_diagonal, g.Unsqueeze(row, g.ints([-2])), elsewhere)
+        return g.Where(on_diagonal, g.Unsqueeze(row, [-2]), elsewhere)

@@ -209,13 +209,13 @@ class Segments(DynamicShape):
         initial = start if isinstance(start, int) else getattr(limits, start)
         # Rows without a segment are added to an additional last row, at index -1, which is removed.
         rest, end = g.runtime_shape(y.sizes[1:], data), g.ints([y.shape[0]])
-        row = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
+        row = g.Max(g.cast(numbers, DType.INT64), -1)
         if self._is_counted or self.has_data_dependent_shape:
             last = g.reduce("ReduceMax", row, [0], keepdims=True)
             sizes = [g.cast(n.reshape((1,)), DType.INT64) for n in count]
-            end = g.Add(last, g.ints([1])) if self._is_counted else sizes[0]
-        rows = g.Concat(g.Add(end, g.ints([1])), rest, axis=0)
+            end = g.Add(last, [1]) if self._is_counted else sizes[0]
+        rows = g.Concat(g.Add(end, [1]), rest, axis=0)
         into = g.Expand(g.scalar(initial, y.dtype), rows)
-        places = g.Unsqueeze(row, g.ints([numbers.rank]))
+        places = g.Unsqueeze(row, [numbers.rank])
         reduced = g.scatter_nd(into, places, data, reduction)
-        return g.Slice(reduced, g.ints([0]), end, g.ints([0]))
+        return g.Slice(reduced, [0], end, [0])

@@ -88,13 +88,12 @@ class SkipGram(AnySizes):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         words = self._split_words(g, x)
         count, size = g.Shape(words), int(self.options.ngram_size)
-        first = g.Range(*(g.reshape(v, []) for v in (g.ints([0]), count, g.ints([1]))))
+        first = g.Range(0, g.reshape(count, []), 1)
         # An n-gram exists if the text has its last word.
         reach = np.array([gram[-1] for gram in self._grams], np.int64)
-        exists = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
-        exists = g.And(exists, g.GreaterOrEqual(count, g.ints([size])))
-        rows = (g.scalar(axis, DType.INT64) for axis in (0, 1))
-        begin, number = (g.Gather(g.NonZero(exists), row) for row in rows)
+        exists = g.Less(g.Add(g.Unsqueeze(first, [1]), reach), count)
+        exists = g.And(exists, g.GreaterOrEqual(count, [size]))
+        begin, number = (g.Gather(g.NonZero(exists), row) for row in (0, 1))
         grams = g.Gather(words, begin)
         for place in range(1, size):
             has = np.array([len(gram) > place for gram in self._grams])
@@ -108,7 +107,7 @@ class SkipGram(AnySizes):
 
     def _split_words(self, g: Builder, x: View) -> Value:
         """Return the words of the first string, which white space separates."""
-        words = g.Gather(g.reshape(x, ["strings"]), g.ints([0]))
+        words = g.Gather(g.reshape(x, ["strings"]), [0])
         for space in _SPACES:
             parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
             words = g.reshape(parts, ["words"])

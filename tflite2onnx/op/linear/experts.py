@@ -113,10 +113,10 @@ class Experts(DynamicShape):
 
         def compute(g: Builder, where: Value, before: Value, weights: Sequence[Value]) -> Value:
             scale, *matrices = weights
-            rows = g.Div(where, g.scalar(active, DType.INT64))
+            rows = g.Div(where, active)
             made = self._apply_expert(g, g.Gather(tokens, rows, axis=0), iter(matrices))
             made = g.Mul(made, g.Mul(g.Gather(parts, where, axis=0), scale))
-            return g.scatter_nd(before, g.Unsqueeze(rows, g.ints([1])), made, "add")
+            return g.scatter_nd(before, g.Unsqueeze(rows, [1]), made, "add")
 
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.Shape(tokens))
         total = scan_experts(g, chosen, dispatches, weights, (zeros, (count, depth)), compute)

@@ -47,15 +47,14 @@ class ExternalCache(Operator):
             last = g.ArgMax(counts, axis=1, keepdims=0, select_last_index=1)
             rows = [g.Gather(view, last, axis=1) for view in new]
             hit = g.cast(g.reduce("ReduceMax", counts, [1], keepdims=True), DType.BOOL)
-        hit = g.Unsqueeze(hit, g.ints([2]))
+        hit = g.Unsqueeze(hit, [2])
         return tuple(g.Where(hit, a, b) for a, b in zip(rows, (keys, values), strict=True))
 
     def _match_rows(self, g: Builder, positions: View, times: int) -> Value:
         """Return which new row belongs into which row of the caches: bool [times, rows]."""
-        zero = g.ints([0])
-        before = g.Concat(g.cast(zero, DType.INT32), g.Slice(positions, zero, g.ints([-1])), axis=0)
+        before = g.Concat(g.cast([0], DType.INT32), g.Slice(positions, [0], [-1]), axis=0)
         falls = g.cast(g.Less(positions, before), DType.INT32)
-        padding = g.cast(g.CumSum(falls, g.scalar(0, DType.INT64)), DType.BOOL)
+        padding = g.cast(g.CumSum(falls, 0), DType.BOOL)
         places = np.arange(times, dtype=np.int32)[:, None]
         return g.And(g.Equal(positions, places), g.Not(padding))
 
@@ -110,14 +109,14 @@ class InternalCache(HasInternalState):
     ) -> tuple[Value, ...]:
         *caches, first = memory
         count, times = keys.shape[1], self._shape[1]
-        zero, limit, rows = g.ints([0]), g.ints([times]), np.arange(times)
-        start = g.Sub(g.Slice(positions, zero, g.ints([1])), first)
-        dropped = g.clamp_int64(g.Add(start, g.ints([count - times])), zero, limit)
-        stays = g.Less(rows, g.Sub(limit, dropped))
+        rows = np.arange(times)
+        start = g.Sub(g.Slice(positions, [0], [1]), first)
+        dropped = g.clamp_int64(g.Add(start, [count - times]), [0], [times])
+        stays = g.Less(rows, g.Sub([times], dropped))
         old_row = g.Where(stays, g.Add(rows, dropped), rows)
         offset = g.Sub(rows, g.Sub(start, dropped))
-        new_row = g.clamp_int64(offset, zero, g.ints([count - 1]))
-        hit = g.Unsqueeze(g.Equal(offset, new_row), g.ints([1, 2]))
+        new_row = g.clamp_int64(offset, [0], [count - 1])
+        hit = g.Unsqueeze(g.Equal(offset, new_row), [1, 2])
         updated = [
             g.Where(hit, g.Gather(new, new_row, axis=1), g.Gather(cache, old_row, axis=1))
             for new, cache in zip((keys, values), caches, strict=True)

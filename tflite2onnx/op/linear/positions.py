@@ -87,7 +87,7 @@ class PositionalRotation(_Positions):
         halves: Sequence[Value] = [part.value for part in parts]
         if len(parts) == 1:
             size = parts[0].shape[-1] // 2
-            halves = g.node_outputs("Split", 2, parts[0], g.ints([size, size]), axis=-1)
+            halves = g.node_outputs("Split", 2, parts[0], [size, size], axis=-1)
         depth = parts[0].shape[-1] * len(parts) // 2
         cosines, sines = self.emit_waves(g, positions, self._find_frequencies(depth))
         first, second = halves

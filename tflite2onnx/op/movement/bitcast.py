@@ -107,7 +107,7 @@ def _list_shifts(source: DType, narrow: DType) -> Array:
 
 def _split_words(g: Builder, words: Value, dtype: DType, narrow: DType) -> Value:
     """Return the parts of each word, lowest first, as an additional last axis."""
-    column = g.Unsqueeze(g.recast(words, dtype, DType.UINT64), g.ints([-1]))
+    column = g.Unsqueeze(g.recast(words, dtype, DType.UINT64), [-1])
     return g.cast(g.BitShift(column, _list_shifts(dtype, narrow), direction="RIGHT"), narrow)
 
 
@@ -115,7 +115,7 @@ def join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
     """Return words from their parts, which are along the last axis, the lowest first."""
     shifts = _list_shifts(wide, narrow)
     shifted = g.BitShift(g.cast(parts, DType.UINT64), shifts, direction="LEFT")
-    words = [g.Gather(shifted, g.scalar(i, DType.INT64), axis=-1) for i in range(len(shifts))]
+    words = [g.Gather(shifted, i, axis=-1) for i in range(len(shifts))]
     while len(words) > 1:
         words = [g.Add(a, b) for a, b in zip(words[::2], words[1::2], strict=True)]
     return g.recast(words[0], DType.UINT64, wide)

@@ -259,7 +259,7 @@ class Split(Movement, Foldable, IndexesAxes):
             return self._split_anywhere(g, *xs)
         axis = x.axis(self._axis)
         if self.has_data_dependent_shape or self._axis in x.tensor.symbols:
-            whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
+            whole = g.Gather(g.Shape(x), [axis], axis=0)
             sizes = self._compute_sizes(g, whole, xs[1 - self._data])
             return _split_tensor(g, x, x.dtype, sizes, len(ys), axis)
         return _split_tensor(g, x, x.dtype, g.ints(self._sizes), len(ys), axis)
@@ -272,21 +272,21 @@ class Split(Movement, Foldable, IndexesAxes):
         sizes = self._compute_sizes(g, parts.size, other)
         merged = reshape_to(g, x.value, parts.merge_sides(g))
         pieces = _split_tensor(g, merged, x.dtype, sizes, count, 1)
-        part_sizes = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
+        part_sizes = (g.Slice(sizes, [i], [i + 1]) for i in range(count))
         return tuple(
             reshape_to(g, part, parts.before, size, parts.after)
             for part, size in zip(pieces, part_sizes, strict=True)
         )
 
     def _compute_sizes(self, g: Builder, whole: Value, requested: View) -> Value:
-        count = g.ints([len(self.op.outputs)])
+        count = [len(self.op.outputs)]
         if self.op.code == "SPLIT":
             return g.Expand(g.Div(whole, count), count)
         sizes = g.as_int64_list(requested)
         # A size of -1 stands for the remaining elements: the size of the axis minus the sum of the
         # other sizes, to which -1 adds 1.
-        others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
-        is_rest = g.Equal(sizes, g.scalar(-1, DType.INT64))
+        others = g.Add(g.ReduceSum(sizes, keepdims=1), [1])
+        is_rest = g.Equal(sizes, -1)
         return g.Where(is_rest, g.Sub(whole, others), sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

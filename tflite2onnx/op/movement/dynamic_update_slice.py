@@ -118,11 +118,10 @@ class DynamicUpdateSlice(Movement, Foldable):
     def _clamp_starts(self, g: Builder, x: View, parts: Value, starts: View) -> Value:
         """Return the clamped start indices, one for each TFLite axis, int64."""
         indices = g.recast(starts, starts.dtype, DType.INT64)
-        zero = g.scalar(0, DType.INT64)
         largest = g.Sub(emit_sizes(g, x), parts)
         if starts.dtype is DType.INT32:  # Max and Min of runtimes compare 32 bits of int64
-            return g.Min(g.Max(indices, zero), largest)
-        return g.clamp_int64(indices, zero, largest)
+            return g.Min(g.Max(indices, 0), largest)
+        return g.clamp_int64(indices, 0, largest)
 
     def _replace_part(
         self,
@@ -141,17 +140,16 @@ class DynamicUpdateSlice(Movement, Foldable):
         them is replaced by recursion over the other axes.
         """
         axis, *rest = axes
-        axes_input = g.ints([x.axis(axis)])
-        bounds = g.ints([axis]), g.ints([axis + 1])
-        first, part = (g.Slice(numbers, *bounds) for numbers in place)
+        stored = [x.axis(axis)]
+        first, part = (g.Slice(numbers, [axis], [axis + 1]) for numbers in place)
         last = g.Add(first, part)
         if rest:
-            middle = g.Slice(value, first, last, axes_input)
+            middle = g.Slice(value, first, last, stored)
             update = self._replace_part(g, middle, update, x, rest, place)
-        before = g.Slice(value, g.ints([0]), first, axes_input)
+        before = g.Slice(value, [0], first, stored)
         size = self.input(0).sizes[axis]
         end = np.iinfo(np.int64).max if isinstance(size, str) else size
-        after = g.Slice(value, last, g.ints([int(end)]), axes_input)
+        after = g.Slice(value, last, [int(end)], stored)
         return g.Concat(before, update, after, axis=x.axis(axis))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

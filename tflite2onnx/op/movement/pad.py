@@ -39,7 +39,7 @@ def pad_axes(
     """
     if not any((*low, *high)):
         return x if isinstance(x, Value) else x.value
-    return g.pad(dtype, x, g.ints([*low, *high]), fill)
+    return g.pad(dtype, x, [*low, *high], fill)
 
 
 class _Padding(Movement):
@@ -159,17 +159,16 @@ class MirrorPad(_Padding, Foldable):
         if not self.has_data_dependent_shape and axis not in x.tensor.symbols:
             check_element_count(size + sum(self._pads[axis]))
             return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
-        one, row = g.scalar(1, DType.INT64), g.ints([axis])
-        count = g.reshape(g.Gather(emit_sizes(g, x), row, axis=0), [])
-        pads = g.Gather(g.as_int64_rows(table), row, axis=0)
-        before, after = (g.Gather(pads, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
+        count = g.reshape(g.Gather(emit_sizes(g, x), [axis], axis=0), [])
+        pads = g.Gather(g.as_int64_rows(table), [axis], axis=0)
+        before, after = (g.Gather(pads, end, axis=1) for end in (0, 1))
         first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(after, []))
         # Reflection at the left edge maps -1 to 0, then reflection at the right edge maps size to
         # size - 1.
-        index = g.Range(first, last, one)
-        index = g.add_with_casts("Max", DType.INT64, index, g.Sub(g.Neg(index), one))
-        reflected = g.Sub(g.Sub(g.Add(count, count), one), index)
-        return g.add_with_casts("Min", DType.INT64, index, reflected)
+        index = g.Range(first, last, 1)
+        index = g.max_int64(index, g.Sub(g.Neg(index), 1))
+        reflected = g.Sub(g.Sub(g.Add(count, count), 1), index)
+        return g.min_int64(index, reflected)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]
@@ -217,7 +216,7 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     )
     merged = reshape_to(g, grown, g.Mul(g.Shape(x), g.ints(steps)))
     last = g.ints([1 - step if step > 1 else AXIS_END for step in steps])
-    return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
+    return g.move("Slice", x.dtype, merged, [0] * x.rank, last, g.ints(range(x.rank)))
 
 
 class StablehloPad(Movement):

@@ -213,7 +213,7 @@ class Reshape(Movement, Foldable):
         if not self._adds_axis:
             return g.as_int64_list(axis_or_shape, y.order)
         parts = split_shape(g, emit_sizes(g, x), resolve_axis(g, axis_or_shape, y.rank), 0)
-        shape = g.Concat(parts.before, g.ints([1]), parts.after, axis=0)
+        shape = g.Concat(parts.before, [1], parts.after, axis=0)
         return (
             shape if y.order == make_identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
         )
@@ -371,7 +371,7 @@ class Transpose(Movement, Foldable):
         new = g.Gather(sizes, order, axis=0)
         # The flat index of each output element becomes its indices, then the flat index of its
         # source in x.
-        number = g.Unsqueeze(count_up(g, multiply_sizes(g, new)), g.ints([1]))
+        number = g.Unsqueeze(count_up(g, multiply_sizes(g, new)), [1])
         indices = g.Mod(g.Div(number, _compute_strides(g, new, x.rank)), new)
         strides = g.Gather(_compute_strides(g, sizes, x.rank), order, axis=0)
         source = g.reduce("ReduceSum", g.Mul(indices, strides), [1], keepdims=False)
@@ -393,7 +393,7 @@ class Transpose(Movement, Foldable):
 def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:
     """Return the distance of neighbours along each axis, in elements, for a row-major layout."""
     inner = np.triu(np.ones((rank, rank), np.bool_), 1)
-    factors = g.Where(inner, sizes, g.scalar(1, DType.INT64))
+    factors = g.Where(inner, sizes, 1)
     return g.reduce("ReduceProd", factors, [1], keepdims=False)
 
 
@@ -426,7 +426,7 @@ class ShapeOf(Movement, Foldable):
             return g.scalar(x.rank, y.dtype)
         sizes = g.Shape(x)
         if x.order != make_identity(x.rank):
-            sizes = g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]))
+            sizes = g.Gather(sizes, [x.axis(axis) for axis in range(x.rank)])
         return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

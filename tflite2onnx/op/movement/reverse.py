@@ -60,7 +60,7 @@ class Reverse(Movement, Foldable):
             return x.value
         known = self.input(1).is_constant
         axes = g.ints([x.axis(axis) for axis in self._axes]) if known else g.as_int64_list(computed)
-        first, last = g.ints([-1] * count), g.ints([np.iinfo(np.int64).min] * count)
+        first, last = [-1] * count, [int(np.iinfo(np.int64).min)] * count
         return g.move("Slice", x.dtype, x, first, last, axes, first)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -180,11 +180,11 @@ class Roll(AnySizes, Foldable):
     def _turn(self, g: Builder, x: View, value: Value, axis: int, shift: Value) -> Value:
         """Return the last `shift` elements of an axis, and then the others."""
         size = take_entries(g, emit_sizes(g, x), [axis])
-        cut, axes = g.Mod(g.Neg(shift), size), g.ints([x.axis(axis)])
+        cut, axes = g.Mod(g.Neg(shift), size), [x.axis(axis)]
 
         def join(v: Value) -> Value:
-            last = g.Slice(v, cut, g.ints([AXIS_END]), axes)
-            return g.Concat(last, g.Slice(v, g.ints([0]), cut, axes), axis=x.axis(axis))
+            last = g.Slice(v, cut, [AXIS_END], axes)
+            return g.Concat(last, g.Slice(v, [0], cut, axes), axis=x.axis(axis))
 
         return g.with_compute_type("Concat", x.dtype, join, value)
 

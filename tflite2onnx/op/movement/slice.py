@@ -199,11 +199,11 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
         first, count = (g.recast(v, v.dtype, DType.INT64) for v in (begin, size))
         # The kernel refuses a begin before the first element, ONNX counts it from the end: it
         # becomes one after the last.
-        first = g.Mod(first, g.scalar(2**31, DType.INT64))
+        first = g.Mod(first, 2**31)
         last = g.Add(first, count)
         if self.has_data_dependent_shape:
-            is_rest = g.Equal(count, g.scalar(-1, DType.INT64))
-            last = g.Where(is_rest, g.scalar(_HIGHEST, DType.INT64), last)
+            is_rest = g.Equal(count, -1)
+            last = g.Where(is_rest, _HIGHEST, last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
         value = g.move("Slice", x.dtype, x, first, last, axes)
         return value if self.has_data_dependent_shape else g.reshape(value, y.sizes)
@@ -447,7 +447,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         backward = None if steps.data is None else steps.data < 0
         if backward is None or backward.any():
             if last.data is None:
-                last = g.Min(last, g.scalar(_HIGHEST_END, DType.INT64))
+                last = g.Min(last, _HIGHEST_END)
             else:
                 last = g.ints(np.minimum(last.data, _HIGHEST_END).tolist())
         first = _replace_masked(g, o.begin_mask >> entries & 1, first, steps, (0, _HIGHEST))
@@ -459,16 +459,14 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             if backward is None or backward.any():
                 before = g.Less(first, lowest)
                 if backward is None:
-                    before = g.And(before, g.Less(steps, g.scalar(0, DType.INT64)))
+                    before = g.And(before, g.Less(steps, 0))
                 elif not backward.all():
                     before = g.And(before, backward)
                 last = g.Where(before, lowest, last)  # both bounds are the first element
             first = g.Max(first, lowest)
         if not single.any():
             return first, last, steps
-        is_last = g.Equal(first, g.scalar(-1, DType.INT64))
-        next_one = g.Add(first, g.scalar(1, DType.INT64))
-        after = g.Where(is_last, g.scalar(_HIGHEST, DType.INT64), next_one)
+        after = g.Where(g.Equal(first, -1), _HIGHEST, g.Add(first, 1))
         return first, g.Where(single.astype(np.bool_), after, last), steps
 
     def _list_lowest_indices(self, g: Builder, x: View) -> Value:
@@ -520,8 +518,7 @@ def _replace_masked(
     """Return bounds; where a mask omits them, the end for steps forward or for steps backward."""
     if not mask.any():
         return bounds
-    forward, backward = (g.scalar(end, DType.INT64) for end in ends)
-    default = g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), forward, backward)
+    default = g.Where(g.Greater(steps, 0), *ends)
     return g.Where(mask.astype(np.bool_), default, bounds)
 
 

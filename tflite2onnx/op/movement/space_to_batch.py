@@ -48,11 +48,11 @@ class _Batches(Movement, MovesSamples):
 
     def _read_block_and_edges(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
         """Return `_block` and `_edges` as int64 values, constant where the inputs are constant."""
-        one, zeros = g.ints([1]), g.constant(np.zeros((1, 2), np.int64))
+        zeros = np.zeros((1, 2), np.int64)
         if block.tensor.is_constant:
             sizes = g.ints(self._block)
         else:
-            sizes = g.Concat(one, g.as_int64_list(block), one, axis=0)
+            sizes = g.Concat([1], g.as_int64_list(block), [1], axis=0)
         if edges.tensor.is_constant:
             return sizes, g.constant(np.array(self._edges, np.int64))
         return sizes, g.Concat(zeros, g.as_int64_rows(edges), zeros, axis=0)
@@ -123,7 +123,7 @@ def _reorder_parts(
 
 def _spread_over_batch(g: Builder, block: Value, rank: int) -> Value:
     """Return the factor of each axis of the batches: the pixels of a block, then 1."""
-    return g.Concat(multiply_sizes(g, block), g.ints([1] * (rank - 1)), axis=0)
+    return g.Concat(multiply_sizes(g, block), [1] * (rank - 1), axis=0)
 
 
 class SpaceToBatch(_Batches):
@@ -215,9 +215,9 @@ class BatchToSpace(_Batches):
         axes = [a for a in range(y.rank) if crops.data is None or crops.data[a].any()]
         if not axes:
             return merged
-        first, cropped = (g.Gather(crops, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
+        first, cropped = (g.Gather(crops, end, axis=1) for end in (0, 1))
         bounds = (take_entries(g, bound, axes) for bound in (first, g.Sub(whole, cropped)))
-        return g.move("Slice", x.dtype, merged, *bounds, g.ints([y.axis(axis) for axis in axes]))
+        return g.move("Slice", x.dtype, merged, *bounds, [y.axis(axis) for axis in axes])
 
 
 class Blocks(ImageOperator, Foldable):
@@ -259,8 +259,8 @@ class Blocks(ImageOperator, Foldable):
     def scale_image(self, g: Builder, op_type: str, pixels: View | Value) -> Value:
         """Return the batch, and the height and width of pixels times or divided by the block."""
         size = self.read_block()
-        image = g.Slice(g.Shape(pixels), g.ints([0]), g.ints([3]))
-        return g.node(op_type, image, g.ints([1, size, size]))
+        image = g.Slice(g.Shape(pixels), [0], [3])
+        return g.node(op_type, image, [1, size, size])
 
     def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
@@ -301,10 +301,10 @@ class DepthToSpace(Blocks):
 
     def swap_dynamic_axes(self, g: Builder, pixels: View | Value) -> Value:
         size, channels = self.read_block(), self.output.shape[-1]
-        blocks = g.Reshape(pixels, g.ints([0, 0, 0, size, size * channels]))
+        blocks = g.Reshape(pixels, [0, 0, 0, size, size * channels])
         rows = g.Transpose(blocks, perm=[0, 1, 3, 2, 4])
         image = self.scale_image(g, "Mul", pixels)
-        return g.Reshape(rows, g.Concat(image, g.ints([channels]), axis=0))
+        return g.Reshape(rows, g.Concat(image, [channels], axis=0))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         (n, h, w, _), (*_, c) = inputs[0].shape, self.output.shape
@@ -340,10 +340,10 @@ class SpaceToDepth(Blocks):
     def swap_dynamic_axes(self, g: Builder, pixels: View | Value) -> Value:
         size, channels = self.read_block(), self.input(0).shape[-1]
         image = self.scale_image(g, "Div", pixels)
-        rows, columns = (g.Slice(image, g.ints([i]), g.ints([j])) for i, j in ((0, 2), (2, 3)))
-        split = g.Concat(rows, g.ints([size]), columns, g.ints([size * channels]), axis=0)
+        rows, columns = (g.Slice(image, [i], [j]) for i, j in ((0, 2), (2, 3)))
+        split = g.Concat(rows, [size], columns, [size * channels], axis=0)
         blocks = g.Transpose(g.Reshape(pixels, split), perm=[0, 1, 3, 2, 4])
-        return g.Reshape(blocks, g.ints([0, 0, 0, size * size * channels]))
+        return g.Reshape(blocks, [0, 0, 0, size * size * channels])
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         n, h, w, _ = self.output.shape

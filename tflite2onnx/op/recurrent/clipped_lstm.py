@@ -48,7 +48,7 @@ def run_clipped_lstm(
 
     def run_steps(g: Builder, x: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
         """Compute the times of a chunk one by one."""
-        ones = g.ints([1] * count)  # opset 18 splits only by sizes or their number
+        ones = [1] * count  # opset 18 splits only by sizes or their number
         rows = g.node_outputs("Split", count, x, ones, axis=0) if count > 1 else (x,)
         sequence: dict[Value, Value] = {}
         for row in reversed(rows) if reverse else rows:
@@ -75,12 +75,12 @@ def run_clipped_lstm(
             )
         return [(h, state), (c, state), (y, (count, *state))]
 
-    chunks = g.Unsqueeze(x, g.ints([1]))
+    chunks = g.Unsqueeze(x, [1])
     if count > 1:
-        chunks = g.Reshape(x, g.ints([times // count, count, -1, features]))
+        chunks = g.Reshape(x, [times // count, count, -1, features])
     xs = [(chunks, (count, batch, features))]
     h, c, y = scan(g, emit_chunk, xs, [(s, state) for s in states], reverse=reverse)
-    y = g.Squeeze(y, g.ints([1, 2])) if count == 1 else g.Reshape(y, g.ints([times, -1, n]))
+    y = g.Squeeze(y, [1, 2]) if count == 1 else g.Reshape(y, [times, -1, n])
     return y, h, c
 
 

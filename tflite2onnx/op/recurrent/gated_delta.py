@@ -114,7 +114,7 @@ class TriangularInverse(Operator):
         matrices = (prod(x.shape[:-2]), size, size)
         flat, eye = x.reshape(matrices), np.eye(size, dtype=np.float32)
         below = np.tri(size, k=-1, dtype=np.float32)
-        rows = g.Unsqueeze(g.Transpose(g.Mul(flat, below), perm=[1, 0, 2]), g.ints([2]))
+        rows = g.Unsqueeze(g.Transpose(g.Mul(flat, below), perm=[1, 0, 2]), [2])
         row, column = (matrices[0], 1, size), (size, 1)
 
         def step(g: Builder, now: tuple[Value, ...], states: tuple[Value, ...]) -> list[Shaped]:

@@ -56,7 +56,7 @@ class Gru(MadeOperator, AnySizes):
             **list_attributes(made.activations),
         )
         # The node's outputs have an axis for directions.
-        return g.Squeeze(sequence, g.ints([1])), g.Squeeze(state, g.ints([0]))
+        return g.Squeeze(sequence, [1]), g.Squeeze(state, [0])
 
 
 class UnidirectionalSequenceGru(Operator):
@@ -107,7 +107,7 @@ class UnidirectionalSequenceGru(Operator):
             r,
             added_biases[None].astype(np.float32),
             None,
-            g.Unsqueeze(state, g.ints([0])),
+            g.Unsqueeze(state, [0]),
             hidden_size=units,
         )
         return g.reshape(sequence, ys[0].shape), g.reshape(final, ys[1].shape)

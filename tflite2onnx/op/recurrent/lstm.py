@@ -184,10 +184,10 @@ class UnidirectionalLstm(Recurrent):
             rows, last, c = plain.emit_layer(g, x, auxiliary, before, reverse=reverse)
             projection = stack_matrices(g, cell.h, [cell.projection], np.transpose)
             y, last = (
-                g.MatMul(g.Squeeze(part, g.ints([axis])), projection)
+                g.MatMul(g.Squeeze(part, [axis]), projection)
                 for part, axis in ((rows, 1), (last, 0))
             )
-            return y, (last, g.Squeeze(c, g.ints([0])))
+            return y, (last, g.Squeeze(c, [0]))
         h, n = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
         clips = cell.can_clip(states[1].tensor, times)
@@ -200,10 +200,10 @@ class UnidirectionalLstm(Recurrent):
         if clips:
             sizes = (times, batch, n)
             y, *after = run_clipped_lstm(cell, g, x, auxiliary, initial, sizes, reverse=reverse)
-            return y, tuple(g.Squeeze(state, g.ints([0])) for state in after)
+            return y, tuple(g.Squeeze(state, [0]) for state in after)
         y, *after = cell.emit_layer(g, sequence, auxiliary, initial, reverse=reverse)
-        final = tuple(g.Squeeze(state, g.ints([0])) for state in after)
-        return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else final[0]), final
+        final = tuple(g.Squeeze(state, [0]) for state in after)
+        return (g.Squeeze(y, [1]) if x.rank == _SEQUENCE else final[0]), final
 
 
 class Lstm(UnidirectionalLstm):

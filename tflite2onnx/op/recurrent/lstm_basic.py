@@ -113,7 +113,7 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
     else:
         z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.transpose), biases)
     z = round_to_storage(g, z, sums)
-    sizes = g.ints([operator.input(1).shape[1]] * 4)
+    sizes = [operator.input(1).shape[1]] * 4
     input_gate, candidate, forget_gate, output_gate = (
         round_to_storage(g, g.Tanh(part) if place == 1 else g.Sigmoid(part), functions)
         for place, part in enumerate(g.node_outputs("Split", 4, z, sizes, axis=1))

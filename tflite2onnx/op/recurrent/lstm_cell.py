@@ -340,8 +340,8 @@ class Cell:
 
     def _sum_gates(self, weights: Weights, g: Builder, now: Value, h: Value) -> dict[str, Value]:
         sums = round_to_storage(g, self._add_product(g, h, weights.recurrent, now), self._sums)
-        sizes = g.ints([self.cells] * len(self.gates))
-        parts = g.node_outputs("Split", len(self.gates), sums, sizes, axis=1)
+        count = len(self.gates)
+        parts = g.node_outputs("Split", count, sums, [self.cells] * count, axis=1)
         return dict(zip(self.gates, parts, strict=True))
 
     def _add_product(self, g: Builder, x: Value, matrix: Operand, added: Operand) -> Value:

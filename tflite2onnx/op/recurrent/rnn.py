@@ -94,7 +94,7 @@ class UnidirectionalRnn(Recurrent):
                 direction="reverse" if reverse else None,
                 **list_attributes(self.activations[-1:]),
             )
-            return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
+            return g.Squeeze(y, [1]), (g.Squeeze(h, [0]),)
         recurrent = stack_matrices(g, data, [r], np.transpose)
 
         def emit_step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -99,11 +99,11 @@ class Svdf(DynamicShape):
         state: View,
     ) -> tuple[Value | NeedsReshape, Value]:
         shape = x.sizes[0], *times.tensor.shape
-        storage, last = state.storage, g.ints([2])
+        storage, last = state.storage, [2]
         now = g.MatMul(x, stack_matrices(g, x.tensor, [features.tensor], np.transpose))
         if storage.quantization is not None:
             now = g.quantize(now, storage, make_identity(2))
-        recent = g.Slice(state.reshape(shape), g.ints([1]), g.ints(times.tensor.shape[1:]), last)
+        recent = g.Slice(state.reshape(shape), [1], [*times.tensor.shape[1:]], last)
         memory = g.Concat(recent, g.Unsqueeze(now, last), axis=2)
         next_state = g.reshape(memory, state.sizes)
         if storage.quantization is not None:

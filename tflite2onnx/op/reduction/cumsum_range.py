@@ -108,9 +108,6 @@ class CumSum(AnySizes):
         return None if operand or not self.input(1).is_constant else (self._axis,)
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
-        if self.input(1).is_constant:
-            axis = g.scalar(x.axis(self._axis), DType.INT64)
-        else:
-            axis = computed.reshape(())
+        axis = x.axis(self._axis) if self.input(1).is_constant else computed.reshape(())
         o = self.options
         return g.CumSum(x, axis, exclusive=int(bool(o.exclusive)), reverse=int(bool(o.reverse)))

@@ -272,7 +272,7 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
 
     def average_integers(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the kernel's mean: a 64-bit sum, then a division that truncates."""
-        count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
+        count = prod(x.shape[axis] for axis in axes)
         return g.recast(g.Div(self._sum_integers(g, x, axes), count), DType.INT64, x.dtype)
 
     def multiply_integers(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
@@ -287,7 +287,7 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
             size = x.shape[axis]
             while size > 1:
                 half, odd = divmod(size, 2)
-                sizes = g.ints([half, half, 1][: 2 + odd])
+                sizes = [half, half, 1][: 2 + odd]
                 one, other, *rest = g.node_outputs("Split", 2 + odd, value, sizes, axis=axis)
                 value = g.Mul(one, other)
                 value = g.Concat(value, *rest, axis=axis) if rest else value
@@ -309,7 +309,7 @@ def _sum_int64(g: Builder, x: View | Value, add: Callable[[Value], Value]) -> Va
 
     Runtimes add int64 in float64, which has 53 bits.
     """
-    word = g.scalar(1 << 32, DType.INT64)
+    word = 1 << 32
     low = g.Mod(x, word)
     high = g.Div(g.Sub(x, low), word)
     return g.Add(g.Mul(add(high), word), add(low))

@@ -354,17 +354,15 @@ class TransposedConvolution(Convolution):
 
         Rows that no window reaches have the value of the bias.
         """
-        count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
+        count = x.rank - 2
         uncropped = self.read_window().list_cropping_attributes([0] * count)
         whole = g.ConvTranspose(self.round_data(g, x), w, None, **uncropped)
-        size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
-        excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
-        none, two = (g.scalar(number, DType.INT64) for number in (0, 2))
-        pads = g.Max(g.Neg(excess), none)
-        image = g.Pad(whole, g.Concat(zeros, pads, axis=0))
-        first = g.Div(g.Max(excess, none), two)
-        axes = g.ints(range(2, x.rank))
-        cropped = g.Slice(image, first, g.Add(first, size), axes)
+        size = g.Slice(g.as_int64_list(shape), [1], [-1])
+        excess = g.Sub(g.Slice(g.Shape(whole), [2], [AXIS_END]), size)
+        pads = g.Max(g.Neg(excess), 0)
+        image = g.Pad(whole, g.Concat([0] * (x.rank + 2), pads, axis=0))
+        first = g.Div(g.Max(excess, 0), 2)
+        cropped = g.Slice(image, first, g.Add(first, size), [*range(2, x.rank)])
         return cropped if b is None else g.Add(cropped, b.reshape((b.shape[0], *[1] * count)))
 
 

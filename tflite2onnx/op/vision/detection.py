@@ -152,13 +152,12 @@ class DetectionPostProcess(DynamicShape):
         corners = self._decode_corners(g, encoded, anchors)
         class_scores = scores.value
         if scores.sizes[1] != self._classes:  # the background is the first class
-            first, end = g.ints([-self._classes]), g.ints([AXIS_END])
-            class_scores = g.Slice(scores, first, end, g.ints([1]))
+            class_scores = g.Slice(scores, [-self._classes], [AXIS_END], [1])
         detect = self._detect_by_class if self._classwise else self._detect_by_box
         detections = detect(g, corners, class_scores)
         is_valid = g.Less(detections.slots, detections.number)
         zero = g.scalar(0, DType.FLOAT32)
-        is_box = g.Unsqueeze(is_valid, g.ints([2]))
+        is_box = g.Unsqueeze(is_valid, [2])
         values = (
             g.Where(is_box, g.Gather(corners, detections.boxes, axis=1), zero),
             g.Where(is_valid, g.cast(detections.classes, DType.FLOAT32), zero),
@@ -189,9 +188,9 @@ class DetectionPostProcess(DynamicShape):
         """Return (y, x) and (height, width), precise; further elements of the axis are unused."""
         value = x.value
         if x.sizes[axis] != _CORNERS:
-            value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))
+            value = g.Slice(value, [0], [_CORNERS], [axis])
         precise = g.recast(value, DType.FLOAT32, self.precision)
-        return g.node_outputs("Split", 2, precise, g.ints([2, 2]), axis=axis)
+        return g.node_outputs("Split", 2, precise, [2, 2], axis=axis)
 
     def _suppress_boxes(self, g: Builder, corners: Value, scores: Value, limit: int) -> Value:
         """Return (0, class, box) of all selected boxes, int64 [m, 3].
@@ -201,7 +200,7 @@ class DetectionPostProcess(DynamicShape):
         below = np.nextafter(self._read_number("nms_score_threshold"), np.float32(-np.inf))
         overlap = self._read_number("nms_iou_threshold")
         thresholds = (g.constant(np.array([t], np.float32)) for t in (overlap, below))
-        return g.NonMaxSuppression(corners, scores, g.ints([limit]), *thresholds)
+        return g.NonMaxSuppression(corners, scores, [limit], *thresholds)
 
     def _detect_by_class(self, g: Builder, corners: Value, scores: Value) -> _SelectedBoxes:
         """Select boxes per class, and report the best boxes of all classes."""
@@ -211,13 +210,13 @@ class DetectionPostProcess(DynamicShape):
         best_scores = g.GatherND(scores, selected)
         # TopK needs at least k elements, and there may be fewer boxes.
         lowest = g.scalar(-np.inf, DType.FLOAT32)
-        scores_padded = g.Pad(best_scores, g.ints([0, capacity]), lowest)
-        values, places = g.node_outputs("TopK", 2, scores_padded, g.ints([capacity]), axis=0)
-        best = g.Gather(g.Pad(selected, g.ints([0, 0, capacity, 0])), places)
-        _, class_indices, boxes = g.node_outputs("Split", 3, best, g.ints([1, 1, 1]), axis=1)
-        count = g.Min(g.Shape(best_scores), g.ints([limit]))
+        scores_padded = g.Pad(best_scores, [0, capacity], lowest)
+        values, places = g.node_outputs("TopK", 2, scores_padded, [capacity], axis=0)
+        best = g.Gather(g.Pad(selected, [0, 0, capacity, 0]), places)
+        _, class_indices, boxes = g.node_outputs("Split", 3, best, [1, 1, 1], axis=1)
+        count = g.Min(g.Shape(best_scores), [limit])
         slots = np.arange(capacity).reshape(capacity, 1)
-        return _SelectedBoxes(boxes, class_indices, g.Unsqueeze(values, g.ints([1])), count, slots)
+        return _SelectedBoxes(boxes, class_indices, g.Unsqueeze(values, [1]), count, slots)
 
     def _detect_by_box(self, g: Builder, corners: Value, scores: Value) -> _SelectedBoxes:
         """Select boxes by their best class, and report several classes of each box."""
@@ -225,14 +224,14 @@ class DetectionPostProcess(DynamicShape):
         classes = min(reported, self._classes)
         best_scores = g.reduce("ReduceMax", scores, [1], keepdims=True)
         selected = self._suppress_boxes(g, corners, best_scores, limit)
-        boxes = g.Slice(selected, g.ints([2]), g.ints([3]), g.ints([1]))
-        count = g.Slice(g.Shape(boxes), g.ints([0]), g.ints([1]))
-        boxes = g.Slice(g.Pad(boxes, g.ints([0, 0, limit, 0])), g.ints([0]), g.ints([limit]))
+        boxes = g.Slice(selected, [2], [3], [1])
+        count = g.Slice(g.Shape(boxes), [0], [1])
+        boxes = g.Slice(g.Pad(boxes, [0, 0, limit, 0]), [0], [limit])
         box_scores = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, limit])
         rows = g.Transpose(box_scores, perm=[1, 0])
-        top_classes = g.node_outputs("TopK", 2, rows, g.ints([classes]), axis=1)
+        top_classes = g.node_outputs("TopK", 2, rows, [classes], axis=1)
         if reported > classes:
-            pads = g.ints([0, 0, 0, reported - classes])
+            pads = [0, 0, 0, reported - classes]
             top_classes = tuple(g.Pad(v, pads) for v in top_classes)
         slots = np.where(np.arange(reported) < classes, np.arange(limit).reshape(limit, 1), limit)
         return _SelectedBoxes(boxes, top_classes[1], top_classes[0], count, slots)

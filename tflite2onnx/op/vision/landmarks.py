@@ -54,12 +54,12 @@ class TransformLandmarks(Operator):
             )
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
-        rows = g.Slice(g.reshape(matrix, [4, 4]), g.ints([0]), g.ints([2]), g.ints([0]))
-        turn, _, shift = g.node_outputs("Split", 3, rows, g.ints([2, 1, 1]), axis=1)
+        rows = g.Slice(g.reshape(matrix, [4, 4]), [0], [2], [0])
+        turn, _, shift = g.node_outputs("Split", 3, rows, [2, 1, 1], axis=1)
         shift = g.reshape(g.Mul(shift, g.scalar(self._scale, DType.FLOAT32)), [2])
         points, rest = g.reshape(x, [-1, self._values_per_landmark]), []
         if self._values_per_landmark > min(_DIMENSIONS):
-            points, depth = g.node_outputs("Split", 2, points, g.ints([2, 1]), axis=1)
+            points, depth = g.node_outputs("Split", 2, points, [2, 1], axis=1)
             rest = [depth]
         points_moved = g.Gemm(points, turn, shift, transB=1)
         return g.reshape(g.Concat(points_moved, *rest, axis=1) if rest else points_moved, y.shape)
@@ -123,7 +123,7 @@ class LandmarksToMatrix(Operator):
         _ = self._points
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        points = g.Slice(g.reshape(x, [-1, 3]), g.ints([0]), g.ints([2]), g.ints([1]))
+        points = g.Slice(g.reshape(x, [-1, 3]), [0], [2], [1])
         ends, inside = (g.Gather(points, g.ints(point), axis=0) for point in self._points)
         rotation = self._make_rotation(g, ends)
         # The points are rows, so the product applies the transpose of the rotation, which is its
@@ -148,8 +148,8 @@ class LandmarksToMatrix(Operator):
 
     def _make_rotation(self, g: Builder, ends: Value) -> Value:
         """Return the matrix that rotates the crop to the image, float32 [2, 2]."""
-        left, right = g.node_outputs("Split", 2, ends, g.ints([1, 1]), axis=0)
-        across, down = g.node_outputs("Split", 2, g.Sub(right, left), g.ints([1, 1]), axis=1)
+        left, right = g.node_outputs("Split", 2, ends, [1, 1], axis=0)
+        across, down = g.node_outputs("Split", 2, g.Sub(right, left), [1, 1], axis=1)
         if self._first:
             angle = g.Atan(g.Div(down, across))
             cosine, sine = g.Cos(angle), g.Sin(angle)

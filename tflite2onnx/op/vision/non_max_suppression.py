@@ -102,11 +102,11 @@ class NonMaxSuppression(AnySizes):
             indices = _suppress_by_node(g, boxes, scores, max_boxes, threshold, least)
             values = g.Gather(scores, indices)
         number = g.Shape(indices)
-        pads = g.Concat(g.ints([0]), g.Sub(max_boxes, number), axis=0)
+        pads = g.Concat([0], g.Sub(max_boxes, number), axis=0)
         outputs = [g.Pad(g.cast(indices, DType.INT32), pads, g.scalar(0, DType.INT32))]
         if self._is_soft:
             outputs.append(g.Pad(values, pads, g.scalar(0, DType.FLOAT32)))
-        return (*outputs, g.cast(g.Squeeze(number, g.ints([0])), DType.INT32))
+        return (*outputs, g.cast(g.Squeeze(number, [0]), DType.INT32))
 
 
 class Thresholds(NamedTuple):
@@ -132,13 +132,13 @@ def _suppress_by_node(
     # ONNX keeps boxes whose overlap equals the threshold, and the kernel drops them.
     below = np.nextafter(overlap, np.float32(0))
     selected = g.NonMaxSuppression(
-        g.Unsqueeze(boxes, g.ints([0])),
-        g.Unsqueeze(scores, g.ints([0, 1])),
+        g.Unsqueeze(boxes, [0]),
+        g.Unsqueeze(scores, [0, 1]),
         limit,
         g.constant(np.array([below], np.float32)),
         minimum.reshape((1,)),
     )
-    return g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
+    return g.Gather(selected, 2, axis=1)
 
 
 def _suppress_in_loop(
@@ -153,7 +153,7 @@ def _suppress_in_loop(
     initial_scores = g.Where(is_candidate, scores, g.scalar(-np.inf, DType.FLOAT32))
     start = g.Greater(g.reduce("ReduceMax", initial_scores, [0], keepdims=False), limits.least)
     count = g.reduce("ReduceSum", g.cast(is_candidate, DType.INT64), [0], keepdims=True)
-    rounds = g.Squeeze(g.Min(count, limit), g.ints([0]))
+    rounds = g.Squeeze(g.Min(count, limit), [0])
     body = _make_round(g, _list_corners(g, boxes), limits, boxes.sizes[:1])
     _, indices, values = g.node_outputs("Loop", 3, rounds, start, initial_scores, body=body)
     return indices, values
@@ -169,13 +169,13 @@ class Corners(NamedTuple):
 
 def _list_corners(g: Builder, boxes: View) -> Corners:
     """Return the coordinates of boxes, which are given by any two opposite corners."""
-    parts = [g.Slice(boxes, g.ints([i]), g.ints([i + 2]), g.ints([1])) for i in (0, 2)]
+    parts = [g.Slice(boxes, [i], [i + 2], [1]) for i in (0, 2)]
     low, high = g.Min(*parts), g.Max(*parts)
     return Corners(low, high, _compute_area(g, g.Sub(high, low)))
 
 
 def _compute_area(g: Builder, sizes: Value) -> Value:
-    return g.Mul(*(g.Gather(sizes, g.scalar(i, DType.INT64), axis=1) for i in (0, 1)))
+    return g.Mul(*(g.Gather(sizes, i, axis=1) for i in (0, 1)))
 
 
 def _compute_overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:

@@ -65,7 +65,7 @@ class _MaxPool(Pool):
         if not {1, 2} & x.tensor.symbols.keys():
             return g.scalar(math.prod(read_image(x)) * channels, DType.INT64)
         pixels = multiply_sizes(g, take_entries(g, g.Shape(image), [x.axis(1), x.axis(2)]))
-        return pixels if channels == 1 else g.Mul(pixels, g.ints([channels]))
+        return pixels if channels == 1 else g.Mul(pixels, [channels])
 
 
 class MaxPoolWithArgmax(_MaxPool):
@@ -95,12 +95,11 @@ class MaxPoolWithArgmax(_MaxPool):
         values, indices = self.pool_with_indices(g, x)
         channels = x.size("C")
         offsets = np.arange(channels).reshape(1, channels, 1, 1)
-        indices = g.Add(g.Mul(indices, g.scalar(channels, DType.INT64)), offsets)
+        indices = g.Add(g.Mul(indices, channels), offsets)
         if self._counts_images:
-            zero, one = (g.scalar(i, DType.INT64) for i in range(2))
             size = self._count_pixels(g, x, x, channels)
-            images = g.Mul(g.Range(zero, g.Gather(g.Shape(x), zero), one), size)
-            indices = g.Add(indices, g.Unsqueeze(images, g.ints([1, 2, 3])))
+            images = g.Mul(g.Range(0, g.Gather(g.Shape(x), 0), 1), size)
+            indices = g.Add(indices, g.Unsqueeze(images, [1, 2, 3]))
         return values, g.cast(indices, DType.INT32)
 
 
@@ -120,10 +119,9 @@ class MaxPoolingWithArgmax2D(_MaxPool):
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         values, indices = self.pool_with_indices(g, x)
         rows, columns = _find_origins(self.read_window(), read_image(x), read_image(ys[0]))
-        width = g.scalar(x.size("W"), DType.INT64)
-        window_width = g.scalar(self.read_window().kernel[1], DType.INT64)
+        width = x.size("W")
         row, column = g.Sub(g.Div(indices, width), rows), g.Sub(g.Mod(indices, width), columns)
-        index = g.cast(g.Add(g.Mul(row, window_width), column), DType.FLOAT32)
+        index = g.cast(g.Add(g.Mul(row, self.read_window().kernel[1]), column), DType.FLOAT32)
         return values, g.Add(index, g.scalar(0.1, DType.FLOAT32))
 
 
@@ -167,8 +165,8 @@ class MaxUnpooling2D(ImageOperator):
         else:
             positions, lead = g.cast(indices, DType.INT64), x.shape[:1]
         rows = (*lead, -1)
-        flat_shape = (*lead, int(np.prod(y.shape[len(lead) :])))
-        zeros = g.Expand(g.scalar(0, DType.FLOAT32), g.ints(flat_shape))
+        flat_shape = [*lead, int(np.prod(y.shape[len(lead) :]))]
+        zeros = g.Expand(g.scalar(0, DType.FLOAT32), flat_shape)
         values, positions = (g.reshape(v, rows) for v in (x, positions))
         return g.reshape(g.ScatterElements(zeros, positions, values, axis=len(lead)), y.shape)
 
@@ -176,10 +174,9 @@ class MaxUnpooling2D(ImageOperator):
         """Return indices in windows as indices in the image: row * width + column."""
         window, _ = _read_window(self)
         rows, columns = _find_origins(window, read_image(y), read_image(indices))
-        width = g.scalar(window.kernel[1], DType.INT64)
-        index = g.cast(indices, DType.INT64)
+        width, index = window.kernel[1], g.cast(indices, DType.INT64)
         row, column = g.Add(g.Div(index, width), rows), g.Add(g.Mod(index, width), columns)
-        return g.Add(g.Mul(row, g.scalar(y.size("W"), DType.INT64)), column)
+        return g.Add(g.Mul(row, y.size("W")), column)
 
 
 def _read_window(operator: ImageOperator) -> tuple[Window, bool]:

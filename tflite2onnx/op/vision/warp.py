@@ -59,7 +59,7 @@ class DenseImageWarp(_Warp):
         height, width = read_image(x)
         grid = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)
         positions = g.Sub(grid[None].astype(np.float32), flow)
-        swapped = g.Gather(positions, g.ints([1, 0]), axis=3)
+        swapped = g.Gather(positions, [1, 0], axis=3)
         return _sample_pixels(g, x, swapped, padding="border")
 
 
@@ -88,7 +88,7 @@ class TransformTensor(_Warp):
         check_element_count(y["H"] + y["W"])
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
-        rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
+        rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), [1, 1, 1, 1], axis=0)
         height, width = read_image(y)
         across = np.arange(width, dtype=np.float32).reshape(1, width)
         down = np.arange(height, dtype=np.float32).reshape(height, 1)
@@ -99,13 +99,13 @@ class TransformTensor(_Warp):
             bounds.append(g.GreaterOrEqual(coordinate, g.scalar(0, DType.FLOAT32)))
             bounds.append(g.LessOrEqual(coordinate, g.scalar(limit, DType.FLOAT32)))
         is_inside = g.And(g.And(bounds[0], bounds[1]), g.And(bounds[2], bounds[3]))
-        positions = g.Concat(*(g.Unsqueeze(v, g.ints([0, 3])) for v in (xs, ys)), axis=3)
+        positions = g.Concat(*(g.Unsqueeze(v, [0, 3]) for v in (xs, ys)), axis=3)
         sampled = _sample_pixels(g, x, positions, padding="border")
         return g.Where(is_inside, sampled, g.scalar(0, DType.FLOAT32))
 
     def _transform_coordinate(self, g: Builder, row: Value, across: Array, down: Array) -> Value:
         """Return one coordinate of the position of each pixel, float32 [height, width]."""
-        by_x, by_y, _, shift = g.node_outputs("Split", 4, row, g.ints([1, 1, 1, 1]), axis=1)
+        by_x, by_y, _, shift = g.node_outputs("Split", 4, row, [1, 1, 1, 1], axis=1)
         if self.op.version > 1:
             half = g.scalar(0.5, DType.FLOAT32)
             shift = g.Add(shift, g.Sub(g.Add(g.Mul(by_x, half), g.Mul(by_y, half)), half))
