@@ -20,11 +20,14 @@ WORD = 32  # bits
 # The table of log2(1 + x) - x in 128 steps, in units of 2 ** -16 (log.cc).
 _SEGMENTS, _LOG_BITS, _LN2 = 128, 16, 45426
 _HALF = 1 << (_LOG_BITS - 1)
+SHIFT = 0, WORD - 1  # the limits of an option that is a shift
 # Fractional bits of the signal-to-noise ratio, and of the output of gain control.
 SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
-def read_integer(options: Mapping[str, Any], name: str, low: int = 0, high: int = WORD - 1) -> int:
+def read_integer(
+    options: Mapping[str, Any], name: str, low: int = SHIFT[0], high: int = SHIFT[1]
+) -> int:
     """Return an option; OperatorError unless it is between `low` and `high`."""
     number = int(options.get(name, 0))
     if not low <= number <= high:
@@ -36,23 +39,23 @@ class Signal(Operator):
     """An operator of the front end, which computes on stored integers along one axis.
 
     Attributes:
-        shifts: the options that are shifts.
+        limits: the least and the largest value of options.
     """
 
     quantization = Integers(in_file_types=True)
-    shifts: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[Mapping[str, tuple[int, int]]] = {}
 
     def check(self) -> None:
         for tensor in self.op.present:
             check_element_count(tensor.elements)
             if not tensor.elements:
                 raise OperatorError(f"{tensor.name} must have elements, got {list(tensor.shape)}")
-        for name in self.shifts:
+        for name in self.limits:
             self.read_option(name)
 
     def read_option(self, name: str, *limits: int) -> int:
-        """Return an integer option within limits; see `read_integer`."""
-        return read_integer(self.options, name, *limits)
+        """Return an integer option within limits, by default those of the class."""
+        return read_integer(self.options, name, *(limits or self.limits[name]))
 
     def make_state(self, role: str, shape: Shape, dtype: DType) -> Tensor:
         """Return a tensor for `internal_state`, whose initial value is 0."""

@@ -1,10 +1,12 @@
 """The stateless operators of TFLite Micro's audio front end, in integers."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.contrib.signal.tflm_base import (
+    SHIFT,
     WORD,
     Signal,
     apply_gain,
@@ -27,7 +29,7 @@ class SignalWindow(Signal):
 
     codes = ("SignalWindow",)
     operands = "int16 [... size], int16 [size] -> int16 [... size]"
-    shifts = ("shift",)
+    limits: ClassVar = {"shift": SHIFT}
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
@@ -152,20 +154,12 @@ class SignalFilterBankLog(Signal):
 
     codes = ("SignalFilterBankLog",)
     operands = "uint32 [size] -> int16 [size]"
-    shifts = ("input_correction_bits",)
-
-    def check(self) -> None:
-        super().check()
-        _ = self._scale  # the property raises OperatorError
-
-    @property
-    def _scale(self) -> int:
-        return self.read_option("output_scale", 0, (1 << 31) - 1)
+    limits: ClassVar = {"input_correction_bits": SHIFT, "output_scale": (0, (1 << 31) - 1)}
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         correction = 1 << self.read_option("input_correction_bits")
         scaled = wrap_to_word(g, g.Mul(g.cast(x, DType.INT64), correction))
-        logarithms = emit_logarithm(g, scaled, self._scale)
+        logarithms = emit_logarithm(g, scaled, self.read_option("output_scale"))
         return g.cast(g.min_int64(logarithms, (1 << 15) - 1), DType.INT16)
 
 
@@ -174,7 +168,7 @@ class SignalPcan(Signal):
 
     codes = ("SignalPCAN",)
     operands = "uint32 [size], uint32 [size], int16 [gains] -> uint32 [size]"
-    shifts = ("snr_shift",)
+    limits: ClassVar = {"snr_shift": SHIFT}
 
     def check(self) -> None:
         super().check()

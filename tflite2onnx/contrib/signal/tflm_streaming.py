@@ -8,10 +8,11 @@ In TFLite Micro these operators contain buffers. Here each buffer is a state of 
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.contrib.signal.tflm_base import Signal, Subtraction
+from tflite2onnx.contrib.signal.tflm_base import SHIFT, Signal, Subtraction
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_input_count
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
@@ -49,18 +50,12 @@ class SignalDelay(_Stream):
 
     codes = ("SignalDelay",)
     operands = "int16 [... samples], ... -> int16 [... samples], ..."
-
-    @property
-    def _length(self) -> int:
-        return self.read_option("delay_length", 0, _MOST)
-
-    def check(self) -> None:
-        super().check()
-        _ = self._length  # the property raises OperatorError
+    limits: ClassVar = {"delay_length": (0, _MOST)}
 
     def list_states(self) -> Sequence[Tensor]:
-        shape = *self.input(0).shape[:-1], self._length
-        return [self.make_state("delayed", shape, DType.INT16)] if self._length else []
+        length = self.read_option("delay_length")
+        shape = *self.input(0).shape[:-1], length
+        return [self.make_state("delayed", shape, DType.INT16)] if length else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         if not memory:
@@ -271,6 +266,7 @@ class SignalFilterBankSpectralSubtraction(_Stream):
 
     codes = ("SignalFilterBankSpectralSubtraction",)
     operands = "uint32 [size], ... -> uint32 [size], uint32 [size], ..."
+    limits: ClassVar = {"smoothing_bits": SHIFT, "spectral_subtraction_bits": SHIFT}
 
     def check(self) -> None:
         super().check()
