@@ -175,7 +175,7 @@ def _dequantize(
 def _copy(g: Builder, integers: Value, copy: int) -> Value:
     """Return a copy of a constant that is not merged with other copies."""
     end = copy + (1 if integers.data is None else len(integers.data))
-    return g.Slice(integers, g.ints([0]), g.ints([end]))
+    return g.Slice(integers, [0], [end])
 
 
 def _add_128(g: Builder, integers: Value, rank: int) -> Value:

@@ -385,7 +385,7 @@ class Nodes:
         """
         attributes = {"onesided": int(onesided), "inverse": 1 if inverse else None}
         if self.opset >= find_first_opset(("DFT", AXES_INPUT)):
-            return self.DFT(x, None, self.scalar(axis, DType.INT64), **attributes)
+            return self.DFT(x, None, axis, **attributes)
         return self.DFT(x, axis=axis, **attributes)
 
     def reshape(self, x: Operand, shape: Sequence[int | str], like: Operand | None = None) -> Value:
@@ -479,7 +479,7 @@ class Nodes:
             raise FixedSizeError(f"the dynamic size {unknown[0]} must be a size of the input")
         shape = self.Shape(value)
         parts = [
-            self.Gather(shape, self.ints([names.index(size)]), axis=0)
+            self.Gather(shape, [names.index(size)], axis=0)
             if isinstance(size, str)
             else self.ints([size])
             for size in sizes

@@ -53,14 +53,13 @@ def suppress(g: Nodes, candidates: Candidates, limits: BoxLimits) -> Detections:
     best = g.reduce("ReduceMax", candidates.scores, [0], keepdims=True)
     zero = g.scalar(0, DType.FLOAT32)
     scores = g.Where(g.Equal(candidates.scores, best), candidates.scores, zero)
-    batch = g.Unsqueeze(scores, g.ints([0]))
+    batch = g.Unsqueeze(scores, [0])
     selected = _select(g, candidates.boxes, batch, limits)
     coordinates = g.GatherND(batch, selected)
-    count = g.min_int64(g.Shape(coordinates), g.ints([limits.most]))
+    count = g.min_int64(g.Shape(coordinates), [limits.most])
     ordered, places = g.node_outputs("TopK", 2, coordinates, count, axis=0)
     classes, boxes = (
-        g.Gather(g.Gather(selected, g.scalar(column, DType.INT64), axis=1), places, axis=0)
-        for column in (1, 2)
+        g.Gather(g.Gather(selected, column, axis=1), places, axis=0) for column in (1, 2)
     )
     return Detections(g.Gather(candidates.boxes, boxes, axis=0), ordered, classes)
 
@@ -75,31 +74,31 @@ def average_boxes(
     (mediapipe/calculators/util/non_max_suppression_calculator.cc). A box is averaged with the best
     box that suppresses it. Boxes have one class.
     """
-    selected = _select(g, candidates.boxes, g.Unsqueeze(candidates.scores, g.ints([0])), limits)
-    kept = g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
-    scores = g.Squeeze(candidates.scores, g.ints([0]))
+    selected = _select(g, candidates.boxes, g.Unsqueeze(candidates.scores, [0]), limits)
+    kept = g.Gather(selected, 2, axis=1)
+    scores = g.Squeeze(candidates.scores, [0])
     overlaps = _measure_overlap(g, g.Gather(candidates.boxes, kept, axis=0), candidates.boxes)
     near = g.Greater(overlaps, g.scalar(limits.iou, DType.FLOAT32))
     passed = g.Greater(scores, g.scalar(limits.threshold, DType.FLOAT32))
-    counted = g.And(near, g.Unsqueeze(passed, g.ints([0])))
-    rank = g.CumSum(g.cast(counted, DType.INT64), g.scalar(0, DType.INT64))
-    first = g.And(counted, g.Equal(rank, g.scalar(1, DType.INT64)))
-    weights = g.Where(first, g.Unsqueeze(scores, g.ints([0])), g.scalar(0, DType.FLOAT32))
-    values = g.Concat(candidates.boxes, g.Reshape(points, g.ints([-1, 2 * count])), axis=1)
+    counted = g.And(near, g.Unsqueeze(passed, [0]))
+    rank = g.CumSum(g.cast(counted, DType.INT64), 0)
+    first = g.And(counted, g.Equal(rank, 1))
+    weights = g.Where(first, g.Unsqueeze(scores, [0]), g.scalar(0, DType.FLOAT32))
+    values = g.Concat(candidates.boxes, g.Reshape(points, [-1, 2 * count]), axis=1)
     total = g.reduce("ReduceSum", weights, [1], keepdims=True)
     means = g.Div(g.MatMul(weights, values), total)
-    boxes, flat = g.node_outputs("Split", 2, means, g.ints([_CORNERS, 2 * count]), axis=1)
+    boxes, flat = g.node_outputs("Split", 2, means, [_CORNERS, 2 * count], axis=1)
     # The number of boxes may be 0, which Reshape cannot infer.
-    sizes = g.Concat(g.Shape(kept), g.ints([count, 2]), axis=0)
+    sizes = g.Concat(g.Shape(kept), [count, 2], axis=0)
     return Detections(boxes, g.Gather(scores, kept, axis=0), None, g.reshape_to_sizes(flat, sizes))
 
 
 def _select(g: Nodes, boxes: Value, scores: Value, limits: BoxLimits) -> Value:
     """Return (0, class, box) of the selected boxes, int64 [m, 3]; scores are [1, classes, n]."""
     return g.NonMaxSuppression(
-        g.Unsqueeze(boxes, g.ints([0])),
+        g.Unsqueeze(boxes, [0]),
         scores,
-        g.ints([limits.most]),
+        [limits.most],
         g.constant(np.array([limits.iou], np.float32)),
         g.constant(np.array([limits.threshold], np.float32)),
     )
@@ -107,7 +106,7 @@ def _select(g: Nodes, boxes: Value, scores: Value, limits: BoxLimits) -> Value:
 
 def _measure_overlap(g: Nodes, boxes: Value, others: Value) -> Value:
     """Return the intersection over union of each of boxes [m, 4] and of others [n, 4]: [m, n]."""
-    sides = [g.node_outputs("Split", 4, x, g.ints([1] * _CORNERS), axis=1) for x in (boxes, others)]
+    sides = [g.node_outputs("Split", 4, x, [1] * _CORNERS, axis=1) for x in (boxes, others)]
     left, their = sides[0], [g.Transpose(side, perm=[1, 0]) for side in sides[1]]
     zero = g.scalar(0, DType.FLOAT32)
     spans = [

@@ -218,8 +218,8 @@ def _find_scores(
     how, threshold = settings.get("scores", "none"), settings.get("threshold", facts.threshold)
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
-        scores = activate(g, g.Reshape(outputs[0], g.ints([classes])), how)
-        best, places = g.node_outputs("TopK", 2, scores, g.ints([limit]), axis=0)
+        scores = activate(g, g.Reshape(outputs[0], [classes]), how)
+        best, places = g.node_outputs("TopK", 2, scores, [limit], axis=0)
         if threshold is None:
             return Detections(best, best, places)
         is_above = g.Greater(best, g.constant(np.array(threshold, np.float32)))

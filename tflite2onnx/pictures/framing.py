@@ -50,12 +50,12 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> P
     height, width = target
     # The height of the image at full width, and the width at full height, rounded up.
     ratios, divisors = g.ints([height, width]), g.ints([width, height])
-    swapped = g.Gather(size, g.ints([1, 0]), axis=0)
-    size_wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)
+    swapped = g.Gather(size, [1, 0], axis=0)
+    size_wanted = g.Div(g.Add(g.Mul(swapped, ratios), [width - 1, height - 1]), divisors)
     extent = g.max_int64(size, size_wanted)
     margins = g.Sub(extent, size)
     if fit is Fit.LETTERBOX:
-        return PictureFrame(size, extent, g.Div(margins, g.ints([2])))
+        return PictureFrame(size, extent, g.Div(margins, [2]))
     half = g.Mul(g.cast(margins, DType.FLOAT32), g.scalar(0.5, DType.FLOAT32))
     return PictureFrame(size, extent, half)
 
@@ -68,7 +68,7 @@ def sample_picture(g: Nodes, image: Value, frame: PictureFrame, target: tuple[in
     """
     for axis, count in enumerate(target):
         size, extent, start = (
-            g.Gather(x, g.ints([axis]), axis=0)
+            g.Gather(x, [axis], axis=0)
             for x in (frame.size, g.cast(frame.extent, DType.FLOAT32), frame.offset)
         )
         centres = g.constant(((np.arange(count) + 0.5) / count).astype(np.float32))
@@ -77,7 +77,7 @@ def sample_picture(g: Nodes, image: Value, frame: PictureFrame, target: tuple[in
         low = g.Floor(places)
         share = g.Sub(places, low)
         before = g.cast(low, DType.INT64)
-        after = g.Add(before, g.ints([1]))
+        after = g.Add(before, [1])
         other = g.Sub(g.scalar(1, DType.FLOAT32), share)
         image = g.Add(
             _weigh_pixels(g, image, axis, before, other, size),
@@ -90,7 +90,7 @@ def _weigh_pixels(
     g: Nodes, image: Value, axis: int, places: Value, weights: Value, size: Value
 ) -> Value:
     """Return the pixels at positions of an axis times weights, 0 for positions outside."""
-    last = g.Sub(size, g.ints([1]))
+    last = g.Sub(size, [1])
     zero = g.ints([0])
     inside = g.max_int64(zero, g.min_int64(places, last))
     weights = g.Where(g.Equal(inside, places), weights, g.scalar(0, DType.FLOAT32))
@@ -108,7 +108,7 @@ def to_picture(
     """
 
     def as_xy(pair: Value) -> Value:
-        return g.cast(g.Gather(pair, g.ints([1, 0]), axis=0), DType.FLOAT32)
+        return g.cast(g.Gather(pair, [1, 0], axis=0), DType.FLOAT32)
 
     points = g.Mul(points, as_xy(frame.extent))
     if frame.offset is not None:

@@ -109,13 +109,13 @@ def decode_mediapipe(
     (mediapipe/calculators/tensor/tensors_to_detections_calculator.cc).
     """
     n, pairs = detector.boxes, detector.numbers // 2
-    numbers = g.Div(g.Reshape(raw, g.ints([n, pairs, 2])), g.scalar(detector.size, DType.FLOAT32))
-    places, sizes, points = g.node_outputs("Split", 3, numbers, g.ints([1, 1, pairs - 2]), axis=1)
+    numbers = g.Div(g.Reshape(raw, [n, pairs, 2]), g.scalar(detector.size, DType.FLOAT32))
+    places, sizes, points = g.node_outputs("Split", 3, numbers, [1, 1, pairs - 2], axis=1)
     centres = np.ascontiguousarray(detector.anchors[:, None, :2])
     half = g.Mul(sizes, g.scalar(0.5, DType.FLOAT32))
     middle = g.Add(places, centres)
     corners = g.Concat(g.Sub(middle, half), g.Add(middle, half), axis=1)
     clipped = g.Clip(logits, *(g.scalar(limit, DType.FLOAT32) for limit in (-_LIMIT, _LIMIT)))
-    scores = g.Reshape(g.Sigmoid(clipped), g.ints([1, n]))
-    boxes = g.Reshape(corners, g.ints([n, 4]))
+    scores = g.Reshape(g.Sigmoid(clipped), [1, n])
+    boxes = g.Reshape(corners, [n, 4])
     return Candidates(boxes, scores), g.Add(points, centres)

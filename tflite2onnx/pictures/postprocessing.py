@@ -90,15 +90,13 @@ def emit_postprocessing(g: Nodes, frame: PictureFrame | None, plan: Postprocessi
     family = plan.family
     found = family.decode(g, [read_output(g, port) for port in family.ports])
     points = found.keypoints
-    boxes = g.Reshape(found.boxes, g.ints([-1, 2, 2])) if family.makes_boxes else found.boxes
+    boxes = g.Reshape(found.boxes, [-1, 2, 2]) if family.makes_boxes else found.boxes
     if frame is not None and family.makes_boxes:
         boxes = to_picture(g, boxes, frame, fractions=plan.fractions, clips=family.clips_boxes)
         points = points and to_picture(g, points, frame, fractions=plan.fractions)
     ports = []
     if family.makes_boxes:
-        ports.append(
-            _make_port(g, "boxes", g.Reshape(boxes, g.ints([-1, 4])), DType.FLOAT32, family, 4)
-        )
+        ports.append(_make_port(g, "boxes", g.Reshape(boxes, [-1, 4]), DType.FLOAT32, family, 4))
     ports.append(_make_port(g, "scores", found.scores, DType.FLOAT32, family))
     if found.classes is not None:
         ports.append(_make_port(g, "classes", found.classes, DType.INT64, family))

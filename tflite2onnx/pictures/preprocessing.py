@@ -175,7 +175,7 @@ def emit_preprocessing(g: Nodes, image: Value, frame: PictureFrame, plan: Prepro
     if plan.fit is Fit.CENTER:
         x = x if rows_first else g.Transpose(x, perm=[1, 2, 0])
         x = g.Transpose(sample_picture(g, x, frame, plan.sizes), perm=[2, 0, 1])
-        x = g.Unsqueeze(x, g.ints([0]))
+        x = g.Unsqueeze(x, [0])
     else:
         x = _resize(g, g.Transpose(x, perm=[2, 0, 1]) if rows_first else x, frame, plan)
     x = _mix_channels(g, x, plan.channels)
@@ -189,7 +189,7 @@ def _resize(g: Nodes, x: Value, frame: PictureFrame, plan: Preprocessing) -> Val
     """Return a picture [C, height, width] as the pixels of the input, float32, NCHW."""
     if frame.offset is not None:
         x = _add_margins(g, x, frame.offset, frame, plan)
-    x = g.Unsqueeze(g.recast(x, plan.dtype, DType.FLOAT32), g.ints([0]))
+    x = g.Unsqueeze(g.recast(x, plan.dtype, DType.FLOAT32), [0])
     sizes = g.ints([1, _COLORS, *plan.sizes])
     return g.Resize(
         x, None, None, sizes, mode="linear", coordinate_transformation_mode="half_pixel"
@@ -209,7 +209,7 @@ def _add_margins(
 def _mix_channels(g: Nodes, x: Value, channels: str) -> Value:
     """Return RGB pixels, NCHW, as the channels that the network requires."""
     if channels == "bgr":
-        return g.Gather(x, g.ints([2, 1, 0]), axis=1)
+        return g.Gather(x, [2, 1, 0], axis=1)
     if channels == "gray":
         return g.Conv(x, np.array(_LUMINANCE, np.float32).reshape(1, _COLORS, 1, 1))
     return x

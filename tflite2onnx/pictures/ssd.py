@@ -39,16 +39,16 @@ def find_ssd_anchors(size: tuple[int, int] | None, shapes: Sequence[Shape]) -> A
 def decode_ssd(g: Nodes, encodings: Value, scores: Value, anchors: Array) -> Candidates:
     """Return the boxes of encodings, float32 [1, n, 4], and of scores, float32 [1, n, classes]."""
     origins, extents = (np.ascontiguousarray(anchors[:, i : i + 2]) for i in (0, 2))
-    numbers = g.Div(g.Squeeze(encodings, g.ints([0])), np.array(_SCALES, np.float32))
+    numbers = g.Div(g.Squeeze(encodings, [0]), np.array(_SCALES, np.float32))
     # From y, x, height, width to x, y, width, height.
-    numbers = g.Gather(numbers, g.ints([1, 0, 3, 2]), axis=1)
-    places, sizes = g.node_outputs("Split", 2, numbers, g.ints([2, 2]), axis=1)
+    numbers = g.Gather(numbers, [1, 0, 3, 2], axis=1)
+    places, sizes = g.node_outputs("Split", 2, numbers, [2, 2], axis=1)
     middle = g.Add(g.Mul(places, extents), origins)
     half = g.Mul(g.Mul(g.Exp(sizes), extents), g.scalar(0.5, DType.FLOAT32))
     boxes = g.Concat(g.Sub(middle, half), g.Add(middle, half), axis=1)
-    by_class = g.Transpose(g.Squeeze(scores, g.ints([0])), perm=[1, 0])
+    by_class = g.Transpose(g.Squeeze(scores, [0]), perm=[1, 0])
     last = g.ints([np.iinfo(np.int64).max])
-    return Candidates(boxes, g.Slice(by_class, g.ints([1]), last, g.ints([0])))
+    return Candidates(boxes, g.Slice(by_class, [1], last, [0]))
 
 
 def read_detections(g: Nodes, outputs: Sequence[Value], threshold: float) -> Detections:
@@ -58,12 +58,12 @@ def read_detections(g: Nodes, outputs: Sequence[Value], threshold: float) -> Det
     number of detections [1]; elements after the last detection are 0.
     """
     boxes, classes, scores, number = outputs
-    scores = g.Reshape(scores, g.ints([-1]))
+    scores = g.Reshape(scores, [-1])
     places = g.Range(*(g.cast(x, DType.INT64) for x in _emit_range(g, scores)))
-    count = g.cast(g.Reshape(number, g.ints([1])), DType.INT64)
+    count = g.cast(g.Reshape(number, [1]), DType.INT64)
     is_above = g.And(g.Less(places, count), g.Greater(scores, g.scalar(threshold, DType.FLOAT32)))
-    boxes = g.Gather(g.Reshape(boxes, g.ints([-1, _CORNERS])), g.ints([1, 0, 3, 2]), axis=1)
-    classes = g.cast(g.Reshape(classes, g.ints([-1])), DType.INT64)
+    boxes = g.Gather(g.Reshape(boxes, [-1, _CORNERS]), [1, 0, 3, 2], axis=1)
+    classes = g.cast(g.Reshape(classes, [-1]), DType.INT64)
     return Detections(*(g.Compress(x, is_above, axis=0) for x in (boxes, scores, classes)))
 
 

@@ -53,7 +53,7 @@ def decode_yolo(
 
     `size` is the height and the width of the input if the output has pixels instead of fractions.
     """
-    columns = g.Squeeze(output, g.ints([0]))
+    columns = g.Squeeze(output, [0])
     numbers = shape[1]
     if form == "yolov5":
         columns = g.Transpose(columns, perm=[1, 0])

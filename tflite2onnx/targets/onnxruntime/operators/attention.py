@@ -103,10 +103,10 @@ class RotaryEmbedding(MadeOperator, DynamicShape):
             rows = False
             value = x.reshape(shape)
             if place is None:
-                tables = [g.Expand(table, g.ints([heads, depth // 2])) for table in tables]
+                tables = [g.Expand(table, [heads, depth // 2]) for table in tables]
             else:
                 position = g.recast(place.reshape((1, 1)), DType.INT32, DType.INT64)
-                places = g.Expand(position, g.ints([1, heads]))
+                places = g.Expand(position, [1, heads])
         else:
             # The heads are an axis before the positions, or are joined with the last of three axes.
             shape = (batch, x.sizes[1], heads * depth) if rows else x.sizes
@@ -235,7 +235,7 @@ class Attention(MadeOperator, ScaledAttention, DynamicShape):
         if position is not None:
             ends = self._find_ends(g, position)
             pairs = zip(caches, orders, strict=True)
-            caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
+            caches = [g.Slice(cache, *ends, [order[2]]) for cache, order in pairs]
             tokens = -1
         scores, shape = self._score(g, queries, caches[0], tokens)
         weights = self.weigh(g, scores, mask and mask.value, made.hidden)
@@ -247,9 +247,9 @@ class Attention(MadeOperator, ScaledAttention, DynamicShape):
 
     def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
         """Return the index of the first visible token, and the index after the last."""
-        end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
+        end = g.Add(g.recast(position, DType.INT32, DType.INT64), [1])
         window = self.made.window
-        start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])
+        start = g.Max(g.Sub(end, [window]), [0]) if window else g.ints([0])
         return start, end
 
     def _score(

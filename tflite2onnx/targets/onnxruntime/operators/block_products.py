@@ -152,7 +152,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
         axes = g.types[rows][1][:-1]
         return product if len(axes) == 1 else g.reshape(product, (*axes, weights.outputs))
     # Products of the same rows have the first If in common (`merge_equal_nodes`).
-    single = g.Equal(g.Shape(rows, start=0, end=1), g.ints([1]))
+    single = g.Equal(g.Shape(rows, start=0, end=1), [1])
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     made = _branch(
@@ -234,12 +234,12 @@ def _rounds_rows(g: Builder) -> Value:
 def _store_weights(g: Builder, w: View, scales: Quantization) -> _PackedWeights:
     outputs, features = w.tensor.shape
     size = scales.block_size or next(n for n in reversed(_BLOCKS) if features % n == 0)
-    blocks = g.Reshape(g.pack_bytes(w), g.ints([outputs, -1, size // 2]))
+    blocks = g.Reshape(g.pack_bytes(w), [outputs, -1, size // 2])
     if scales.block_size:
         stored = g.constant(scales.stored_scale)
         factors = g.cast(stored, DType.FLOAT32) if stored.dtype is DType.FLOAT16 else stored
     else:
-        factors = g.Expand(g.scalar(1, DType.FLOAT32), g.ints([outputs, features // size]))
+        factors = g.Expand(g.scalar(1, DType.FLOAT32), [outputs, features // size])
     # The node reads elements plus 8.
     integers = g.BitwiseXor(blocks, g.constant(_SIGN_BITS))
     return _PackedWeights(integers, factors, outputs, features, size)

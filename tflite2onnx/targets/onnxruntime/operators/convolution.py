@@ -207,7 +207,7 @@ def _multiply_images(
     if x.is_one:
         product = g.MatMul(x.dequantize(g), columns)
     else:
-        scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
+        scale = g.Unsqueeze(x.scale, [1, 2, 3])
         product = g.Mul(multiply_integers(g, x, columns), scale)
         if x.offsets is not None:
             sums = g.constant(negate_column_sums(weights, 0))

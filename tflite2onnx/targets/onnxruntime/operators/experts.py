@@ -31,10 +31,10 @@ class ExpertProduct(MadeOperator, DynamicShape):
         def compute(g: Builder, where: Value, before: Value, weights: Sequence[Value]) -> Value:
             adjoint = 1 if self.options.adj_y else None
             made = g.Gemm(g.Gather(rows, where, axis=0), weights[0], transB=adjoint)
-            return g.scatter_nd(before, g.Unsqueeze(where, g.ints([1])), made)
+            return g.scatter_nd(before, g.Unsqueeze(where, [1]), made)
 
         count, outputs = y.sizes[0], self.output.shape[1]
-        sizes = g.Concat(g.Shape(rows, start=0, end=1), g.ints([outputs]), axis=0)
+        sizes = g.Concat(g.Shape(rows, start=0, end=1), [outputs], axis=0)
         zeros = g.Expand(g.scalar(0, DType.FLOAT32), sizes)
         chosen = g.reshape(numbers, (1, -1))
         matrices = [np.asarray(table.constant, np.float32)]
