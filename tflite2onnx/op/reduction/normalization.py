@@ -35,6 +35,7 @@ class LayerNorm(AnySizes):
     codes = ("custom_call.LayerNorm",)
     operands = "float32 [... n], float32? [n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
+    writes_zeros = False  # whether a missing bias is a constant of zeros
 
     def check(self) -> None:
         x = self.input(0)
@@ -103,7 +104,8 @@ class LayerNorm(AnySizes):
             whole = data.astype(np.float32).reshape(along)
             return g.constant(np.ascontiguousarray(np.broadcast_to(whole, shape)))
 
-        weights = [spread(scale, 1)] + ([] if bias is None else [spread(bias, 0)])
+        has_bias = bias is not None or self.writes_zeros
+        weights = [spread(scale, 1)] + ([spread(bias, 0)] if has_bias else [])
         epsilon = _read_epsilon(self)
         return g.LayerNormalization(x, *weights, axis=axis - x.rank, epsilon=epsilon)
 
