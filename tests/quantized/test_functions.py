@@ -259,6 +259,18 @@ def test_int16_softmax_is_close_to_real_results(beta: float) -> None:
     assert np.abs(have - truth).max() <= 1
 
 
+@pytest.mark.parametrize("size", [17, 64, 1000])
+@pytest.mark.parametrize("step", [0.0003, 0.003, 0.2])
+def test_low_elements_of_int16_softmax_weigh_as_in_litert(size: int, step: float) -> None:
+    """The kernel's smallest exponential is 2 / 32768: 999 hidden elements weigh 6 % together."""
+    x = np.random.default_rng(0).choice(all_integers("int16"), (6, size))
+    x[1:] = -32000
+    x[1, :3] = 32000, 31000, 0
+    x[2, :3] = 32000
+    data = unary("SOFTMAX", x, (step, 0), SOFTMAX["int16"], beta=1.0)
+    check(data, inputs=[x], steps=6)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("size", [1, 2, 37, 1001])
 @pytest.mark.parametrize("step", [0.001, 0.1, 1.0])

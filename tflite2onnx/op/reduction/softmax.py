@@ -89,7 +89,11 @@ class Softmax(Exponential):
         scaled = x if beta == 1 else g.Mul(shifted, g.scalar(beta, x.dtype))
         if overflows:
             return g.Exp(g.LogSoftmax(scaled, axis=y.axis(-1)))
-        return g.Softmax(scaled, axis=y.axis(-1))
+        return g.Softmax(self.limit_scores(g, scaled, y.axis(-1)), axis=y.axis(-1))
+
+    def limit_scores(self, g: Builder, x: Value | View, axis: int) -> Value | View:
+        """Return what the exponentials are of; a target may limit it as the kernel does."""
+        return x
 
     def _overflows(self) -> bool:
         """Return whether QLinearSoftmax overflows, to which runtimes fuse the nodes.
