@@ -42,6 +42,7 @@ from tflite2onnx.op.common.checks import (
     integer as integer,
     ints as ints,
 )
+from tflite2onnx.op.elementwise.arithmetic import Elementwise as Elementwise, Row as Row
 from tflite2onnx.op.registry import register as register, unregister as unregister
 from tflite2onnx.op.traits import (
     AnySizes as AnySizes,

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support import Build
 from tests.support.project import PROJECT
+from tflite2onnx import convert, unregister
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,14 +137,16 @@ def test_code_of_the_guide_passes_ruff_and_mypy(project: Path, tmp_path: Path) -
     files = {name: code for name, code in guided_files().items() if name.endswith(".py")}
     own = list_created_files()
     assert len(own) == 3
-    place = tmp_path / "mypackage" / "operators.py"
-    place.parent.mkdir()
-    (place.parent / "__init__.py").touch()
-    place.write_text(files["mypackage/operators.py"])
+    places = [tmp_path / name for name in files if name.startswith("mypackage/")]
+    assert len(places) == 2
+    places[0].parent.mkdir()
+    (places[0].parent / "__init__.py").touch()
+    for place in places:
+        place.write_text(files[str(place.relative_to(tmp_path))])
     for tool in (
         ["ruff", "check", *own],
         ["ruff", "check", "--config", "pyproject.toml", "--ignore", "ARG002,D104", str(tmp_path)],
-        ["mypy", "--follow-imports", "silent", *own, str(place)],
+        ["mypy", "--follow-imports", "silent", *own, *map(str, places)],
     ):
         done = run_module(project, *tool)
         assert not done.returncode, done.stdout + done.stderr
@@ -170,6 +173,22 @@ def test_operator_of_an_installed_package_is_converted(tmp_path: Path) -> None:
     assert not done.returncode, done.stderr
     nodes = onnx.load(tmp_path / "model.onnx").graph.node
     assert [node.op_type for node in nodes] == ["Mul", "Sigmoid", "Mul"]
+
+
+def test_functions_of_the_guide_are_converted_by_their_rows() -> None:
+    """Each row of the table in the guide converts an operator with an option."""
+    module("functions", guided_files()["mypackage/functions.py"])
+    try:
+        for code, option, node in (
+            ("CeluOfAlpha", "alpha", "Celu"),
+            ("HardShrink", "limit", "Shrink"),
+        ):
+            m = Build()
+            m.output(*m.custom(code, [m.input([2, 3])], [[2, 3]], {option: 0.5}))
+            (made,) = convert(m.bytes()).model.graph.node
+            assert (made.op_type, made.attribute[0].f) == (node, 0.5)
+    finally:
+        unregister("CeluOfAlpha", "HardShrink")
 
 
 def test_code_of_the_state_guide_prints_the_shown_output(

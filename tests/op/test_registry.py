@@ -116,7 +116,7 @@ def test_refuses_incomplete_and_inconsistent_classes() -> None:
     with pytest.raises(RegistrationError, match=r"Ranging must be a subclass of .*TakesRanges"):
         register("Twice")(ranging)
     with pytest.raises(RegistrationError, match="must have the names of the operators"):
-        register()
+        register()(Doubled)
     with pytest.raises(RegistrationError, match="must be a non-empty string, got ''"):
         register("")
     with pytest.raises(RegistrationError, match="the operator's name must be a non-empty string"):

@@ -51,20 +51,22 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
         class MyOperator(Operator): ...
 
     A name that TFLite's schema contains is a builtin operator, any other name is a custom operator;
-    `custom` overrides this.
+    `custom` overrides this. Without names, the class converts the operators of its `codes` or its
+    table, `rows`.
 
     Raises:
         RegistrationError: the class cannot be registered, or another class is registered for a
             name.
     """
-    if not codes:
-        raise RegistrationError(
-            "register must have the names of the operators that the class converts, got none"
-        )
-    keys = [_find_key(code, custom=custom) for code in codes]
+    named = [_find_key(code, custom=custom) for code in codes]
 
     def register_class(cls: T) -> T:
-        _check_foreign_class(cls)
+        own = _check_foreign_class(cls).codes
+        keys = named or [_find_key(code, custom=custom) for code in own]
+        if not keys:
+            raise RegistrationError(
+                "register must have the names of the operators that the class converts, got none"
+            )
         for key in keys:
             if key in _registered:
                 raise RegistrationError(
