@@ -130,14 +130,14 @@ def test_reason_why_a_rule_does_not_apply_is_logged(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_what_nothing_matches_and_conditions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_without_a_match_and_conditions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     graph = parse_graph(NEGATIONS)
     triple = Rule("triple", "ABS", ("NEG", ("NEG", ("NEG", 2.0))), make_absolute)
     refused = Rule("refused", "ABS", ("NEG", "x"), make_absolute, lambda _: False, "x is free")
     with caplog.at_level(logging.DEBUG, "tflite2onnx"):
         assert Rules(triple, refused)(graph) is graph
     assert caplog.messages == [
-        "nothing matches: triple",
+        "no operators match: triple",
         "NEG (operator 0, a) and 3 others: not replaced as refused: x is free",
     ]
 

@@ -152,7 +152,7 @@ class _Round:
             for reason, (op, *others) in losses.items():
                 log_loss(op, name, reason, len(others))
             if not losses and name not in self._built.values():
-                _logger.debug("nothing matches: %s", name)
+                _logger.debug("no operators match: %s", name)
 
     def _list_rules(self, code: str, activation: str) -> list[Rule]:
         """Return the rules whose pattern may end in an operator with an activation."""
