@@ -2,13 +2,12 @@
 
 The process runs `PROGRAM`, which imports neither this package nor ONNX Runtime, so that it starts
 in a quarter of a second. It opens interpreters, calls their methods and times them. Messages are
-pickled: a number of bytes, and a tuple.
+pickled tuples.
 """
 
 from __future__ import annotations
 
 import pickle
-import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import_runtime
 
 PROGRAM = """
-import os, pickle, struct, sys, time
+import os, pickle, sys, time
 source, sink = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)  # messages of LiteRT do not mix with the results
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -44,8 +43,8 @@ def time_runs(interpreter, count, clock):  # as in `verification.latency`
     return (now() - start) / count
 
 interpreters = []
-while head := source.read(8):
-    index, method, arguments = pickle.loads(source.read(*struct.unpack("<q", head)))
+while source.peek():
+    index, method, arguments = pickle.load(source)
     try:
         if method == "close":
             interpreters[index] = None
@@ -57,8 +56,7 @@ while head := source.read(8):
             answer = True, call(*arguments)
     except Exception as error:
         answer = False, (type(error) is ValueError, str(error))
-    data = pickle.dumps(answer)
-    sink.write(struct.pack("<q", len(data)) + data)
+    pickle.dump(answer, sink)
     sink.flush()
 """
 
@@ -104,19 +102,13 @@ class _Process:
         Raises:
             ValueError, RuntimeError: the method raises an exception, or the process has ended.
         """
-        data = pickle.dumps((index, method, arguments))
         try:
-            self._sink.write(struct.pack("<q", len(data)) + data)
+            pickle.dump((index, method, arguments), self._sink)
             self._sink.flush()
-        except OSError:  # the process has ended
-            head = b""
-        else:
-            head = self._source.read(8)
-        if not head:
+            succeeds, result = pickle.load(self._source)  # noqa: S301 - of our own process
+        except (OSError, EOFError, pickle.UnpicklingError):
             self.close()
-            raise RuntimeError("LiteRT has ended its process")
-        answer = self._source.read(*struct.unpack("<q", head))
-        succeeds, result = pickle.loads(answer)  # noqa: S301 - of our own process
+            raise RuntimeError("LiteRT has ended its process") from None
         if succeeds:
             return result
         is_value_error, text = result
