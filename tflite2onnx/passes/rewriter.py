@@ -112,6 +112,22 @@ class Rewriter:
         shape, constant = tuple(x.shape[i] for i in order), make_int32(f"{x.name}/order", order)
         return self.op("TRANSPOSE", x, constant, output=output, like=like, name=name, shape=shape)
 
+    def slice(
+        self,
+        x: Tensor,
+        axis: int,
+        first: int,
+        count: int,
+        *,
+        like: Tensor | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Add SLICE of `count` elements of an axis; its output is like the input by default."""
+        shape, begin, size = [*x.shape], [0] * x.rank, [-1] * x.rank
+        shape[axis], begin[axis], size[axis] = count, first, count
+        constants = make_int32(f"{x.name}/begin", begin), make_int32(f"{x.name}/size", size)
+        return self.op("SLICE", x, *constants, like=like or x, name=name, shape=(*shape,))
+
     def crop(self, x: Tensor, first: Sequence[int], y: Tensor) -> Tensor:
         """Add SLICE from the first row and column of an image to the size of an output."""
         begin = make_int32(f"{y.name}/begin", [0, *first, 0])

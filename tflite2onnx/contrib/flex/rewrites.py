@@ -92,7 +92,6 @@ def move_axis_to_option(code: str, place: int) -> Translation:
     def rewrite_op(op: Op) -> Sequence[Op]:
         inputs = [*op.present]
         options = {
-            "fused_activation_function": "NONE",
             "axis": int(inputs.pop(place).values.item()),
             "batch_dims": op.options.get("batch_dims", 0),
         }
@@ -177,7 +176,6 @@ def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
     if not is_plain or op.options.get("data_format", layout) != layout or padding == "EXPLICIT":
         raise OperatorError("its window must have one number for each axis of an image")
     return {
-        "fused_activation_function": "NONE",
         "padding": padding,
         **{f"stride_{a}": n for a, n in zip(axes, strides[1:], strict=False)},
         **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:], strict=False)},
@@ -244,7 +242,7 @@ def rewrite_bias_add(op: Op) -> Sequence[Op] | None:
     rw, (x, bias) = Rewriter(op), op.present
     if op.options.get("data_format", "NHWC") == "NCHW":
         bias = rw.reshape(bias, (bias.elements, *[1] * (x.rank - 2)), like=bias)
-    add = as_builtin(op, "ADD", x, bias, fused_activation_function="NONE")
+    add = as_builtin(op, "ADD", x, bias)
     if x.dtype not in _ADDED:
         add = replace(add, code="FlexAddV2", custom=True)
     return [*rw.ops, add]

@@ -138,7 +138,6 @@ def _windows(strides: Sequence[int], steps: Sequence[int]) -> dict[str, Any]:
     axes = _AXES[len(strides)]
     return {
         "padding": "VALID",
-        "fused_activation_function": "NONE",
         **{f"stride_{axis}": n for axis, n in zip(axes, strides, strict=True)},
         **{f"dilation_{axis}_factor": n for axis, n in zip(axes, steps, strict=True)},
     }
@@ -175,24 +174,14 @@ def _convolve(
         raise OperatorError(f"it must have at most {_MOST_GROUPS} groups, got {groups}")
     parts = []
     for group in range(groups):
-        part = _take_last(rw, image, group, inputs)
-        of_part = _take_last(rw, filters, group, outputs // groups)
+        part = rw.slice(image, -1, group * inputs, inputs, name=f"part_{group}")
+        count = outputs // groups
+        of_part = rw.slice(filters, -1, group * count, count, name=f"part_{group}")
         shape = (image.shape[0], *sizes, outputs // groups)
         name = f"conv_{group}"
         parts.append(rw.op("CONV_3D", part, of_part, like=y, name=name, shape=shape, **options))
     shape = (image.shape[0], *sizes, outputs)
-    return rw.op(
-        "CONCATENATION", *parts, like=y, name="groups", shape=shape, axis=4,
-        fused_activation_function="NONE",
-    )  # fmt: skip
-
-
-def _take_last(rw: Rewriter, x: Tensor, part: int, size: int) -> Tensor:
-    """Add a slice of `size` elements of the last axis."""
-    name = f"part_{part}"
-    begin = make_int32(f"{x.name}/{name}/begin", [0] * (x.rank - 1) + [part * size])
-    sizes = make_int32(f"{x.name}/{name}/size", [-1] * (x.rank - 1) + [size])
-    return rw.op("SLICE", x, begin, sizes, like=x, name=name, shape=(*x.shape[:-1], size))
+    return rw.op("CONCATENATION", *parts, like=y, name="groups", shape=shape, axis=4)
 
 
 def _transpose_convolution(

@@ -105,14 +105,14 @@ def reduce_halves(rw: Lowering, op: Op, operands: Sequence[Tensor]) -> None:
     while (size := rows[0].shape[0]) > 1:
         step, half = step + 1, size // 2
         halves = [
-            _take_rows(rw, x, part * half, half, f"{step}_{part}")
+            rw.slice(x, 0, part * half, half, name=f"part_{step}_{part}")
             for part in range(2)
             for x in rows
         ]
         known = rw.apply(region.ops, dict(zip(region.inputs, halves, strict=True)), str(step))
         combined = [known[y] for y in region.outputs]
         if size % 2:
-            last = (_take_rows(rw, x, size - 1, 1, f"{step}_last") for x in rows)
+            last = (rw.slice(x, 0, size - 1, 1, name=f"part_{step}_last") for x in rows)
             pairs = zip(combined, last, strict=True)
             combined = [_join(rw, x, rest, str(step)) for x, rest in pairs]
         rows = combined
@@ -122,17 +122,7 @@ def reduce_halves(rw: Lowering, op: Op, operands: Sequence[Tensor]) -> None:
 
 def _join(rw: Rewriter, a: Tensor, b: Tensor, name: str) -> Tensor:
     shape = (a.shape[0] + b.shape[0], *a.shape[1:])
-    return rw.op(
-        "CONCATENATION", a, b, like=b, name=f"joined_{name}", shape=shape, axis=0,
-        fused_activation_function="NONE",
-    )  # fmt: skip
-
-
-def _take_rows(rw: Rewriter, x: Tensor, first: int, count: int, name: str) -> Tensor:
-    shape = (count, *x.shape[1:])
-    begin = make_int32(f"{x.name}/begin_{name}", [first] + [0] * (x.rank - 1))
-    size = make_int32(f"{x.name}/size_{name}", shape)
-    return rw.op("SLICE", x, begin, size, like=x, name=f"part_{name}", shape=shape)
+    return rw.op("CONCATENATION", a, b, like=b, name=f"joined_{name}", shape=shape, axis=0)
 
 
 class _RegionKey(NamedTuple):
@@ -257,9 +247,7 @@ def _compute_key(
     )
     is_zero = rw.op("EQUAL", value, zero, output=replace(condition, name=f"{name}/is_zero"))
     # 1 / -0 is minus infinity, which puts -0 before 0.
-    infinite = rw.op(
-        "DIV", one, value, like=value, name=f"{name}/inverse", fused_activation_function="NONE"
-    )
+    infinite = rw.op("DIV", one, value, like=value, name=f"{name}/inverse")
     sign = rw.op("SELECT_V2", is_zero, infinite, zero, like=value, name=f"{name}/sign")
     return [sign, *parts]
 
@@ -283,7 +271,7 @@ def _order_rows(rw: Rewriter, rows: Tensor, name: str, *, ascending: bool) -> Te
     _, indices = _sort_rows(rw, turned, name)
     indices = rw.op("REVERSE_V2", indices, last, like=indices, name="reversed")
     most = make_int32(f"{name}/most", rows.shape[-1] - 1)
-    return rw.op("SUB", most, indices, like=indices, fused_activation_function="NONE")
+    return rw.op("SUB", most, indices, like=indices)
 
 
 def _gather(rw: Rewriter, x: Tensor, indices: Tensor, name: str) -> Tensor:

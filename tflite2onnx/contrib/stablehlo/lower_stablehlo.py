@@ -92,7 +92,7 @@ def _lower_op(op: Op, graphs: Sequence[Graph]) -> Sequence[Op]:
 def _lower_concatenate(rw: Rewriter, op: Op, *_: Tensor | None) -> None:
     """Make CONCATENATION."""
     axis = op.options.dimension
-    rw.ops.append(as_builtin(op, "CONCATENATION", axis=axis, fused_activation_function="NONE"))
+    rw.ops.append(as_builtin(op, "CONCATENATION", axis=axis))
 
 
 def _lower_transpose(rw: Rewriter, op: Op, x: Tensor) -> None:

@@ -115,15 +115,15 @@ class ListRewriter(Rewriter):
             self.op("SHAPE", x, like=self.number, shape=(x.rank,), out_type="INT32")
             for x in (self.add_row(item), items)
         ]
-        missing = self.op("SUB", *sizes, like=sizes[0], fused_activation_function="NONE")
+        missing = self.op("SUB", *sizes, like=sizes[0])
         mask = make_int32("mask", [0] + [1] * rank)  # the number of items is another
-        missing = self.op("MUL", missing, mask, like=missing, fused_activation_function="NONE")
+        missing = self.op("MUL", missing, mask, like=missing)
         none = make_int32("none", [0] * (rank + 1))
         self.op("PACK", none, missing, output=added, values_count=2, axis=1)
         return self.op("PAD", items, added, like=items, name="widened")
 
     def _add(self, code: str, a: Tensor, b: Tensor) -> Tensor:
-        return self.op(code, a, b, like=self.number, fused_activation_function="NONE")
+        return self.op(code, a, b, like=self.number)
 
     def drop_axes(self, number: Tensor) -> Tensor:
         """Return a tensor of one element without its axes."""

@@ -67,5 +67,5 @@ def join_assigned(found: Match) -> list[Op] | str:
         row if row.rank == y.rank else rw.reshape(row, shape, like=y, name="row")
         for _, row in sorted(rows.items())
     ]
-    rw.op("CONCATENATION", *parts, output=y, axis=axis, fused_activation_function="NONE")
+    rw.op("CONCATENATION", *parts, output=y, axis=axis)
     return rw.ops

@@ -354,7 +354,7 @@ class _JoinedSteps:
         flat = _reshape(rw, whole, (count, *row[1:]))
         if _is_slice_faster(len(parts), count):
             for i, part in parts.items():
-                taken = _slice(rw, flat, i, 1)
+                taken = rw.slice(flat, 0, i, 1, name="run")
                 rw.ops.append(copy_op(rw.source, taken, part, resizes=False))
             return
         items = [parts.get(i) or make_like(whole, f"item{i}", shape) for i in range(count)]
@@ -385,15 +385,7 @@ class _JoinedSteps:
             x = parts[0]
             if len(parts) > 1:
                 flat = (len(items), *row[1:])
-                x = rw.op(
-                    "CONCATENATION",
-                    *parts,
-                    like=x,
-                    name="joined",
-                    shape=flat,
-                    axis=0,
-                    fused_activation_function="NONE",
-                )
+                x = rw.op("CONCATENATION", *parts, like=x, name="joined", shape=flat, axis=0)
             self._taken[items, row] = x
         return self._taken[items, row]
 
@@ -401,7 +393,7 @@ class _JoinedSteps:
         """Return items of a source, with the steps in place of the first axis of a row."""
         whole, count, rw = self._find_whole(source), len(run.items), self._rw
         x = _reshape(rw, whole, (whole.shape[0], *row[1:]))
-        return x if count == x.shape[0] else _slice(rw, x, run.first, count)
+        return x if count == x.shape[0] else rw.slice(x, 0, run.first, count, name="run")
 
     def _find_whole(self, source: _Source) -> Tensor:
         """Return all items of a source, along a new first axis."""
@@ -424,12 +416,6 @@ class _JoinedSteps:
         x = self._take(op.present, (1, *shape))
         order = (*range(1, axis + 1), 0, *range(axis + 1, x.rank))
         rw.reshape(rw.transpose(x, order, like=x, name="turned") if axis else x, output=y)
-
-
-def _slice(rw: Rewriter, x: Tensor, first: int, count: int) -> Tensor:
-    begin = make_int32("begin", [first, *(0 for _ in x.shape[1:])])
-    sizes = make_int32("size", [count, *(-1 for _ in x.shape[1:])])
-    return rw.op("SLICE", x, begin, sizes, like=x, name="run", shape=(count, *x.shape[1:]))
 
 
 def _is_slice_faster(parts: int, count: int) -> bool:

@@ -52,7 +52,7 @@ def test_prelu_becomes_depthwise_convolutions_and_a_sum() -> None:
         %1: float32[2,5,7,4] = CONV_2D(%0, {WEIGHTS})
         %2: float32[2,5,7,4] = {bend}
         %3: float32[2,5,7,4] = {signed}
-        %4: float32[2,5,7,4] = ADD(%3, %1, {PLAIN})
+        %4: float32[2,5,7,4] = ADD(%3, %1)
         %5: float32[2,5,7,4] = CONV_2D(%4, {WEIGHTS})
         return %5
     """

@@ -62,7 +62,7 @@ def test_items_are_sliced_before_the_transpose() -> None:
     """
     after = """
         inputs %0: float32[1,5,2,3,4]
-        %1: float32[1,5,1,3,4] = SLICE(%0, [0, 0, 0, 0, 0], [1, 5, 1, 3, 4])
+        %1: float32[1,5,1,3,4] = SLICE(%0, [0, 0, 0, 0, 0], [-1, -1, 1, -1, -1])
         %2: float32[1,5,3,4] = RESHAPE(%1)
         %3: float32[1,3,5,4] = TRANSPOSE(%2, [0, 2, 1, 3])
         %4: float32[1,3,5,4] = RESHAPE(%3)

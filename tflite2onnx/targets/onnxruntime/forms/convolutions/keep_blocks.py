@@ -80,7 +80,7 @@ def split_prelu(found: Match) -> list[Op] | str:
     rw, code = Rewriter(found.last), "DEPTHWISE_CONV_2D"
     below = rw.convolve(code, x, -np.abs(bend), like=y, name="bend", activation="RELU")
     signed = rw.convolve(code, below, np.sign(bend), like=y, name="signed")
-    rw.op("ADD", signed, x, output=y, fused_activation_function="NONE")
+    rw.op("ADD", signed, x, output=y)
     return rw.ops
 
 

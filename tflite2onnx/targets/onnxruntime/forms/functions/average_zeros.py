@@ -40,6 +40,6 @@ def average_zeros(found: Match) -> list[Op] | str:
     if window != (size, 1) or options.padding != "VALID" or x.elements != y.elements:
         return "the window must have all rows and one column"
     rw = Rewriter(found.last)
-    row = rw.op("MUL", x, 1 / size, like=x, name="average", fused_activation_function="NONE")
+    row = rw.op("MUL", x, 1 / size, like=x, name="average")
     rw.reshape(row, output=y)
     return rw.ops

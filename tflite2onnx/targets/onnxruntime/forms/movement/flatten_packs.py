@@ -46,7 +46,7 @@ def _flatten(found: Match) -> list[Op] | str:
     shape[axis] *= len(parts)
     flat = make_like(whole, "flat", (*shape,))
     if joins:
-        rw.op("CONCATENATION", *parts, output=flat, axis=axis, fused_activation_function="NONE")
+        rw.op("CONCATENATION", *parts, output=flat, axis=axis)
         rw.reshape(flat, output=whole)
         return rw.ops
     rw.reshape(whole, output=flat)

@@ -121,10 +121,7 @@ def slice_before_transpose(found: Match) -> list[Op] | str:
     axis, indices = every[op]
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     for y, index in zip(op.outputs, indices, strict=True):
-        begin = [index if i == axis else 0 for i in range(x.rank)]
-        sizes = (*before, 1, *after)
-        constants = (make_int32("begin", begin), make_int32("size", sizes))
-        item = rw.op("SLICE", x, *constants, like=y, name="item", shape=sizes)
+        item = rw.slice(x, axis, index, 1, like=y, name="item")
         item = rw.reshape(item, before + after, like=y, name="flat")
         item = rw.transpose(item, HEADS_FIRST, like=y, name="moved")
         rw.reshape(item, output=y)

@@ -46,7 +46,7 @@ def _broadcast(found: Match) -> Op | str:
         return "the operands must be float32, [..., rows, 1] and [..., 1, columns]"
     if (rows, columns) != (1, 1) and not _is_moved(y, found.graph):
         return "it must have one row and one column, or a TRANSPOSE must read it"
-    return as_builtin(found.last, "MUL", fused_activation_function="NONE")
+    return as_builtin(found.last, "MUL")
 
 
 def _multiply_small(found: Match) -> list[Op] | str:
@@ -57,7 +57,7 @@ def _multiply_small(found: Match) -> list[Op] | str:
     if prod(small) * _SAVED > prod(np.broadcast_shapes(a.shape, b.shape)):
         return "the product of a and c must be small"
     rw = Rewriter(found.last)
-    product = rw.op("MUL", a, c, like=y, shape=small, fused_activation_function="NONE")
+    product = rw.op("MUL", a, c, like=y, shape=small)
     return [*rw.ops, as_builtin(found.last, "MUL", product, b, **found.last.options)]
 
 

@@ -136,8 +136,8 @@ def join_states(found: Match) -> list[Op] | str:
     split_a, split_b = a.split(rw), b.split(rw)
     joined = [split_b[0]]
     for factor, term in zip(split_a[1:], split_b[1:], strict=True):
-        x = rw.op("MUL", factor, joined[-1], like=factor, fused_activation_function="NONE")
-        joined.append(rw.op("ADD", x, term, like=term, fused_activation_function="NONE"))
+        x = rw.op("MUL", factor, joined[-1], like=factor)
+        joined.append(rw.op("ADD", x, term, like=term))
     along = {**op.options, "axis": 0}
     whole = rw.op(op.code, *joined, like=b.whole, name="states", shape=a.shape, **along)
     column = c.move(rw, (steps, 1, columns))
