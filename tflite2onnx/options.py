@@ -164,7 +164,10 @@ class ConversionOptions:
                 n for n in ("activations", "weights") if n in unset or getattr(self, n) == "auto"
             )
             unset |= dict.fromkeys(free, kind)
-        return replace(self, **unset)
+        try:
+            return replace(self, **unset)
+        except OptionError as error:
+            raise OptionError(name_preset(str(error), self.target, unset)) from None
 
     def list_given(self) -> dict[str, Any]:
         """Return the options that differ from those of the target: they make an equal network.
@@ -187,6 +190,13 @@ def _make_defaults() -> ConversionOptions:
 @cache
 def _make_target_defaults(target: Target) -> ConversionOptions:
     return ConversionOptions(target=target).with_target()
+
+
+def name_preset(reason: str, target: str, preset: Mapping[str, Any]) -> str:
+    """Return the reason of an error, and which options in it the target sets."""
+    words = {f"`{n}`": "" if value is True else f" {value}" for n, value in preset.items()}
+    named = [name + word for name, word in words.items() if name in reason]
+    return reason + (f"; the target {target} sets {' and '.join(named)}" if named else "")
 
 
 def read_given(given: Mapping[str, Any]) -> ConversionOptions:

@@ -46,7 +46,7 @@ from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.interface import order_endpoints, pin_orders
 from tflite2onnx.layout import Plan, plan
 from tflite2onnx.op.base import Operator
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import ConversionOptions, name_preset
 from tflite2onnx.passes import (
     MODEL_PASSES,
     apply_passes,
@@ -84,7 +84,7 @@ from tflite2onnx.targets.driver import (
     find_rewrite,
     find_state_orders,
 )
-from tflite2onnx.targets.table import find_rules
+from tflite2onnx.targets.table import find_options, find_rules
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
@@ -355,7 +355,8 @@ def _emit_opened(opened: _Opened, planner: Planner) -> Emitted:
     words, options, operator_of = opened.words, opened.options, opened.operator_of
     graph = opened.take_graph()
     if options.static and words:
-        raise OptionError("`static` must not be given with the names of dynamic sizes")
+        reason = "`static` must not be given with the names of dynamic sizes"
+        raise OptionError(name_preset(reason, options.target, find_options(options.target)))
     if words or (not options.static and any(t.dynamic_axes for t in graph.inputs)):
         return _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
     sized = [keep_file_sizes(graph, operator_of.read_op)]

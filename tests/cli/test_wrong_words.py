@@ -664,6 +664,14 @@ WRONG = [
         "the first size of x must be 1 or the batch, 4, got 2",
     ),
     (
+        "model.tflite --target webgpu --weights uint8",
+        "with --quantization rounded, got uint8; the target webgpu sets --quantization rounded",
+    ),
+    (
+        "model.tflite --target nnapi --batch n",
+        "with the names of dynamic sizes; the target nnapi sets --static",
+    ),
+    (
         "model.tflite --static --shape x=n,5,7,3",
         "--static must not be given with the names of dynamic sizes",
     ),
