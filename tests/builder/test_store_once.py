@@ -121,3 +121,20 @@ def test_equal_views_of_floats_are_one_constant(dtype: DType, count: int) -> Non
     data = np.ones((64, 64), dtype.numpy)
     nodes = [Node("Identity", (Value(data, dtype),), (Value(),), {}) for _ in range(2)]
     assert len({node.inputs[0] for node in share_transposed(nodes)}) == count
+
+
+@pytest.mark.parametrize("filters", [(64, 3, 3, 8), (64, 1, 1, 32)])
+def test_views_of_one_memory_are_stored_once(filters: Shape) -> None:
+    """One processor reads filters of a convolution, another the columns of a product."""
+    data = GENERATOR.integers(-127, 127, filters).astype(np.int8)
+    views = [data.transpose(0, 3, 1, 2), data.reshape(filters[0], -1).T]
+    made = [Value() for _ in views]
+    nodes = [
+        Node("Identity", (Value(view, DType.INT8),), (y,), {})
+        for view, y in zip(views, made, strict=True)
+    ]
+    shared = [*share_transposed(nodes)]
+    for view, y in zip(views, made, strict=True):
+        result, size = run_nodes(shared, y, DType.INT8, view.ndim)
+        np.testing.assert_array_equal(result, view)
+        assert size < data.nbytes + 64  # and the shape of a Reshape

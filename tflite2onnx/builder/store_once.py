@@ -10,7 +10,7 @@ Runtimes compute nodes that read constants only when they load the model, before
 DequantizeLinear with an operator.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -50,6 +50,7 @@ def share_transposed(
     narrow = any(map(_is_narrow, constants))
     has_int2 = any(value.dtype is DType.INT2 for value, _ in large)
     only_cast = _find_cast_constants(nodes) if has_int2 else ()
+    sources = _find_sources(large)
     digests = {digest_elements(data) for data in bytes_read if narrow}
     outputs: dict[Value, Value] = {}
     added = []
@@ -60,11 +61,15 @@ def share_transposed(
                 outputs[value] = values[_place(value, data)]
             continue
         # The file has its axes in the sequence of decreasing strides.
-        order = np.argsort([-step for step in data.strides], kind="stable")
-        plain = data.transpose(order)
+        order, plain = _find_file_order(data)
         if not plain.flags.c_contiguous:
             continue
         source = values.get(_place(value, plain))
+        if source is None and (shared := sources.get(_span(value, data))):
+            source = shared
+            if shared.data is not None and shared.data.shape != plain.shape:
+                source, shape = Value(), Value(np.array(plain.shape, np.int64), DType.INT64)
+                added.append(Node("Reshape", (shared, shape), (source,), {}))
         if source is None and (
             (find_address(plain), plain.shape) in kept or _has_bytes(digests, value, plain)
         ):
@@ -80,6 +85,40 @@ def share_transposed(
         permutation = np.argsort(order).tolist()
         added.append(Node("Transpose", (source,), (outputs[value],), {"perm": permutation}))
     return (*added, *(replace_inputs(node, outputs) for node in nodes)) if outputs else tuple(nodes)
+
+
+def _find_sources(constants: Iterable[tuple[Value, Array]]) -> dict[Hashable, Value]:
+    """Return, by its memory, the constant of each tensor whose views have several shapes or orders.
+
+    A layer has such views if its weights are those of a convolution on one processor, and of a
+    product on another. Elements of less than 8 bits stay apart.
+    """
+    views: dict[Hashable, dict[Hashable, tuple[Value, Array]]] = {}
+    for value, data in constants:
+        plain = _find_file_order(data)[1]
+        if plain.flags.c_contiguous and not _is_narrow((value, data)):
+            places = views.setdefault(_span(value, data), {})
+            places.setdefault((data.shape, data.strides), (value, plain))
+    sources = {}
+    for span, places in views.items():
+        if len(places) > 1:
+            found = (value for value, plain in places.values() if value.data is plain)
+            value, plain = next(iter(places.values()))
+            sources[span] = next(found, None) or Value(plain, value.dtype, value.name)
+    return sources
+
+
+def _find_file_order(data: Array) -> tuple[Array, Array]:
+    """Return the sequence of axes by decreasing strides, which the file has, and such a view."""
+    if data.flags.c_contiguous:
+        return np.arange(data.ndim), data
+    order = np.argsort([-step for step in data.strides], kind="stable")
+    return order, data.transpose(order)
+
+
+def _span(value: Value, data: Array) -> Hashable:
+    """Return a key: the memory and the type of a constant's elements, in any order."""
+    return find_address(data), data.nbytes, data.dtype, value.dtype
 
 
 def _find_cast_constants(nodes: Sequence[Node]) -> Collection[Value]:

@@ -126,6 +126,8 @@ GAIN, ANY_GAIN = Gain(), Gain(0, loss=inf)
 # Products of integers: a tenth is the error of the factors. Networks of dynamic range take about as
 # long as in LiteRT with AVX2, and longer with VNNI, so that a layer may cost more with AVX2.
 _INTEGERS = Gain(part=0.1, loss=0.25)
+# A choice adds a kilobyte to the file, and nodes over few numbers cost more than the table says.
+_CHOSEN = Gain(20, part=0.2)
 # Zen 4 multiplies 64 bytes in two halves. Its convolutions and integer products take 2.75 times the
 # time of the table, and nodes that move or scale numbers the same time. This is the mean of both.
 _HALVES = 1.65
@@ -313,11 +315,14 @@ def explain_planes(image: Tensor) -> str:
     return in_blocks.explain_loss(planar, ANY_GAIN)
 
 
-def explain_floats(conv: Conv2D, kernel: str = "", *, signed: bool = False) -> str:
+def explain_floats(
+    conv: Conv2D, kernel: str = "", *, signed: bool = False, vnni: bool = False
+) -> str:
     """Return why a product of integers is not faster than a convolution of floats, "" if it is.
 
     With a kernel the floats take the time of its multiplications alone, else that of blocks.
-    `signed` is set if pixels with a scale each may have negative numbers.
+    `signed` is set if pixels with a scale each may have negative numbers. With `vnni` processors
+    with AVX2 alone do not count.
     """
     x, y, filters = conv.input(0), conv.output, conv.sizes(1)
     window, pixels = (filters["H"], filters["W"]), prod(y.shape[1:3])
@@ -352,6 +357,9 @@ def explain_floats(conv: Conv2D, kernel: str = "", *, signed: bool = False) -> s
     fast, others = estimate_nodes(("integers", product)), estimate_nodes(*nodes)
     integers = Times(_HALVES * fast.avx512 + others.avx512, fast.avx2 + others.avx2)
     slow = floats._replace(avx512=_HALVES * floats.avx512)
+    if vnni:
+        integers, slow = (times._replace(avx2=times.avx512) for times in (integers, slow))
+        return integers.explain_loss(slow, _CHOSEN)
     # Times of transposed convolutions were measured with AVX-512 only.
     return integers.explain_loss(slow, ANY_GAIN if kernel else _INTEGERS)
 

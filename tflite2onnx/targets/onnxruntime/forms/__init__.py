@@ -22,13 +22,13 @@ _apply_if_present = partial(apply_if_present, package=__name__)
 
 def list_forms(options: ConversionOptions) -> tuple[GraphPass, ...]:
     """Return the forms that the options ask for."""
-    quantizes = options.quantizes_data and options.has_axes
+    quantizes, chooses = options.quantizes_data and options.has_axes, _chooses(options)
     is_float = options.quantization in ("float", "rounded")
     return (
         *_JOINED,
-        *((_quantize_data,) if quantizes else ()),
+        *((partial(_quantize_data, chooses=chooses),) if quantizes else ()),
         *FORMS,
-        *((_CHOOSE,) if _chooses(options) else ()),
+        *((_CHOOSE,) if chooses else ()),
         _JOIN_PIXELS,
         *(() if is_float else (_KEEP_LAST,)),
         *(_WRITE_CACHES if options.caches == "shared" else (_READ_CACHES,)),
@@ -41,14 +41,15 @@ def _chooses(options: ConversionOptions) -> bool:
     return adapts and options.target == "onnxruntime"
 
 
-def _quantize_data(graph: Graph) -> Graph:
+def _quantize_data(graph: Graph, *, chooses: bool) -> Graph:
     """Return the graph after the forms for float data, if it has integers to multiply them by."""
     has_weights = any(
         op.outputs[0].dtype is DType.FLOAT32 and any(map(is_quantized, op.present[:2]))
         for op in graph.walk_ops()
         if op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
     )
-    return apply_passes(_QUANTIZED, graph) if has_weights else graph
+    quantize = _CHOOSE_PRODUCTS if chooses else _QUANTIZE_DATA
+    return apply_passes((_JOIN_WINDOWS, quantize), graph) if has_weights else graph
 
 
 # Operators that TensorFlow's converter has split. All other forms see the whole ones.
@@ -62,14 +63,13 @@ _JOINED: tuple[GraphPass, ...] = (
 
 # Convolutions quantize float data at run time. These forms are before the others, which see the
 # order in which products of integers store images.
-_QUANTIZED: tuple[GraphPass, ...] = (
-    # Windows of integer convolutions are copied into matrices.
-    _apply("float32: CONV_2D", "dynamic_range.join_windows"),
-    _apply_if_present(
-        "float32: CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED TRANSPOSE_CONV",
-        "dynamic_range.quantize_data",
-    ),
+# Windows of integer convolutions are copied into matrices.
+_JOIN_WINDOWS = _apply("float32: CONV_2D", "dynamic_range.join_windows")
+_quantize = partial(
+    _apply_if_present, "float32: CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED TRANSPOSE_CONV"
 )
+_QUANTIZE_DATA = _quantize("dynamic_range.quantize_data")
+_CHOOSE_PRODUCTS = _quantize("dynamic_range.quantize_data:choose_products")
 
 FORMS: tuple[GraphPass, ...] = (
     # Each step of a recurrence takes ten nodes.

@@ -134,15 +134,20 @@ class Convolution2D(Conv2D):
 
     def frames(self) -> Sequence[Frame]:
         frames = super().frames()
-        if not self.op.read_made(AnyOrderOptions).any_order:
+        if not self._takes_any_order:
             return frames
         data = Frame({0: LAST}, LAST, None, is_image, semantic=True, meaning=FIRST)
         return [*(frame for frame in frames if 0 not in frame.slots), data]
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
-        if self.op.read_made(AnyOrderOptions).any_order:
+        if self._takes_any_order:
             x = x.with_order(make_channels_first(x.rank))
         return super().emit(g, y, x, w, b)
+
+    @property
+    def _takes_any_order(self) -> bool:
+        """Whether the data are transposed here. Those to round are, as integers (`round_data`)."""
+        return self.op.read_made(AnyOrderOptions).any_order and not self._quantized
 
 
 class IntegerConvolution(MadeOperator, Conv2D):
