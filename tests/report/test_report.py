@@ -676,3 +676,21 @@ def test_pointer_and_arrow_keys_show_tensors(folder: Path, width: int) -> None:
     assert told["hidden"] == "none"
     assert told["first"].startswith("first")
     assert told["second"].startswith("pooled")
+
+
+def test_page_says_which_rules_apply_and_why_others_do_not() -> None:
+    """The lines of rules and forms that `tflite2onnx -v` prints, in two folded lists."""
+    m = Build()
+    x = m.input([6, 7])
+    (y,) = m.op("PACK", [x, x], [[2, 6, 7]], axis=0, values_count=2)
+    (y,) = m.op("LOGISTIC", [y], [[2, 6, 7]])
+    m.output(y)
+    facts = gather_facts(m.bytes(), per_operator=False)
+    (packed,) = (line for line in facts.log if line.endswith(": PACK"))
+    html = write_page(facts)
+    assert packed in "".join(Tree(html).text)
+    applied, others = re.findall(
+        r"<details>.*?</details>", html[html.index(">Rules<") :], re.DOTALL
+    )
+    assert packed in applied
+    assert "not replaced as LOGISTIC of scores" in others

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from logging import DEBUG, LogRecord
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import onnx
 
 from tflite2onnx.builder.messages import walk_graphs
+from tflite2onnx.errors import ConversionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint, make_endpoint
@@ -22,11 +24,20 @@ from tflite2onnx.report.html import format_sizes, shorten_value
 from tflite2onnx.result import Result
 from tflite2onnx.storage_table import StorageInfo
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.console import handle_records
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.entry_point import extract_entry_point
-from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model
+from tflite2onnx.verification.onnx_model import (
+    ConvertedModel,
+    OpenedModel,
+    convert_again,
+    locate_tensors,
+    open_model,
+)
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import_runtime
 from tflite2onnx.writer import Skeleton
+
+_OF_RULES = ("tflite2onnx.passes.", "tflite2onnx.targets.")
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class PageFacts:
     optimizations of ONNX Runtime.
     `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
     `tensors` are those that operators compute. `file` is the ONNX file, None if it is not
-    known.
+    known. `log` says which rules and forms apply, and why others do not.
     """
 
     name: str
@@ -58,6 +69,7 @@ class PageFacts:
     storage: tuple[StorageInfo, ...] = ()
     tensors: tuple[TensorDetails, ...] = ()
     file: str | os.PathLike[str] | None = None
+    log: tuple[str, ...] = ()
 
 
 def collect_facts(
@@ -101,7 +113,28 @@ def collect_facts(
         tuple(skeleton.storage),
         tuple(describe_tensors(source.graphs[0], skeleton)),
         converted if isinstance(converted, (str, os.PathLike)) else file,
+        _log_rules(model, opened),
     )
+
+
+def _log_rules(model: ModelFile, opened: OpenedModel) -> tuple[str, ...]:
+    """Return what a conversion says of rules and forms, each line once."""
+    lines: dict[str, None] = {}
+
+    def keep(record: LogRecord) -> None:
+        if record.levelno == DEBUG and record.name.startswith(_OF_RULES):
+            lines[record.getMessage()] = None
+
+    with handle_records(keep) as logger:
+        propagates, logger.propagate = logger.propagate, False
+        logger.setLevel(DEBUG)
+        try:
+            convert_again(model, opened)
+        except ConversionError:  # another version has made the file
+            return ()
+        finally:
+            logger.propagate = propagates
+    return (*lines,)
 
 
 def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:

@@ -52,6 +52,7 @@ def write_page(facts: PageFacts) -> str:
             _write_graph(facts),
             _write_kinds(facts),
             _write_storage(facts),
+            _write_rules(facts),
             as_data("details", {tensor.name: tensor.details for tensor in facts.tensors}),
             f"<footer>tflite2onnx {as_text(VERSION)}, seed {facts.report.seed}</footer>",
         )
@@ -321,6 +322,22 @@ def _write_storage(facts: PageFacts) -> str:
         for reason, rows in sorted(reasons.items(), key=lambda entry: -len(entry[1]))
     ]
     return as_section("Storage", as_paragraph(words, "soft"), *folded) if folded else ""
+
+
+def _write_rules(facts: PageFacts) -> str:
+    words = (
+        "The rules that the conversion applies to the operators, and why others do not apply; times"
+        " are expected, in microseconds."
+    )
+    silent = "not replaced as", "no operators match"
+    lines = [line for line in facts.log if not any(word in line for word in silent)]
+    others = [line for line in facts.log if line not in lines]
+    folded = [
+        as_folded(count(len(texts), "line"), title, *(as_paragraph(text, "soft") for text in texts))
+        for title, texts in (("rules and forms", lines), ("rules that do not apply", others))
+        if texts
+    ]
+    return as_section("Rules", as_paragraph(words, "soft"), *folded) if folded else ""
 
 
 def _write_bytes(number: int) -> str:

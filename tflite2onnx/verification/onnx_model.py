@@ -185,7 +185,7 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, opened: OpenedMo
     with as_verify_error("ONNX Runtime"):
         proto = _load_model(converted)
     try:
-        result = _convert_again(model, opened)
+        result = convert_again(model, opened)
     except ConversionError as error:
         _logger.warning(_UNKNOWN, error)
         return Skeleton(proto, ())
@@ -207,7 +207,7 @@ def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
     return onnx.load(os.fspath(converted))
 
 
-def _convert_again(model: ModelFile, opened: OpenedModel) -> Result:
+def convert_again(model: ModelFile, opened: OpenedModel) -> Result:
     """Convert the model with the options of the file; joined signatures are joined again."""
     if not opened.joined:
         return convert_read_model(partial(read_model, model), model, opened.options)
