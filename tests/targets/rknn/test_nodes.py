@@ -57,15 +57,15 @@ def test_the_simulator_keeps_the_weights(low: int, high: int) -> None:
     assert not measure_distance(convert_layer(low, high), RKNN)
 
 
-def build_dense() -> bytes:
-    """Build a dense layer of an image of 6x5 pixels."""
-    m = Build()
+def build_dense(count: int = 1) -> bytes:
+    """Build a dense layer of an image of 6x5 pixels, which is `count` rows."""
+    m, size = Build(), 120 // count
     x = m.input([1, 6, 5, 4], name="x", dtype="int8", scale=0.05, zero_point=-100)
-    weights = np.random.default_rng(0).integers(-120, 120, (8, 120), np.int8)
+    weights = np.random.default_rng(0).integers(-120, 120, (8, size), np.int8)
     w = m.constant(weights, scale=0.01, zero_point=0)
-    flat = m.tensor([1, 120], dtype="int8", scale=0.05, zero_point=-100)
-    (rows,) = m.op("RESHAPE", [x, m.constant(np.array([1, 120], np.int32))], [flat])
-    y = m.tensor([1, 8], name="y", dtype="int8", scale=0.3, zero_point=-5)
+    flat = m.tensor([count, size], dtype="int8", scale=0.05, zero_point=-100)
+    (rows,) = m.op("RESHAPE", [x, m.constant(np.array([count, size], np.int32))], [flat])
+    y = m.tensor([count, 8], name="y", dtype="int8", scale=0.3, zero_point=-5)
     m.output(m.op("FULLY_CONNECTED", [rows, w, None], [y])[0])
     return m.bytes()
 
@@ -164,6 +164,13 @@ def test_a_dense_layer_of_an_image_is_a_convolution() -> None:
     operators = {node.op_type for node in model.graph.node}
     assert "Conv" in operators
     assert "Gemm" not in operators
+
+
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_a_dense_layer_of_rows_of_an_image_is_no_convolution(count: int) -> None:
+    """Attention reshapes its heads to rows of tokens."""
+    model = check(build_dense(count), steps=2, target="rknn").model
+    assert "Conv" not in {node.op_type for node in model.graph.node}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -208,7 +208,9 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         if image is None or weights is None or stored is None or not is_written:
             yield node
             continue
-        if len(shape) != _IMAGE_RANK or shape[0] != 1 or prod(shape[2:]) == 1:
+        # Rows of tokens, as attention has, are no image.
+        is_image = len(shape) == _IMAGE_RANK and prod(shape) == stored.shape[1]
+        if not is_image or shape[0] != 1 or prod(shape[2:]) == 1:
             yield node
             continue
         windows = g.make_separate_constant(
