@@ -497,20 +497,21 @@ class SmallWindows(NodeRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoRescaledInputs(NodeRule):
-    """Functions of an input of integers must keep its scale, if nodes read the result.
+class NoRescaledData(NodeRule):
+    """Functions of integers must keep their scale, if nodes read the result.
 
-    `moves` are operators that keep the numbers of the input before the function.
+    What a Max of integers makes, and inputs of floats, may have another scale.
     """
-
-    moves: Collection[str]
 
     def find_fault(self, model: ModelView, node: NodeView) -> str:
         read = model.find_dequantized(node.name_input(0))
-        x = node.name_input(0)
-        while x in model.makers and model.makers[x].operator in self.moves:
-            x = model.makers[x].name_input(0)
-        if read is None or x not in model.inputs or model.types.get(x) not in MIDDLES:
+        stored = model.makers.get(read.name_input(0)) if read is not None else None
+        maker = model.makers.get(stored.name_input(0)) if stored is not None else None
+        is_apart = stored is not None and (
+            maker is None
+            or (maker.operator == "Max" and all(map(model.find_dequantized, maker.inputs)))
+        )
+        if read is None or is_apart:
             return ""
         is_rescaled = any(
             not all(map(partial(_are_equal, model), read.inputs[1:], written.inputs[1:]))
@@ -519,7 +520,8 @@ class NoRescaledInputs(NodeRule):
             and written.name_input(0) == node.outputs[0]
             and written.outputs[0] in model.values_read
         )
-        return f"result must have the scale and zero point of the input {x}" if is_rescaled else ""
+        x = read.name_input(0)
+        return f"result must have the scale and zero point of the data {x}" if is_rescaled else ""
 
 
 @dataclass(frozen=True, kw_only=True)

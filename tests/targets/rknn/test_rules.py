@@ -48,7 +48,7 @@ def make_product(zero: int, data: int = 3) -> onnx.ModelProto:
 
 def join_functions(first: str, second: str, *, apart: bool = False) -> onnx.ModelProto:
     """Return two functions; the first one saturates. `apart` is whether a Max parts them."""
-    operands = {"Conv": ["a", "w"], "Add": ["a", "c"], "AveragePool": ["a"]}[first]
+    operands = {"Conv": ["a", "w"], "Add": ["a", "c"]}.get(first, ["a"])
     sizes: dict[str, Any] = {"kernel_shape": [1, 1]} if first == "AveragePool" else {}
     after: dict[str, Any] = {"alpha": 0.1} if second == "LeakyRelu" else {}
     nodes = [
@@ -149,6 +149,7 @@ def limit_input(
     nodes = [
         *[node("QuantizeLinear", ["x", "s", "z"], ["q"])] * (given == "float32"),
         node("DequantizeLinear", ["x" if given == "int8" else "q", "s", "z"], ["a"]),
+        *[node("DequantizeLinear", ["lowest", "s", "z"], ["least"])] * (before == "Max"),
         *[
             node(before, ["a", *["least"] * (before == "Max")], ["m"], **own),
             node("QuantizeLinear", ["m", "s", "z"], ["moved"]),
@@ -165,7 +166,7 @@ def limit_input(
         * bool(end),
     ]
     constants: dict[str, Any] = {"s": f32(0.05), "z": np.int8(10), "zr": np.int8(zero)}
-    constants |= {"least": f32(-138 * 0.05), "low": f32(0)}
+    constants |= {"lowest": np.full((1, 1, 1, 1), -128, np.int8), "low": f32(0)}
     used = {name for each in nodes for name in each.input}
     kept = {name: array for name, array in constants.items() if name in used}
     return make_model(nodes, "int8", given=(given, SHAPE), **kept)
@@ -275,6 +276,8 @@ JOINED = [
     ("Conv", "Add"),
     ("Add", "Relu"),
     ("AveragePool", "Relu"),
+    ("Neg", "Relu"),
+    ("Neg", "Neg"),
 ]
 SUMS = [("Mul", "Add"), ("Mul", "Mul"), ("Mul", "Sub"), ("Add", "Add"), ("Sub", "Add")]
 SUMS += [("Add", "Sub"), ("Sub", "Sub"), ("Conv", "Mul"), ("AveragePool", "Mul")]
@@ -314,7 +317,6 @@ KEPT = {
     "Relu of an input": limit_input("Relu"),
     "Relu of an input, Max between": limit_input("Relu", "Max", -128),
     "Clip of an input, Max between": limit_input("Clip", "Max", -128),
-    "Relu of Neg": limit_input("Relu", "Neg", -128, end="Abs"),
     "Relu of a quantized input": limit_input("Relu", "", -128, given="float32"),
     "Relu of an input to an output": limit_input("Relu", "", -128, end=""),
     "LeakyRelu of an input": limit_input("LeakyRelu", "", -20),
@@ -336,9 +338,9 @@ BROKEN = {
     ),
     **{f"{a} and {b}": (join_functions(a, b), "it must not follow") for a, b in JOINED},
     **{
-        f"{a} after {b or 'an input'}": (limit_input(a, b, -128), "zero point of the input x")
+        f"{a} after {b or 'an input'}": (limit_input(a, b, -128), "zero point of the data")
         for a in ("Clip", "Relu")
-        for b in ("", "MaxPool", "Transpose")
+        for b in ("", "MaxPool", "Transpose", "Abs", "Exp")
     },
     "an average of 9 rows": (average("ReduceMean", 9), "must be at most 7, got 9"),
     "a pool of 9 rows": (average("GlobalAveragePool", 9), "must be at most 7, got 9"),

@@ -12,13 +12,13 @@ What its simulator did with models of one operator (tests/targets/rknn):
 - A Conv of floats whose stride is even and over 7 is refused beside integers. Rows become channels.
 - A function whose input has larger numbers than its range (`RANGES`) reads them stretched to this
   range: up to 120 steps. Another zero point before it has this range.
-- A Relu or Clip of an input, of which nodes only moved the numbers, reads them with the scale and
-  zero point of its result if nodes read this: up to 130 steps. A Max parts them.
+- What a Relu or Clip reads, an input or what a node computes, gets the scale and zero point of its
+  result if nodes read this: up to 185 steps. A Max parts them.
 - A Reshape from [1, C, 1] to [1, C, 1, 1] before a Conv is moved without end. A Max parts them.
 - A Conv and some functions after it become one, which neither rounds nor saturates what the Conv
-  computes: up to 175 steps. So do other functions and a Relu, and two sums or products of constants
-  (`NoChainOfConstants`): up to 255 steps. A Max with the smallest number of the tensor parts them.
-  It stands before a Split of what a Gemm computes, too.
+  computes: up to 175 steps. So do other functions and a Relu, two Negs, and two sums or products of
+  constants (`NoChainOfConstants`): up to 255 steps. A Max with the smallest number of the tensor
+  parts them. It stands before a Split of what a Gemm computes, too.
 - A Max of two tensors of integers runs on the NPU. A Max of a float, and each Min, run on the CPU.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
   of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
@@ -43,12 +43,10 @@ from tflite2onnx.targets.npu_nodes import (
 )
 from tflite2onnx.targets.rknn.rules import (
     BEFORE_MUL,
-    COMPUTED,
-    JOINED,
     LARGEST_STRIDE,
     LARGEST_WINDOW,
     LIMITS,
-    MOVES,
+    PAIRS,
     PRODUCTS,
     RANGES,
 )
@@ -64,6 +62,7 @@ from tflite2onnx.tensor import DType, Shape
 _IMAGE_RANK = 4
 _CENTERS = {"HardSwish": 0.0, "Sigmoid": 0.5, "Tanh": 0.0}  # what the functions are of 0
 _LOW, _HIGH = -128, 127  # steps around the middle
+_PARTED = (*PAIRS, (PRODUCTS, ("Slice", "Split")))
 
 
 def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
@@ -226,22 +225,22 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
 def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes, with a Max between two functions that RKNN joins, or a Reshape and a Conv.
 
-    A Max parts an input from a Relu or Clip (`NoRescaledInputs`), and a Conv from a Reshape to an
-    image of one pixel (`NoReshapedPixels`), too.
+    A Max parts data from a Relu or Clip (`NoRescaledData`), and a Conv from a Reshape to an image
+    of one pixel (`NoReshapedPixels`), too.
     """
     made = find_makers(nodes)
+    ends = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
         apart = {}
-        is_joined = node.op_type in (*JOINED, "Slice", "Split")
-        before = (*PRODUCTS, *COMPUTED) if node.op_type == "Relu" else PRODUCTS
+        before = [x for first, second in _PARTED if node.op_type in second for x in first]
         for read in [made[x] for x in node.present if x in made]:
             source = made.get(_find_source(read.outputs[0], made, (*QDQ, "Reshape", "Transpose")))
-            is_after = is_joined and source is not None and source.op_type in before
+            is_after = source is not None and source.op_type in before
             numbers = [x.data for x in read.present[1:] if x.data is not None]
             if read.op_type != "DequantizeLinear" or len(numbers) < 2:
                 continue
             is_after = is_after or _joins_constants(node, source, made)
-            is_apart = is_after or _limits_input(g, node, read, made)
+            is_apart = is_after or _limits_data(node, read, made, ends)
             if not is_apart and not _reads_pixel(g, node, read, made):
                 continue
             least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
@@ -278,11 +277,22 @@ def _find_source(x: Value, made: Mapping[Value | None, Node], moves: Collection[
     return x
 
 
-def _limits_input(g: Builder, node: Node, read: Node, made: Mapping[Value | None, Node]) -> bool:
-    """Return whether a Relu or Clip reads integers of an input, which nodes only moved."""
-    x = _find_source(read.outputs[0], made, MOVES)
-    is_input = x not in made and x in g.types and g.types[x][0].label in MIDDLES
-    return is_input and node.op_type in LIMITS and node.inputs[0] == read.outputs[0]
+def _limits_data(
+    node: Node,
+    read: Node,
+    made: Mapping[Value | None, Node],
+    ends: Mapping[Value | None, Sequence[Value | None]],
+) -> bool:
+    """Return whether a Relu or Clip of integers has another scale or zero point than they have."""
+    is_limit = node.op_type in LIMITS and node.inputs[0] == read.outputs[0]
+    stored, end = made.get(read.present[0]), ends.get(node.outputs[0])
+    if not is_limit or (stored is not None and stored.present[0] not in made):
+        return False
+    return end is None or any(map(_differ, read.present[1:], end))
+
+
+def _differ(x: Value, y: Value | None) -> bool:
+    return x.data is None or y is None or y.data is None or not np.array_equal(x.data, y.data)
 
 
 def _joins_constants(node: Node, source: Node | None, made: Mapping[Value | None, Node]) -> bool:

@@ -4,15 +4,13 @@ from math import inf
 
 from tflite2onnx.targets.rules import (
     NOT_LOADED,
-    QDQ,
-    RESHAPES,
     WRONG,
     InputRanges,
     InputsAreRead,
     NoChain,
     NoChainOfConstants,
     NoMiddleZeroPoints,
-    NoRescaledInputs,
+    NoRescaledData,
     NoReshapedPixels,
     NoTypes,
     OneQuantization,
@@ -42,13 +40,17 @@ RANGES = {
     "Tanh": (-3.1, 3.1),
 }
 
-# RKNN makes one function of a product and of a function after it, and of others and a Relu.
+# RKNN makes one function of a product and of a function after it, and of other pairs.
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 BEFORE_MUL = (*PRODUCTS, "AveragePool")  # joined with a product of a constant after it
-COMPUTED = ("Add", "AveragePool", "Mul", "Sub")
 JOINED = ("Add", "Clip", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh")
-LIMITS = ("Clip", "Relu")  # of an input they are read with the scale of their result
-MOVES = (*QDQ, *RESHAPES, "Concat", "MaxPool", "Slice", "Split", "Transpose")
+PAIRS = (
+    (PRODUCTS, JOINED),
+    (("Add", "AveragePool", "Mul", "Neg", "Sub"), ("Relu",)),
+    (("Neg",), ("Neg",)),
+)
+LIMITS = ("Clip", "Relu")  # what they read gets the scale of their result
+_STORED = (("QuantizeLinear",), ("DequantizeLinear",))
 LARGEST_WINDOW = 7  # of an average: a larger one is made of averages, each of which is rounded
 LARGEST_STRIDE = 7  # RKNN divides larger ones that are even, and lacks the scales of the parts
 
@@ -85,22 +87,26 @@ RULES = (
     InputRanges(ranges=RANGES, consequence=WRONG, advice="quantize the input to this range"),
     *(
         NoChain(
-            chain=[before, ("QuantizeLinear",), ("DequantizeLinear",), after],
+            chain=[before, *_STORED, after],
             consequence=f"the operators become one, without rounding and limits between: {WRONG}",
             advice="convert with --target rknn",
         )
-        for before, after in ((PRODUCTS, JOINED), (COMPUTED, ("Relu",)))
+        for before, after in PAIRS
     ),
     NoChainOfConstants(
         products=BEFORE_MUL,
         consequence=f"the operators become one, without rounding and limits between: {WRONG}",
         advice="convert with --target rknn",
     ),
-    NoRescaledInputs(
+    NoRescaledData(
         operators=LIMITS,
-        moves=MOVES,
-        consequence=f"the input is read with the scale and zero point of the result: {WRONG}",
+        consequence=f"the data get the scale and zero point of the result: {WRONG}",
         advice="convert with --target rknn",
+    ),
+    NoChain(
+        chain=[("Min",), *_STORED, ("Max",), *_STORED, LIMITS],
+        consequence=f"the operators become one, without rounding and limits between: {WRONG}",
+        advice="cut the model with --inputs or --outputs, and run this part on the CPU",
     ),
     InputsAreRead(
         consequence="RKNN's model lacks the input, and the places of inputs after it change",
