@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.op.ports import refusal_reason
-from tests.support import Build, check
+from tests.support import Build, check, run_onnx
 from tests.support.facts import carrier
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError
@@ -57,10 +57,21 @@ RANGES: dict[str, Ranges] = {
     "RSQRT": {"a": (0.01, 8)},
     "SQRT": {"a": (0, 8)},
 }
+COMPARED = {
+    "EQUAL": np.equal,
+    "NOT_EQUAL": np.not_equal,
+    "LESS": np.less,
+    "LESS_EQUAL": np.less_equal,
+    "GREATER": np.greater,
+    "GREATER_EQUAL": np.greater_equal,
+}
 # In float16 LiteRT and ONNX Runtime round at different steps.
 INEXACT = {"COS": 1e-3, "SIN": 1e-3}
-# LiteRT accepts these cases but does not write the output.
-UNWRITTEN = {("NOT_EQUAL", "int16")}
+# LiteRT accepts these cases but does not write the output, or ends the process.
+UNWRITTEN = {
+    ("NOT_EQUAL", "int16"),
+    *((code, dtype) for code in Comparison.codes for dtype in ("int8", "uint8")),
+}
 
 
 def list_lines(table: Mapping[str, Row]) -> list[tuple[str, str]]:
@@ -350,6 +361,24 @@ def test_broadcasts_between_convolutions_need_no_transpose() -> None:
 
 def test_sum_of_empty_tensors_equals_litert() -> None:
     check_on("ADD", np.zeros((0, 3), "f"), np.ones((1, 3), "f"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("code", "compute"), COMPARED.items())
+def test_integers_of_8_bits_without_a_scale_are_compared(
+    code: str, compute: Any, dtype: str
+) -> None:
+    """torch.eye compares uint8 (litert-torch 0.10); LiteRT's kernel ends the process."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x, y = np.array([[low, 0, 1, high]] * 2, dtype), np.array([[low, 1, 0, low]] * 2, dtype)
+    m = Build()
+    apply(m, code, [m.input(x.shape, dtype=dtype, name=name) for name in "ab"], x.shape)
+    (z,) = run_onnx(convert(m.bytes()).model, {"a": x, "b": y})
+    assert (z == compute(x, y)).all()
+    m = Build()
+    a, b = m.input([3], dtype=dtype, scale=0.1), m.input([3], dtype=dtype)
+    reason = refusal_reason(m, *m.op(code, [a, b], [[3]], dtype="bool"))
+    assert "both inputs must have a scale or none, got one with a scale" in reason
 
 
 def test_refuses_types_and_shapes_that_kernels_refuse() -> None:

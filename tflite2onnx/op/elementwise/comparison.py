@@ -16,7 +16,7 @@ from tflite2onnx.quantization.storage import Storage, find_integer_range
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_equal
 
-_TYPES = "float32 float16 int16 int32 int64"
+_TYPES = "float32 float16 int8 uint8 int16 int32 int64"
 # The kernels of these operators compare the stored int16 numbers and ignore the scales.
 _ORDERED = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
 
@@ -64,6 +64,14 @@ class Comparison(Elementwise):
             emit_not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)
         ),
     }
+
+    def check(self) -> None:
+        super().check()
+        inputs = [self.input(i) for i in range(2)]
+        # The kernels of 8 bits read both scales, and end the process without them.
+        has_scale = {t.quantization is not None for t in inputs}
+        if len(has_scale) > 1 and inputs[0].dtype in (DType.INT8, DType.UINT8):
+            raise OperatorError("both inputs must have a scale or none, got one with a scale")
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         raw = xs[0].dtype is DType.INT16 and self.op.code in _ORDERED
