@@ -268,6 +268,18 @@ def test_mask_of_another_length_than_updated_caches_is_refused(
         convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 
 
+def test_logits_of_integers_are_refused() -> None:
+    """Decoders whose activations are quantized, too."""
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    caches = {f"kv_cache_{kind}_0": m.input([1, 8, 2, 16]) for kind in "kv"}
+    logits = m.input([1, 1, 4], dtype="int16", scale=0.1)
+    m.output(*caches.values(), logits)
+    m.signature("decode", {**inputs, **caches}, {**caches, "logits": logits})
+    with pytest.raises(BundleError, match="logits of float32 or float16, got int16: quantize the"):
+        convert_bundle(make_bundle(m.bytes()), "out", target="genai")
+
+
 def test_parameters_of_another_form_are_refused() -> None:
     m = Build()
     inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}

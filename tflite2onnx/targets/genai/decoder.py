@@ -35,6 +35,7 @@ _PARAMETER_SHAPE, _PARAMETER_FACTORS = (1, 1, 1, 7), ([1, 1, 1, 0, 0, 0, 0], [0,
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES = 4
+_FLOATS = (DType.FLOAT16, DType.FLOAT32)
 # The axes of states of convolutions and of recurrences.
 _STATE_AXES = {"c": "batch, channels, rows", "r": "batch, heads, depth, width"}
 # The names of states, by whether the decoder has recurrences (Qwen 3.5) or not (LFM2).
@@ -114,11 +115,10 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     """
     signature = choose_signature(model)
     roles = (*TOKENS, *POSITIONS, *_MASKS, *_PARAMETERS)
-    kept = (CACHE, STATE)
     others = [
         n
         for n in signature.inputs
-        if n not in roles and not any(name.fullmatch(n) for name in kept)
+        if n not in roles and not any(name.fullmatch(n) for name in (CACHE, STATE))
     ]
     tokens, positions, mask, parameters = (
         next((signature.inputs[n] for n in names if n in signature.inputs), None)
@@ -139,6 +139,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
             f"the signature {signature.key} must list inputs and outputs of its sub-graph,"
             f" got {', '.join(sorted(tensor.name for tensor in strangers))}"
         )
+    _check_logits(logits)
     caches, states = _find_caches(signature, old, description, mask), _find_states(signature)
     graph, positions_input = _compute_inputs(old, positions, mask, parameters)
     graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
@@ -162,6 +163,15 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
     adapted = model._replace(graphs=graphs, signatures=signatures)
     options = {"rename": rename, "layouts": layouts, "signature": signature.key}
     return BundleDecoder(name, adapted, signature.key, caches, states, logits, options)
+
+
+def _check_logits(logits: Tensor) -> None:
+    """Raise BundleError for quantized logits, which static quantization makes."""
+    if logits.dtype not in _FLOATS:
+        raise BundleError(
+            f"onnxruntime-genai reads logits of float32 or float16, got {logits.dtype.label}:"
+            " quantize the weights only, as for dynamic range"
+        )
 
 
 def choose_signature(model: Model) -> Signature:
