@@ -24,7 +24,7 @@ class Rewriter:
     def op(
         self,
         code: str,
-        *inputs: Tensor | float | None,
+        *inputs: Tensor | float | list[Any] | None,
         output: Tensor | None = None,
         like: Tensor | None = None,
         name: str = "",
@@ -34,7 +34,8 @@ class Rewriter:
     ) -> Tensor:
         """Add a builtin operator, or a TensorFlow operator (Flex), and return its output.
 
-        A number among the inputs becomes a float32 constant of one element.
+        A number among the inputs becomes a float32 constant of one element, and a list of whole
+        numbers, or of rows of them, an int32 constant: axes, sizes, pads.
         The output is `output`, or a new tensor like another (see `make_like`), whose name ends in
         the code of the operator by default.
         """
@@ -44,7 +45,7 @@ class Rewriter:
                     f"{code} must have an output, or a tensor with the type and shape of the output"
                 )
             output = make_like(like, name or code.lower(), shape)
-        tensors = tuple(make_float32(x) if isinstance(x, (int, float)) else x for x in inputs)
+        tensors = tuple(map(_make_operand, inputs))
         custom = code.startswith("Flex")
         op = Op(code, self.source.index, tensors, (output,), Options(options), custom, made=made)
         self.ops.append(op)
@@ -109,8 +110,8 @@ class Rewriter:
         output: Tensor | None = None,
     ) -> Tensor:
         """Add TRANSPOSE by a constant permutation; see `op`."""
-        shape, constant = tuple(x.shape[i] for i in order), make_int32(f"{x.name}/order", order)
-        return self.op("TRANSPOSE", x, constant, output=output, like=like, name=name, shape=shape)
+        shape = tuple(x.shape[i] for i in order)
+        return self.op("TRANSPOSE", x, [*order], output=output, like=like, name=name, shape=shape)
 
     def slice(
         self,
@@ -125,19 +126,22 @@ class Rewriter:
         """Add SLICE of `count` elements of an axis; its output is like the input by default."""
         shape, begin, size = [*x.shape], [0] * x.rank, [-1] * x.rank
         shape[axis], begin[axis], size[axis] = count, first, count
-        constants = make_int32(f"{x.name}/begin", begin), make_int32(f"{x.name}/size", size)
-        return self.op("SLICE", x, *constants, like=like or x, name=name, shape=(*shape,))
+        return self.op("SLICE", x, begin, size, like=like or x, name=name, shape=(*shape,))
 
     def crop(self, x: Tensor, first: Sequence[int], y: Tensor) -> Tensor:
         """Add SLICE from the first row and column of an image to the size of an output."""
-        begin = make_int32(f"{y.name}/begin", [0, *first, 0])
-        size = make_int32(f"{y.name}/size", [-1, *y.shape[1:]])
-        return self.op("SLICE", x, begin, size, output=y)
+        return self.op("SLICE", x, [0, *first, 0], [-1, *y.shape[1:]], output=y)
 
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
         """Add an operator that copies elements and their shape; return the target."""
         made = ReshapeOptions(keeps_shape=True)
         return self.op("RESHAPE", source, output=target, new_shape=source.shape, made=made)
+
+
+def _make_operand(x: Tensor | float | list[Any] | None) -> Tensor | None:
+    if isinstance(x, list):
+        return make_int32("numbers", x)
+    return make_float32(x) if isinstance(x, (int, float)) else x
 
 
 def make_like(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:

@@ -27,7 +27,7 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError, OperatorError, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.checks import axis_of, expect_rank
-from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
+from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
@@ -136,7 +136,7 @@ class _PairRewriter(Rewriter):
     def add_last_axis(self, tensor: Tensor) -> Tensor:
         """Add EXPAND_DIMS of a real tensor, for pairs to share its elements."""
         shape = (*tensor.shape, 1)
-        last = make_int32("last", tensor.rank)
+        last = [tensor.rank]
         return self.op("EXPAND_DIMS", tensor, last, like=tensor, name="column", shape=shape)
 
     def add_part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
@@ -282,7 +282,7 @@ def _cast_pairs(rw: _PairRewriter) -> None:
         column = rw.add_last_axis(rw.op("CAST", x, output=_make_part(y, "REAL")))
         pads = np.zeros((column.rank, 2), np.int32)
         pads[-1, 1] = 1
-        rw.op("PAD", column, make_int32(f"{y.name}/pads", pads), output=y)
+        rw.op("PAD", column, pads.tolist(), output=y)
 
 
 def _keep_bitcast(rw: _PairRewriter) -> None:

@@ -158,7 +158,7 @@ def _pad_first(op: Op, fill: float, rewrite: Translation) -> Sequence[Op] | None
     if x.rank != 4 or min(pads) < 0:
         return None
     shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
-    paddings = make_int32(f"{op.outputs[0].name}/paddings", np.reshape(pads, (-1, 2)))
+    paddings = np.reshape(pads, (-1, 2)).tolist()
     outside = make_constant(f"{op.outputs[0].name}/outside", np.asarray(fill), x)
     image = rw.op("PADV2", x, paddings, outside, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
@@ -231,8 +231,7 @@ def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
         return None
     window = _translate_window(replace(op, options=Options({**op.options, "padding": "VALID"})))
     shape = tuple(int(n) for n in sizes.values.reshape(-1) + pads.sum(1))
-    padded = make_int32(f"{y.name}/padded", shape)
-    full = rw.op("TRANSPOSE_CONV", padded, turned, x, like=y, shape=shape, **window)
+    full = rw.op("TRANSPOSE_CONV", [*shape], turned, x, like=y, shape=shape, **window)
     rw.crop(full, [int(n) for n in pads[1:3, 0]], y)
     return rw.ops
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
+from tflite2onnx.passes.rewriter import Rewriter, make_constant
 from tflite2onnx.tensor import Shape, Tensor
 
 _AXES = {2: "hw", 3: "dhw"}
@@ -48,8 +48,7 @@ def lower_convolution(rw: Rewriter, op: Op, x: Tensor, w: Tensor) -> None:
         # A transposed convolution writes its windows: it reads the mirrored filters.
         turned = [axis for axis in range(count) if axis not in turned]
     if turned:
-        axes = make_int32(f"{w.name}/axes", turned)
-        filters = rw.op("REVERSE_V2", filters, axes, like=filters, name="reversed")
+        filters = rw.op("REVERSE_V2", filters, turned, like=filters, name="reversed")
     if count == 1:  # a row of an image
         image = _insert_axis(rw, image, 1)
         filters = _insert_axis(rw, filters, 0)
@@ -100,8 +99,7 @@ def _put_axes_in_place(rw: Rewriter, op: Op, image: Tensor) -> None:
 
 def _insert_axis(rw: Rewriter, x: Tensor, axis: int) -> Tensor:
     shape = (*x.shape[:axis], 1, *x.shape[axis:])
-    where = make_int32(f"{x.name}/axis", axis)
-    return rw.op("EXPAND_DIMS", x, where, like=x, name="expanded", shape=shape)
+    return rw.op("EXPAND_DIMS", x, [axis], like=x, name="expanded", shape=shape)
 
 
 def _sizes(x: Tensor) -> Shape:
@@ -125,8 +123,7 @@ def _pad(
     shape = [x.shape[0], *shape, x.shape[-1]]
     if max(bases) == 1 and min(*low, *high) >= 0:
         table = [[0, 0], *([*pair] for pair in zip(low, high, strict=True)), [0, 0]]
-        pads = make_int32(f"{x.name}/pads", np.array(table))
-        return rw.op("PAD", x, pads, like=x, name="padded", shape=tuple(shape))
+        return rw.op("PAD", x, table, like=x, name="padded", shape=tuple(shape))
     return rw.op(
         "STABLEHLO_PAD", x, zero, like=x, name="padded", shape=tuple(shape),
         edge_padding_low=(0, *low, 0), edge_padding_high=(0, *high, 0),
@@ -192,7 +189,6 @@ def _transpose_convolution(
     pairs = zip(image.shape[1:-1], window, strides, strict=True)
     shape = (image.shape[0], *((n - 1) * stride + k for n, k, stride in pairs), outputs)
     options = _windows(strides, [1] * len(strides))
-    size = make_int32(f"{y.name}/shape", shape)
     if len(window) == 2:
         del options["dilation_h_factor"], options["dilation_w_factor"]
         filters = rw.transpose(filters, (3, 0, 1, 2), like=filters, name="ohwi")
@@ -200,7 +196,7 @@ def _transpose_convolution(
     else:
         filters = rw.transpose(filters, (0, 1, 2, 4, 3), like=filters, name="dhwoi")
         code = "CONV_3D_TRANSPOSE"
-    return rw.op(code, size, filters, image, like=y, name="conv", shape=shape, **options)
+    return rw.op(code, [*shape], filters, image, like=y, name="conv", shape=shape, **options)
 
 
 def lower_dot_general(rw: Rewriter, op: Op, a: Tensor, b: Tensor) -> None:

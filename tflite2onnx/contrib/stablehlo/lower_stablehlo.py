@@ -164,7 +164,7 @@ def _lower_broadcast(rw: Rewriter, op: Op, x: Tensor) -> None:
     )
     # A factor of dynamic size would be unknown, but a dynamic size is an axis of x, which it keeps.
     if -1 not in whole:
-        rw.op("BROADCAST_TO", spread, make_int32(f"{y.name}/shape", whole), output=y)
+        rw.op("BROADCAST_TO", spread, [*whole], output=y)
         return
     ones = [1 if n == -1 else n for n in whole]
     if any(n == -1 and size != -1 for n, size in zip(whole, sizes, strict=True)):
@@ -187,11 +187,9 @@ def _lower_slice(rw: Rewriter, op: Op, x: Tensor) -> None:
         for axis, (size, limit) in enumerate(zip(x.shape, end, strict=True))
         if axis in x.dynamic_axes and limit == size
     )
-    columns = zip(("begin", "end", "strides"), (begin, end, strides), strict=True)
-    constants = [make_int32(f"{y.name}/{name}", column) for name, column in columns]
     rw.op(
-        "STRIDED_SLICE", x, *constants, output=y, begin_mask=0, end_mask=mask, ellipsis_mask=0,
-        new_axis_mask=0, shrink_axis_mask=0, offset=False,
+        "STRIDED_SLICE", x, begin, end, strides, output=y, begin_mask=0, end_mask=mask,
+        ellipsis_mask=0, new_axis_mask=0, shrink_axis_mask=0, offset=False,
     )  # fmt: skip
 
 
@@ -206,7 +204,7 @@ def _lower_iota(rw: Rewriter, op: Op) -> None:
     sizes[axis] = y.shape[axis]
     numbers = np.arange(y.shape[axis]).astype(y.dtype.numpy).reshape(sizes)
     constant = make_constant(f"{y.name}/numbers", numbers, y)
-    rw.op("BROADCAST_TO", constant, make_int32(f"{y.name}/shape", y.shape), output=y)
+    rw.op("BROADCAST_TO", constant, [*y.shape], output=y)
 
 
 def _pack_starts(rw: Rewriter, x: Tensor, starts: Sequence[Tensor | None]) -> Tensor:
@@ -231,7 +229,7 @@ def _lower_dynamic_slice(rw: Rewriter, op: Op, x: Tensor, *starts: Tensor | None
     last = make_int32(f"{y.name}/last", [n - m for n, m in zip(x.shape, sizes, strict=True)])
     zeros = make_int32(f"{y.name}/zeros", [0] * x.rank)
     begin = rw.op("MAXIMUM", rw.op("MINIMUM", begin, last, like=begin), zeros, like=begin)
-    rw.op("SLICE", x, begin, make_int32(f"{y.name}/size", sizes), output=y)
+    rw.op("SLICE", x, begin, [*sizes], output=y)
 
 
 def _lower_update(rw: Rewriter, op: Op, x: Tensor, update: Tensor, *starts: Tensor | None) -> None:
@@ -252,7 +250,7 @@ def _lower_reduce(rw: Lowering, op: Op, *operands: Tensor) -> None:
         code, combine = _OF_BOOLS.get(code, (code, combine))
     elif code in ("REDUCE_ALL", "REDUCE_ANY"):
         raise OperatorError(f"{function} must reduce bools, got {x.dtype.label}")
-    reduced = rw.op(code, x, make_int32(f"{y.name}/axes", axes), like=y, keep_dims=False)
+    reduced = rw.op(code, x, [*axes], like=y, keep_dims=False)
     rw.op(combine, reduced, first, output=y)
 
 

@@ -60,11 +60,9 @@ class ListRewriter(Rewriter):
         `end` is None for a slice up to the last item. Negative indices count from the end. `one`
         removes the axis, which must have one item.
         """
-        ranges = [make_int32("numbers", [place]) for place in (begin, end or 0, 1)]
         return self.op(
             "STRIDED_SLICE",
-            x,
-            *ranges,
+            *(x, [begin], [end or 0], [1]),
             output=output,
             begin_mask=0,
             end_mask=int(end is None),
@@ -136,7 +134,7 @@ class ListRewriter(Rewriter):
         signature = (1, *(item.shape_signature or item.shape))
         row = make_like(replace(item, name=self.output().name), "row", (1, *item.shape))
         row = output or replace(row, shape_signature=signature)
-        return self.op("EXPAND_DIMS", item, make_int32("numbers", [0]), output=row)
+        return self.op("EXPAND_DIMS", item, [0], output=row)
 
 
 def _make_list(rw: ListRewriter) -> None:
@@ -162,10 +160,9 @@ def _set_item(rw: ListRewriter) -> None:
         rw.add_row(item, rw.output())
         return
     items = rw.widen(items, item)
-    zeros = make_int32("numbers", [0] * len(rw.sizes))
     first = rw.op("RESHAPE", index, like=rw.number, name="index", shape=(1,), new_shape=(1,))
     starts = make_like(rw.number, "starts", (items.rank,))
-    rw.op("CONCATENATION", first, zeros, output=starts, axis=0)
+    rw.op("CONCATENATION", first, [0] * len(rw.sizes), output=starts, axis=0)
     rw.op("DYNAMIC_UPDATE_SLICE", items, rw.add_row(item), starts, output=rw.output())
 
 
@@ -192,7 +189,7 @@ def _concatenate_items(rw: ListRewriter) -> None:
     if not rw.sizes or not all(isinstance(size, int) for size in rw.sizes[1:]):
         raise OperatorError("the items that it concatenates must have rows of one fixed shape")
     shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
-    rw.op("RESHAPE", items, make_int32("numbers", shape), output=rw.output(), new_shape=shape)
+    rw.op("RESHAPE", items, shape, output=rw.output(), new_shape=shape)
     number = rw.find_size(items, 0)
     count = rw.op("PACK", number, like=rw.number, name="count", shape=(1,), axis=0)
     size = Tensor(f"{rows.name}/size", (), rows.dtype)

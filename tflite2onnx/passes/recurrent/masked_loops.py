@@ -75,7 +75,7 @@ class MaskedSequence:
         self._counts, unmasked, key, ranked, self._order = map(
             self._make_matrix, ("counts", "unmasked", "key", "sorted", "order")
         )
-        rw.op("CUMSUM", numbers, make_int32("axis", 1), output=self._counts)
+        rw.op("CUMSUM", numbers, [1], output=self._counts)
         # Descending: first the unmasked times.
         rw.op("MUL", numbers, times, output=unmasked)
         rw.op("SUB", unmasked, places, output=key)
@@ -102,7 +102,7 @@ class MaskedSequence:
         outputs = self._swap(every)
         shape = (first.shape[0], 1, first.shape[1])
         start = Tensor(f"{self._name}/first", shape, first.dtype, symbols=first.symbols)
-        self.rw.op("EXPAND_DIMS", first, make_int32("axis", 1), output=start)
+        self.rw.op("EXPAND_DIMS", first, [1], output=start)
         rows = outputs.shape[1] + 1
         whole = replace(
             outputs, name=f"{self._name}/states", shape=(outputs.shape[0], rows, outputs.shape[2])

@@ -337,8 +337,7 @@ def _join_states(op: Op, axis: int, layer: _StepLayer) -> list[Op]:
     """Return what computes the states of a layer, joined from first to last, or from last on."""
     rw, states = Rewriter(op), layer.op.outputs[0]
     if op.inputs != layer.every:
-        axes = make_int32(f"{states.name}/axes", [0])
-        states = rw.op("REVERSE_V2", states, axes, like=states, name="reversed")
+        states = rw.op("REVERSE_V2", states, [0], like=states, name="reversed")
     if axis and _has_samples_first(layer.every[0]):
         states = _put_samples_first(rw, states)
     return [*rw.ops, copy_op(op, states, op.outputs[0])]

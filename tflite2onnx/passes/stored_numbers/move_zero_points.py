@@ -33,7 +33,7 @@ from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.vision.conv import Convolution
 from tflite2onnx.passes.operands import LAYERS, has
-from tflite2onnx.passes.rewriter import Rewriter, make_float_like, make_int32, make_like
+from tflite2onnx.passes.rewriter import Rewriter, make_float_like, make_like
 from tflite2onnx.quantization.declarations import Product, has_one_scale, list_operands
 from tflite2onnx.quantization.rules import find_file_storage
 from tflite2onnx.quantization.storage import EIGHT_BITS, clamp, is_quantized, move_zero_point
@@ -179,8 +179,7 @@ class MovedZeroPoints:
         table = [(0, 0), (top, bottom), (left, right), (0, 0)]
         shape = tuple(size + sum(amounts) for size, amounts in zip(x.shape, table, strict=True))
         output = make_like(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
-        paddings = make_int32(f"{op.outputs[0].name}/paddings", np.array(table))
-        image = rw.op("PADV2", x, paddings, zero, output=output)
+        image = rw.op("PADV2", x, table, zero, output=output)
         made = op.made and op.read_made(WindowOptions).replace(pads=())
         padded = op.with_options(padding="VALID").with_inputs({x: image})
         return [*rw.ops, replace(padded, made=made)]

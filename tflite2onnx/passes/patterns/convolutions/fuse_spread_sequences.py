@@ -19,13 +19,11 @@ A network of 16 convolutions, 12 of them dilated, has 37 nodes instead of 130.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import CONVOLUTIONS
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, any_of
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, make_int32
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
@@ -73,8 +71,7 @@ def _gather(found: Match) -> list[Op] | str:
 def _move(op: Op, code: str, x: Tensor, blocks: int, edges: Sequence[int]) -> list[Op]:
     """Return the operator that spreads or joins sequences, in place of another one."""
     rw, y = Rewriter(op), op.outputs[0]
-    size = make_int32(f"{y.name}/blocks", [blocks])
-    rw.op(code, x, size, make_int32(f"{y.name}/edges", np.array([edges])), output=y)
+    rw.op(code, x, [blocks], [edges], output=y)
     return rw.ops
 
 
