@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.unsigned import UnsignedInt, split_words
+from tflite2onnx.op.common.unsigned import UnsignedInt, split_words, stack_words
 from tflite2onnx.op.movement.bitcast import join_words
 from tflite2onnx.tensor import DType
 
@@ -57,8 +57,7 @@ class RandomBits(Operator):
         else:
             rest = key if state.shape == (2,) else split_words(read_state_word(2))
             results = encrypt_with_philox(key, (*counter, *rest))
-        columns = [g.Unsqueeze(word.value, [1]) for word in results]
-        flat = g.reshape(g.Concat(*columns, axis=1), [blocks * per_block])
+        flat = g.reshape(stack_words(g, results).value, [blocks * per_block])
         bits = g.Slice(flat, [0], [words], [0])
         if per_element > 1:
             pairs = g.reshape(bits, [output.tensor.elements, 2])

@@ -19,7 +19,7 @@ from tflite2onnx.contrib.random.rng_bit_generator import encrypt_with_philox
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import integer, ints, read_shape
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes
-from tflite2onnx.op.common.unsigned import UnsignedInt, join_words, split_words
+from tflite2onnx.op.common.unsigned import UnsignedInt, join_words, split_words, stack_words
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
@@ -104,12 +104,6 @@ class _StatelessDraw(AnySizes):
         raise NotImplementedError
 
 
-def _stack(g: Builder, words: _Words) -> UnsignedInt:
-    """Return integers of one shape along a new last axis."""
-    columns = [g.Unsqueeze(word.value, [1]) for word in words]
-    return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
-
-
 class FlexStatelessIntegers(_StatelessDraw):
     """TensorFlow's stateless random integers, in a range or of all bits."""
 
@@ -135,7 +129,7 @@ class FlexStatelessIntegers(_StatelessDraw):
         dtype, unsigned = self.output.dtype, _U32
         if self._per_block == 2:
             words, unsigned = [join_words(*words[:2]), join_words(*words[2:])], _U64
-        bits = _stack(g, words).value
+        bits = stack_words(g, words).value
         if bounds:
             low, high = (g.recast(bound, dtype, unsigned) for bound in bounds)
             span = g.Sub(high, low)
@@ -176,9 +170,9 @@ class FlexStatelessFloats(_StatelessDraw):
         """Return numbers from 0 to 1, in columns, of as many bits as the fraction of `dtype`."""
         bits, computed = _BITS[dtype], _widen(dtype)
         if dtype is not _F64:
-            integers = _stack(g, words) & (1 << bits) - 1
+            integers = stack_words(g, words) & (1 << bits) - 1
             return g.Mul(g.cast(integers.value, computed), g.scalar(2.0**-bits, computed))
-        high, low = _stack(g, words[::2]) & (1 << bits - 32) - 1, _stack(g, words[1::2])
+        high, low = stack_words(g, words[::2]) & (1 << bits - 32) - 1, stack_words(g, words[1::2])
         parts = (
             g.Mul(g.cast(part.value, _F64), g.scalar(2.0**-places, _F64))
             for part, places in ((high, bits - 32), (low, bits))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op, Options, Producers
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.console import count
@@ -98,8 +98,7 @@ def reduce_halves(rw: Lowering, op: Op, operands: Sequence[Tensor]) -> None:
         shape = (prod(x.shape[axis] for axis in axes), *y.shape)
         row = rw.op("RESHAPE", moved, like=x, name="rows", shape=shape, new_shape=shape)
         shape = (1, *y.shape)
-        sizes = make_int32(f"{first.name}/shape", shape)
-        spread = rw.op("BROADCAST_TO", first, sizes, like=first, name="first", shape=shape)
+        spread = rw.op("BROADCAST_TO", first, [*shape], like=first, name="first", shape=shape)
         rows.append(_join(rw, spread, row, "all"))
     step = 0
     while (size := rows[0].shape[0]) > 1:
@@ -145,20 +144,19 @@ class _RegionKey(NamedTuple):
 
 def _read_keys(region: Graph, result: Tensor) -> list[_RegionKey]:
     """Return the keys of a comparator, the first one first: a < b, or a < b | (a == b & others)."""
-    makers = {op.outputs[0]: op for op in region.ops if len(op.outputs) == 1}
-    op = makers.get(result)
-    name = op.code.removeprefix(PREFIX) if op else ""
-    if op and name in ("OR", "LOGICAL_OR"):
-        (first, both) = op.present
-        rest = makers.get(both)
-        if rest and rest.code.removeprefix(PREFIX) in ("AND", "LOGICAL_AND"):
+    makers = Producers(region.ops)
+    op = makers.find(result)
+    if op.code.removeprefix(PREFIX) in ("OR", "LOGICAL_OR"):
+        first, both = op.present
+        rest = makers.find(both)
+        if rest.code.removeprefix(PREFIX) in ("AND", "LOGICAL_AND"):
             equal, others = rest.present
-            operands = [makers[x].inputs for x in (first, equal) if x in makers]
-            if _name_comparison(makers.get(equal)) == "Equal" and operands[0] == operands[-1]:
+            is_equal = _name_comparison(makers.find(equal)) == "Equal"
+            if is_equal and makers.find(first).inputs == makers.find(equal).inputs:
                 return [*_read_keys(region, first), *_read_keys(region, others)]
     direction = _name_comparison(op)
-    if op and direction in _SWAPPED:
-        sides = [_find_function(makers, x) for x in op.present]
+    if direction in _SWAPPED:
+        sides = [{*makers.walk_back(x)} for x in op.present]
         read = [[i for i, x in enumerate(region.inputs) if x in side] for side in sides]
         ops, ops_of_other = ([each for each in region.ops if each.outputs[0] in s] for s in sides)
         total = bool(op.options.get("compare_type", 0) == TOTAL_ORDER)
@@ -173,23 +171,12 @@ def _read_keys(region: Graph, result: Tensor) -> list[_RegionKey]:
     )
 
 
-def _name_comparison(op: Op | None) -> str:
-    if not op or op.custom:
+def _name_comparison(op: Op) -> str:
+    if op.custom:
         return ""
     if op.code == f"{PREFIX}COMPARE":
         return DIRECTIONS[op.options.comparison_direction]
     return op.code.title().replace("_", "")
-
-
-def _find_function(makers: Mapping[Tensor, Op], result: Tensor) -> set[Tensor]:
-    """Return the tensors that a tensor is computed of, and itself."""
-    found, waiting = set[Tensor](), [result]
-    while waiting:
-        tensor = waiting.pop()
-        if tensor not in found:
-            found.add(tensor)
-            waiting += makers[tensor].present if tensor in makers else ()
-    return found
 
 
 def lower_sort(rw: Lowering, op: Op, *operands: Tensor) -> None:
@@ -206,8 +193,7 @@ def lower_sort(rw: Lowering, op: Op, *operands: Tensor) -> None:
     if not others and len(keys) == 1 and not keys[0].ops and not keys[0].total:
         ordered, _ = _sort_rows(rw, rows[0], "key")
         if keys[0].direction.startswith("Less"):
-            last = make_int32(f"{x.name}/axis", [x.rank - 1])
-            ordered = rw.op("REVERSE_V2", ordered, last, like=ordered, name="ascending")
+            ordered = rw.op("REVERSE_V2", ordered, [x.rank - 1], like=ordered, name="ascending")
         rw.transpose(ordered, back, output=op.outputs[0])
         return
     indices = None
@@ -266,7 +252,7 @@ def _order_rows(rw: Rewriter, rows: Tensor, name: str, *, ascending: bool) -> Te
     if not ascending:
         return _sort_rows(rw, rows, name)[1]
     # TOPK_V2 takes the first of equal elements first, so they are in reverse, too.
-    last = make_int32(f"{name}/axis", [rows.rank - 1])
+    last = [rows.rank - 1]
     turned = rw.op("REVERSE_V2", rows, last, like=rows, name=f"{name}/reversed")
     _, indices = _sort_rows(rw, turned, name)
     indices = rw.op("REVERSE_V2", indices, last, like=indices, name="reversed")

@@ -33,6 +33,7 @@ from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import has_dimensions, is_known
+from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, ListForm]]:
 
 def _find_lists(graph: Graph) -> dict[Tensor, _List]:
     endpoints = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
-    above: dict[Tensor, Tensor] = {}
+    sets, linked = DisjointSets[Tensor](), dict[Tensor, None]()
     with collect_errors() as errors:
         for tensor in endpoints:
             with errors.at(tensor.name):
@@ -133,26 +134,18 @@ def _find_lists(graph: Graph) -> dict[Tensor, _List]:
                 )
         for op in graph.walk_ops():
             with errors.at(op.place):
-                for representative, *others in _link_lists(op):
-                    root = _find_root(above, representative)
-                    above.update((_find_root(above, other), root) for other in others)
+                for tensors in _link_lists(op):
+                    sets.join(tensors)
+                    linked |= dict.fromkeys(tensors)
     uses: dict[Tensor, list[Op]] = {}
     for op, form in _list_uses(graph.walk_ops()):
-        uses.setdefault(_find_root(above, find_operand(op, form.lists[0])), []).append(op)
+        uses.setdefault(sets.find(find_operand(op, form.lists[0])), []).append(op)
     lists = {}
     with collect_errors() as errors:
         for root, ops in uses.items():
             with errors.at(ops[0].place):
                 lists[root] = _describe_list(ops)
-    return {
-        t: lists[_find_root(above, t)] for t in {**above, **lists} if _find_root(above, t) in lists
-    }
-
-
-def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
-    while above.get(tensor, tensor) is not tensor:
-        tensor = above[tensor]
-    return tensor
+    return {t: lists[sets.find(t)] for t in linked if sets.find(t) in lists}
 
 
 def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:

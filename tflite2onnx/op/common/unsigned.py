@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tflite2onnx.builder.builder import Builder, Value
@@ -45,6 +46,12 @@ class UnsignedInt:
     def as_type(self, dtype: DType) -> UnsignedInt:
         """Return the integers in another type; a narrower type keeps the lowest bits."""
         return UnsignedInt(self.g, self.g.recast(self.value, self.dtype, dtype), dtype)
+
+
+def stack_words(g: Builder, words: Sequence[UnsignedInt]) -> UnsignedInt:
+    """Return vectors of integers as the columns of a matrix."""
+    columns = [g.Unsqueeze(word.value, [1]) for word in words]
+    return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
 
 
 def split_words(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:

@@ -39,7 +39,9 @@ class _Batches(Movement, MovesSamples):
         is_computed = operand or not self.input(1).is_constant
         return None if is_computed else range(1, self.input(0).rank - 1)
 
-    def _check_dynamic(self) -> None:
+    def check(self) -> None:
+        if not self.has_data_dependent_shape:
+            return
         x = self.input(0)
         if x.rank not in _RANKS:
             raise OperatorError(f"{x.name} must have 3 or 4 axes, got {x.rank}")
@@ -146,10 +148,6 @@ class SpaceToBatch(_Batches):
         batch, *rest = self._sizes
         return [(batch * prod(self._block), *rest)]
 
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            self._check_dynamic()
-
     def count_before_samples(self, outer: Dim) -> Dim | None:
         return outer * prod(self._block)
 
@@ -192,11 +190,9 @@ class BatchToSpace(_Batches):
         return [[size - sum(crops) for size, crops in pairs]]
 
     def check(self) -> None:
-        if self.has_data_dependent_shape:
-            self._check_dynamic()
-            return
+        super().check()
         (shape,) = self.infer_outputs()
-        if min(shape) < 0:
+        if not self.has_data_dependent_shape and min(shape) < 0:
             raise OperatorError(
                 f"crops must not exceed the sizes {self._uncropped_sizes}, got {self._edges}"
             )
