@@ -142,7 +142,7 @@ class _Quantizer:
             if not isinstance(made, str):
                 return made
             log_loss(op, "CONV_2D of blocks", made)
-        if not isinstance(operator, Conv2D):
+        if not isinstance(operator, Conv2D) or op.code != "CONV_2D":
             return [op]
         if is_product:
             return [self._multiply_integers(op, operator)]
