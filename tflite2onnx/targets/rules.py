@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, dataclass_transform
 
 import numpy as np
 
@@ -114,8 +114,15 @@ class Breach(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class RuntimeRule(ABC):
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class _RuleFields:
+    """Base of classes that are immutable dataclasses with named fields."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class RuntimeRule(_RuleFields, ABC):
     """A rule: what happens to a model that breaks it, what a user can do, and its source.
 
     The source is this project's measurements unless it is given.
@@ -130,7 +137,6 @@ class RuntimeRule(ABC):
         """Yield every place of a model that breaks the rule."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NodeRule(RuntimeRule):
     """A rule about each node, or about the nodes of some operators."""
 
@@ -147,7 +153,6 @@ class NodeRule(RuntimeRule):
         """Return how a node breaks the rule, "" if it does not."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndpointRule(RuntimeRule):
     """A rule about each input and output of a model."""
 
@@ -162,7 +167,6 @@ class EndpointRule(RuntimeRule):
         """Return how an "input" or "output" breaks the rule, "" if it does not."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OpsetRange(RuntimeRule):
     """The opset of the standard domain must be in a range."""
 
@@ -175,7 +179,6 @@ class OpsetRange(RuntimeRule):
             yield Breach("model", "opset", demand)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Operators(NodeRule):
     """Operators must be of the standard domain, among `known` if it is given, and not `refused`."""
 
@@ -191,7 +194,6 @@ class Operators(NodeRule):
         return f"operator must be one that the runtime has, got {name}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class RefusedAttributes(NodeRule):
     """Operators must not have such values of all these attributes; None is a missing one."""
 
@@ -232,7 +234,6 @@ class NoOutputPadding(NodeRule):
         return f"{_PADDING} of {groups} groups of one channel must be 0, got {most}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class StridesBesideIntegers(NodeRule):
     """In a model with integers even strides of a Conv must be at most `most`.
 
@@ -254,7 +255,6 @@ class StridesBesideIntegers(NodeRule):
         return f"{demand}, got {window}" if window > self.window else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneScaleOfGroups(NodeRule):
     """A Conv of several groups with a bias must have one scale, or one channel in each group."""
 
@@ -271,7 +271,6 @@ class OneScaleOfGroups(NodeRule):
         return f"weights of {groups} groups must have one scale, got {scales.size}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ZeroPointsOfZero(NodeRule):
     """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
 
@@ -284,7 +283,6 @@ class ZeroPointsOfZero(NodeRule):
         return f"zero point must be 0, got {zero_point[zero_point != 0].flat[0]}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class QuantizedTypes(NodeRule):
     """Integers of QuantizeLinear and DequantizeLinear must have one of these element types.
 
@@ -305,7 +303,6 @@ class QuantizedTypes(NodeRule):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PerChannelWeights(NodeRule):
     """Only constants may have several scales; `axes` are the allowed axes, all if it is empty."""
 
@@ -331,7 +328,6 @@ class StaticShapes(EndpointRule):
         return "sizes must be numbers, got a dynamic size" if is_dynamic else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ranks(NodeRule):
     """The first input of operators must have one of these numbers of axes."""
 
@@ -344,7 +340,6 @@ class Ranks(NodeRule):
         return f"number of axes must be {_join_words(self.ranks)}, got {len(shape)}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlainIndices(NodeRule):
     """Operators must gather by two indices or more for each element, in at most `most` axes."""
 
@@ -357,7 +352,6 @@ class PlainIndices(NodeRule):
         return "indices must address two axes or more, got one" if (*shape[-1:],) == (1,) else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TypesOfEndpoints(EndpointRule):
     """Inputs must have one of `inputs`, and outputs one of `outputs` (default: `inputs`)."""
 
@@ -369,7 +363,6 @@ class TypesOfEndpoints(EndpointRule):
         return _find_wrong_type("type", allowed, model.types.get(name))
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoTypes(NodeRule):
     """No node may read or write these element types, except the operators `unless`."""
 
@@ -384,7 +377,6 @@ class NoTypes(NodeRule):
         return f"type must not be {_join_words(self.types)}, got {wrong[0]}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoNegativePads(NodeRule):
     """Pad must remove no rows."""
 
@@ -396,7 +388,6 @@ class NoNegativePads(NodeRule):
         return f"pads must not be negative, got {least}" if least < 0 else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoDefaultInputs(EndpointRule):
     """An input must not have an initial value."""
 
@@ -425,7 +416,6 @@ class NoQuantizedFloats(EndpointRule):
         return "type must be an integer type, got float32" if is_float and any(quantized) else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ConstantInputs(NodeRule):
     """Some inputs of operators must be constants, or be computed from constants only."""
 
@@ -438,7 +428,6 @@ class ConstantInputs(NodeRule):
         return ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DequantizedInputs(NodeRule):
     """An input of operators that comes from DequantizeLinear must have integers of these types.
 
@@ -457,7 +446,6 @@ class DequantizedInputs(NodeRule):
         return _find_wrong_type(subject, self.types, model.types.get(source.name_input(0)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputRanges(NodeRule):
     """Integers that some functions read must stand for numbers in a range, or a step more."""
 
@@ -479,7 +467,6 @@ class InputRanges(NodeRule):
         return f"{demand}, got {low:.3g} to {high:.3g}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class SmallWindows(NodeRule):
     """Averages of dequantized images must have at most so many rows and columns."""
 
@@ -496,7 +483,6 @@ class SmallWindows(NodeRule):
         return f"rows and columns must be at most {self.most}, got {largest}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoRescaledData(NodeRule):
     """Functions of integers must keep their scale, if nodes read the result.
 
@@ -524,7 +510,6 @@ class NoRescaledData(NodeRule):
         return f"result must have the scale and zero point of the data {x}" if is_rescaled else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoChainOfConstants(NodeRule):
     """A sum of a constant must not follow one, and a product of a constant not another.
 
@@ -573,7 +558,6 @@ def _is_of_channels(shape: Sequence[int | None]) -> bool:
     return all(size == 1 for axis, size in enumerate(shape) if axis != channels)
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoReshapedPixels(NodeRule):
     """A Conv must read no image of one pixel that Reshape makes of channels before sizes of 1."""
 
@@ -589,7 +573,6 @@ class NoReshapedPixels(NodeRule):
         return f"an image of one pixel must not be reshaped, got one of {[*shape]}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShortNames(EndpointRule):
     """The names of inputs and outputs must have at most so many letters."""
 
@@ -600,7 +583,6 @@ class ShortNames(EndpointRule):
         return f"name must have at most {self.most} letters, got {len(name)}" if is_long else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutputsAreEnds(NodeRule):
     """No node may read an output of integers that QuantizeLinear computes."""
 
@@ -612,7 +594,6 @@ class OutputsAreEnds(NodeRule):
         return f"no node must read the output {output}, got one that does" if is_read else ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneTypeAround(NodeRule):
     """DequantizeLinear and QuantizeLinear around some operators, or around nothing, have one type.
 
@@ -684,7 +665,6 @@ class NoMiddleZeroPoints(RuntimeRule):
                 yield Breach(node.name, node.operator, message)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LowestZeroPoints(RuntimeRule):
     """Some results must be quantized with the lowest integer as zero point.
 
@@ -703,7 +683,6 @@ class LowestZeroPoints(RuntimeRule):
                 yield Breach(node.name, node.operator, message)
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoChain(RuntimeRule):
     """No chain of nodes, each of which reads the one before, may have these operators.
 
@@ -718,7 +697,6 @@ class NoChain(RuntimeRule):
             yield Breach(node.name, node.operator, f"it must not follow {before}")
 
 
-@dataclass(frozen=True, kw_only=True)
 class WholeBlocks(RuntimeRule):
     """Parts of images between some operators must start at a multiple of a number of pixels.
 
