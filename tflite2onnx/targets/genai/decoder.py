@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import BundleError
-from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
+from tflite2onnx.graph import NO_OP, Graph, Model, Signature
 from tflite2onnx.language_steps import DECODE, LOGITS, POSITIONS, RANGE, TOKENS
+from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE, STATE, find_updated_axes
 from tflite2onnx.targets.genai.tokenizer import read_tokenizer
@@ -273,29 +274,29 @@ def _compute_inputs(
     graph: Graph, positions: Tensor, mask: Tensor | None, parameters: Tensor | None
 ) -> tuple[Graph, Tensor]:
     """Return a graph that computes its other inputs from one input, positions, and the input."""
-    origin = next(iter(graph.ops), NO_OP)
+    rw = Rewriter(next(iter(graph.ops), NO_OP))
     position = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
-    ops = [copy_op(origin, position, positions, resizes=False)]
+    rw.reshape(position, output=positions)
     if mask is not None:
-        ops += _compute_mask(origin, positions, mask)
+        _compute_mask(rw, positions, mask)
     if parameters is not None:
-        ops += _compute_parameters(origin, positions, parameters)
-    results = [tensor for op in ops for tensor in op.outputs]
+        _compute_parameters(rw, positions, parameters)
+    results = [tensor for op in rw.ops for tensor in op.outputs]
     inputs = tuple(
         position if t is positions else t for t in graph.inputs if t not in (mask, parameters)
     )
     tensors = (*graph.tensors, position, *(t for t in results if t not in graph.tensors))
-    return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), position
+    return replace(graph, inputs=inputs, ops=(*rw.ops, *graph.ops), tensors=tensors), position
 
 
-def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
-    """Return operators that compute a causal mask; BundleError if it has too many tokens."""
+def _compute_mask(rw: Rewriter, positions: Tensor, mask: Tensor) -> None:
+    """Add operators that compute a causal mask; BundleError if it has too many tokens."""
     length = mask.shape[-1]
     if length > MOST_ELEMENTS:
         raise BundleError(f"the mask must have at most {MOST_ELEMENTS:,} tokens, got {length:,}")
-    places = Tensor("mask/places", (length,), DType.INT32, np.arange(length, dtype=np.int32))
-    visible = Tensor("mask/seen", (length,), DType.BOOL)
-    ops = [Op("LESS_EQUAL", origin.index, (places, positions), (visible,))]
+    places = make_int32("mask/places", range(length))
+    seen = Tensor("mask/seen", (length,), DType.BOOL)
+    visible = rw.op("LESS_EQUAL", places, positions, output=seen)
     if mask.dtype is not DType.BOOL:
         dtype = DType.FLOAT16 if mask.dtype is DType.FLOAT16 else DType.FLOAT32
         zero, hidden = (
@@ -303,29 +304,23 @@ def _compute_mask(origin: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
             for name, number in (("zero", 0), ("hidden", _HIDDEN * np.finfo(dtype.numpy).max))
         )
         added = Tensor("mask/added", (length,), dtype)
-        ops.append(Op("SELECT_V2", origin.index, (visible, zero, hidden), (added,)))
-        visible = added
-    return [*ops, copy_op(origin, visible, mask, resizes=False)]
+        visible = rw.op("SELECT_V2", seen, zero, hidden, output=added)
+    rw.reshape(visible, output=mask)
 
 
-def _compute_parameters(origin: Op, positions: Tensor, parameters: Tensor) -> Sequence[Op]:
-    """Return operators that compute where a token is written; BundleError for another input."""
+def _compute_parameters(rw: Rewriter, positions: Tensor, parameters: Tensor) -> None:
+    """Add operators that compute where a token is written; BundleError for another input."""
     if (parameters.shape, parameters.dtype) != (_PARAMETER_SHAPE, positions.dtype):
         raise BundleError(
             f"{parameters.name} must be {positions.dtype.label}{list(_PARAMETER_SHAPE)},"
             f" got {parameters.dtype.label}{list(parameters.shape)}"
         )
-    names, shape = ("product", "sum"), (parameters.shape[-1],)
-    results = [Tensor(f"parameters/{name}", shape, positions.dtype) for name in names]
     factors, terms = (
-        Tensor(f"parameters/{numbers}", shape, positions.dtype, np.array(numbers, np.int32))
+        make_constant(f"parameters/{numbers}", np.array(numbers, np.int32), positions)
         for numbers in _PARAMETER_FACTORS
     )
-    return [
-        Op("MUL", origin.index, (positions, factors), (results[0],)),
-        Op("ADD", origin.index, (results[0], terms), (results[1],)),
-        copy_op(origin, results[1], parameters, resizes=False),
-    ]
+    product = rw.op("MUL", positions, factors, like=parameters, shape=factors.shape)
+    rw.reshape(rw.op("ADD", product, terms, like=product), output=parameters)
 
 
 def list_files(decoder: BundleDecoder, bundle: Bundle) -> dict[str, memoryview]:
