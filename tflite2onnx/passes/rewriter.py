@@ -113,6 +113,13 @@ class Rewriter:
         shape = tuple(x.shape[i] for i in order)
         return self.op("TRANSPOSE", x, [*order], output=output, like=like, name=name, shape=shape)
 
+    def multiply(
+        self, a: Tensor, b: Tensor, *, like: Tensor, name: str = "", shape: Shape, **swapped: bool
+    ) -> Tensor:
+        """Add BATCH_MATMUL; `adj_x` and `adj_y` may swap the axes of its matrices; see `op`."""
+        options: dict[str, Any] = {"adj_x": False, "adj_y": False, **swapped}
+        return self.op("BATCH_MATMUL", a, b, like=like, name=name, shape=shape, **options)
+
     def slice(
         self,
         x: Tensor,

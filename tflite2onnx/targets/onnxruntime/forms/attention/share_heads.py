@@ -66,16 +66,9 @@ def share_heads(found: Match) -> list[Op] | str:
     if factor != 1:
         x = rw.op("MUL", x, factor, like=x, name="scaled")
     queries = rw.reshape(x, (groups, count * rows, depth), like=output, name="queries")
-    product = rw.op(
-        "BATCH_MATMUL",
-        queries,
-        _join_heads(rw, heads, found.graph),
-        like=output,
-        name="product",
-        shape=(groups, count * rows, output.shape[-1]),
-        adj_x=False,
-        adj_y=matrices.transposed,
-    )
+    joined, shape = _join_heads(rw, heads, found.graph), (groups, count * rows, output.shape[-1])
+    turned = matrices.transposed
+    product = rw.multiply(queries, joined, like=output, name="product", shape=shape, adj_y=turned)
     rw.reshape(product, output=output)
     return rw.ops
 

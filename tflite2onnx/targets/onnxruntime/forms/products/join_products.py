@@ -120,16 +120,7 @@ def _multiply(op: Op, a: _Parts, b: _Parts, batches: Sequence[Shape]) -> list[Op
         rw.reshape(parts.whole, (*batch, *size), like=parts.whole, name="batch")
         for parts, batch, size in zip((a, b), batches, sizes, strict=True)
     ]
-    shape = tuple(map(max, *batches))
-    product = rw.op(
-        "BATCH_MATMUL",
-        *operands,
-        like=y,
-        name="product",
-        shape=(*shape, *y.shape[1:]),
-        adj_x=False,
-        adj_y=not b.transposed,
-        asymmetric_quantize_inputs=False,
-    )
+    shape, turned = (*map(max, *batches), *y.shape[1:]), not b.transposed
+    product = rw.multiply(*operands, like=y, name="product", shape=shape, adj_y=turned)
     rw.reshape(product, output=y)
     return rw.ops

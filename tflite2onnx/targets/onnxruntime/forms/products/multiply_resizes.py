@@ -25,7 +25,7 @@ from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
 from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
-from tflite2onnx.tensor import Array, Shape, Tensor
+from tflite2onnx.tensor import Array
 
 _BLOCK = 8  # channels
 _LARGEST = 1 << 12  # height or width: a damaged file may claim any
@@ -60,17 +60,11 @@ def multiply_resizes(found: Match) -> list[Op] | str:
     rw, planes = Rewriter(found.last), (batch, channels)
     value = rw.transpose(x, (0, 3, 1, 2), like=x)
     first = make_constant(f"{y.name}/rows", rows[None, None], y)
-    value = _multiply(rw, first, value, (*planes, new[0], old[1]))
+    value = rw.multiply(first, value, like=y, shape=(*planes, new[0], old[1]))
     second = make_constant(f"{y.name}/columns", columns.T[None, None], y)
-    value = _multiply(rw, value, second, (*planes, *new))
+    value = rw.multiply(value, second, like=y, shape=(*planes, *new))
     rw.transpose(value, (0, 2, 3, 1), output=y)
     return rw.ops
-
-
-def _multiply(rw: Rewriter, a: Tensor, b: Tensor, shape: Shape) -> Tensor:
-    """Return the product of the last two axes."""
-    y = rw.source.outputs[0]
-    return rw.op("BATCH_MATMUL", a, b, like=y, shape=shape, adj_x=False, adj_y=False)
 
 
 def _make_weights(size: int, new: int, *, align: bool, half: bool) -> Array:

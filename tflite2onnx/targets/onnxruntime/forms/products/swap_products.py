@@ -41,16 +41,9 @@ def swap_products(found: Match) -> list[Op] | str:
         return "the operands must be float32, and a TRANSPOSE must put the rows last"
     rw, last = Rewriter(op), y.rank - 1
     order = (*range(last - 1), last, last - 1)
-    swapped = rw.op(
-        "BATCH_MATMUL",
-        *(b, a),
-        like=y,
-        name="swapped",
-        shape=tuple(y.shape[i] for i in order),
-        adj_x=not op.options.adj_y,
-        adj_y=not op.options.adj_x,
-        asymmetric_quantize_inputs=False,
-    )
+    shape = tuple(y.shape[i] for i in order)
+    turned = {"adj_x": not op.options.adj_y, "adj_y": not op.options.adj_x}
+    swapped = rw.multiply(b, a, like=y, name="swapped", shape=shape, **turned)
     rw.transpose(swapped, order, output=y)
     return rw.ops
 
