@@ -422,3 +422,16 @@ def test_output_of_a_float32_node_may_be_read_in_float16() -> None:
     onnx.checker.check_model(result.model)
     assert [output.name for output in result.outputs] == names
     make_session(result.model.SerializeToString())
+
+
+@pytest.mark.parametrize("opset", [13, 19, 21])
+def test_int16_saturates(opset: int) -> None:
+    """float16 has no 32,767: the limit of int16 must stay float32, as 32,768 is -32,768."""
+    m, x = Build(), np.linspace(-32768, 32767, 16).astype(np.int16).reshape(1, 4, 4, 1)
+    weights = m.constant(np.full((2, 1, 1, 1), 127, np.int8), scale=0.02)
+    bias = m.constant(np.zeros(2, np.int64), scale=2e-5)
+    y = m.tensor((1, 4, 4, 2), dtype="int16", scale=1e-3)
+    inputs = [m.input(x.shape, dtype="int16", scale=1e-3), weights, bias]
+    m.output(*m.op("CONV_2D", inputs, [y], stride_w=1, stride_h=1))
+    result = convert(m.bytes(), float16=True, opset=opset)
+    assert verify(m.bytes(), result, inputs={result.inputs[0].name: x}).ok

@@ -36,6 +36,8 @@ FOLLOWS = "all inputs are in float32"
 _WIDE_REASONS = {NO_KERNEL, NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
 _CONTROL_FLOW = {"If", "Loop"}
 _QDQ = {"DequantizeLinear", "QuantizeLinear"}
+# The nodes before a Cast to int16 in opsets whose QuantizeLinear lacks it, the last first.
+_ROUNDING = ("Clip", "Add", "Round", "Div")
 _SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool"}
 # Powers, and operators that add powers or many elements.
 _OVERFLOWING = {
@@ -111,12 +113,29 @@ class _Float32Nodes:
         nodes = [*walk_nodes(emitted.nodes)]
         self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
         self._quantized |= {v for n in nodes if n.op_type == "DequantizeLinear" for v in n.outputs}
+        self._quantized |= self._find_rounded(nodes)
         # Values of constants that are dequantized at load belong to the nodes that read them.
         folded = _list_folded(nodes)
         for node in reversed(nodes):
             if not self._quantized.isdisjoint((*node.present, *node.outputs)):
                 self._quantized |= folded.intersection(node.present)
         self.has_scan = any(node.op_type == "Scan" for node in nodes)
+
+    def _find_rounded(self, nodes: Sequence[Node]) -> set[Value]:
+        """Return the values that nodes round to int16 in place of a QuantizeLinear.
+
+        In float16 their upper limit, 32,767, would be 32,768, which is -32,768 in int16.
+        """
+        producers = {v: n for n in nodes for v in n.outputs if n.op_type in _ROUNDING}
+        rounded = set[Value]()
+        for node in nodes:
+            if node.op_type != "Cast" or self.find_label(node.outputs[0]) != DType.INT16.label:
+                continue
+            value = node.present[0]
+            while value in producers:
+                value = producers[value].present[0]
+                rounded |= {value, node.present[0]}
+        return rounded
 
     def visit(self, nodes: Iterable[Node]) -> None:
         """Choose the types of nodes, and of the nodes of their nested graphs."""
