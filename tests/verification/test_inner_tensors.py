@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.parser
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -34,6 +36,7 @@ from tflite2onnx.verification.runtimes import (
 )
 from tflite2onnx.verification.segments import cut_segments
 from tflite2onnx.verification.tolerance import Limits
+from tflite2onnx.writer import Skeleton
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -459,6 +462,31 @@ def test_comparison_is_the_same_for_any_number_of_pieces(
     pieces = list(cut_segments(result.skeleton, names, alone=alone, most=0))
     assert [name for piece in pieces for _, name in piece.tensors] == names
     assert all(len(piece.tensors) == 1 for piece in pieces)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_operators_on_rows_read_litert_own_tensor_in_rows(*, alone: bool) -> None:
+    """A form computes in rows; a Reshape makes the tensor of the TFLite model of them."""
+    graph = onnx.parser.parse_graph(
+        """g (float[2,3] x) => (float[6] y) <int64[1] flat = {6}, float[2,3] rows, float[6] image,
+        float[2,3] negative> {
+            rows = Abs(x)
+            image = Reshape(rows, flat)
+            negative = Neg(rows)
+            y = Reshape(negative, flat)
+        }"""
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (piece,) = cut_segments(Skeleton(model, ()), ["image", "y"], alone=alone)
+    assert sorted(piece.feeds) == (["image", "x"] if alone else ["x"])
+    session = onnxruntime.InferenceSession(piece.model)
+    given = np.arange(6, dtype=np.float32)
+    feeds = {"x": -given.reshape(2, 3) - 1, "image": given}
+    names = [name for name, _ in piece.tensors]
+    image, y = session.run(names, {name: feeds[name] for name in piece.feeds})
+    np.testing.assert_array_equal(image, given + 1)
+    np.testing.assert_array_equal(y, -given if alone else -given - 1)
 
 
 def test_an_operator_whose_output_is_not_compared_belongs_to_its_readers() -> None:

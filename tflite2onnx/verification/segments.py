@@ -22,6 +22,7 @@ MOST_BYTES = 1 << 27  # The largest number of bytes of the outputs of a piece.
 # The largest number of bytes of the weights of a piece, which must fit into a protobuf.
 _MOST_WEIGHTS = 1 << 30
 _COMPUTED = "/computed"
+_AGAIN = "/again"  # values that are read from the input of a piece, in another shape
 # Nodes that decode constants. The last three choose the type of weights
 # (`builder.adaptive_weights`).
 _DECODE = ("Cast", "DequantizeLinear", "MatMulInteger", "Equal", "If")
@@ -85,8 +86,42 @@ class _Cutter:
             if node.op_type in _DECODE and self._reads[i] <= sources:
                 self._decoders.append(i)
                 sources |= set(node.output)
+        # Values in another shape than the value in `seen` that a Reshape makes of them.
+        self._reshaped = dict(filter(None, map(self._find_reshaped, self._nodes))) if alone else {}
         reads = ((i, name) for i, names in enumerate(self._reads) for name in names)
         self._last = {name: i for i, name in reads if name not in sources}
+
+    def _find_reshaped(self, node: NodeProto) -> tuple[str, NodeProto] | None:
+        """Return a value that a Reshape makes a value in `seen`, and a node that undoes it.
+
+        Forms compute in rows what a TFLite model computes in images or tokens.
+        """
+        if node.op_type != "Reshape" or node.output[0] not in self._seen:
+            return None
+        name, info = node.input[0], self._infos.get(node.input[0])
+        dims = info.type.tensor_type.shape.dim if info else ()
+        sizes = [dim.dim_value for dim in dims]
+        if name in self._seen or name in self._inputs or not sizes or min(sizes) < 1:
+            return None
+        shape = TensorProto(dims=[len(sizes)], data_type=TensorProto.INT64, name=f"{name}/shape")
+        shape.int64_data.extend(sizes)
+        self._small[shape.name] = shape
+        again = NodeProto(op_type="Reshape", name=f"{name}{_AGAIN}", output=[name + _AGAIN])
+        again.input.extend((node.output[0], shape.name))
+        return name, again
+
+    def _read_again(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
+        """Return nodes that read values in `seen`, in place of values of other shapes."""
+        undone, changed = dict[str, NodeProto](), list[NodeProto]()
+        for node in nodes:
+            names = {
+                name: name + _AGAIN
+                for name in node.input
+                if (again := self._reshaped.get(name)) and again.input[0] not in node.output
+            }
+            undone |= {name: self._reshaped[name] for name in names}
+            changed.append(_rename(node, names, {}))
+        return [*undone.values(), *changed]
 
     def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
@@ -106,7 +141,8 @@ class _Cutter:
         yield len(self._nodes)
 
     def make_segment(self, start: int, end: int) -> Segment:
-        nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
+        decoders = self._find_decoders(start, end)
+        nodes = [*decoders, *self._read_again(self._nodes[start:end])]
         results = dict.fromkeys(name for node in nodes for name in node.output if name)
         names_read = dict.fromkeys(name for node in nodes for name in list_reads(node))
         constants = [n for n in names_read if n in self._small or n in self._large]
@@ -117,7 +153,7 @@ class _Cutter:
         tensors = tuple((renamed.get(name, name), name) for name in seen)
         fetches = tuple(dict.fromkeys([*(name for name, _ in tensors), *live]))
         graph = GraphProto(name=self._proto.graph.name)
-        graph.node.extend(_rename_outputs(node, renamed) for node in nodes)
+        graph.node.extend(_rename(node, {}, renamed) for node in nodes)
         graph.initializer.extend(self._small[n] for n in constants if n in self._small)
         graph.input.extend(self._infos[n] for n in fed)
         # A state has an initial value, and is an input, too.
@@ -153,12 +189,13 @@ class _Cutter:
         return decoders[::-1]
 
 
-def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
-    if names.keys().isdisjoint(node.output):
+def _rename(node: NodeProto, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> NodeProto:
+    if inputs.keys().isdisjoint(node.input) and outputs.keys().isdisjoint(node.output):
         return node
     copy = NodeProto()
     copy.CopyFrom(node)
-    copy.output[:] = [names.get(name, name) for name in node.output]
+    copy.input[:] = [inputs.get(name, name) for name in node.input]
+    copy.output[:] = [outputs.get(name, name) for name in node.output]
     return copy
 
 
