@@ -464,6 +464,18 @@ def test_comparison_is_the_same_for_any_number_of_pieces(
     assert all(len(piece.tensors) == 1 for piece in pieces)
 
 
+def test_operators_read_scalars_without_an_axis() -> None:
+    """The sum of a mask has no axes."""
+    m = Build()
+    axes = m.constant(np.array([0], np.int32))
+    (total,) = m.op("SUM", [m.input([6]), axes], [m.tensor([], name="total")])
+    (y,) = m.op("ABS", [total], [m.tensor([], name="positive")])
+    m.output(*m.op("NEG", [y], [m.tensor([], name="negative")]))
+    report = verify(m.bytes(), per_operator=True)
+    assert report.ok
+    assert all(c.difference.ok for c in report.operators)
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_operators_on_rows_read_litert_own_tensor_in_rows(*, alone: bool) -> None:
     """A form computes in rows; a Reshape makes the tensor of the TFLite model of them."""

@@ -371,7 +371,8 @@ def as_stored(place: TensorPlace, array: Array) -> Array:
     if place.port.dtype is DType.FLOAT16:
         array = array.astype(np.float16)
     array = _flip_sign_bit(place, array, np.dtype(np.int8))
-    return np.ascontiguousarray(array.transpose(place.port.order))
+    # `ascontiguousarray` would give a scalar an axis.
+    return np.asarray(array.transpose(place.port.order), order="C")
 
 
 def _flip_sign_bit(place: TensorPlace, array: Array, source: np.dtype[Any]) -> Array:
