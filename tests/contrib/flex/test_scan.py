@@ -244,7 +244,7 @@ def test_constant_pattern_matches_whole_strings() -> None:
             np.zeros(0, np.float32),
             [0],
             {},
-            "must be positive, got 0",
+            "must be at least 1, got 0",
         ),
         (
             "FFT2D",

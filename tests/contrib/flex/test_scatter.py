@@ -248,7 +248,7 @@ def test_inverse_permutation_equals_argsort(dtype: str) -> None:
     ("name", "shapes", "made", "constants", "reason"),
     [
         ("TensorScatterAdd", [(3, 5)], (3, 5), [[1, 1, 1], [1]], "must be from 1 to 2"),
-        ("Bincount", [(3,)], (4,), [-4, []], "must not be negative, got -4"),
+        ("Bincount", [(3,)], (4,), [-4, []], "must be at least 0, got -4"),
         ("SegmentSum", [(3,)], (3,), [[0, 2, 1]], "must be sorted"),
         ("SegmentSum", [(3,)], (3,), [[-1, 0, 1]], "must be sorted and not negative"),
         ("DenseBincount", [(1, 2, 3)], (4,), [4, []], "must have 1 or 2 axes, got 3"),

@@ -143,4 +143,4 @@ def test_suppression_refuses_negative_sigma_and_wrong_shapes() -> None:
         inputs[i] = m.input([5] if i == 1 else [])
     inputs[2] = m.constant(np.int32(-2))
     m.output(*m.op("NON_MAX_SUPPRESSION_V4", inputs, [[2], []], dtype="int32"))
-    refuse(m, "must not be negative, got -2")
+    refuse(m, "must be at least 0, got -2")

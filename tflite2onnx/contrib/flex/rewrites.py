@@ -247,20 +247,14 @@ def rewrite_bias_add(op: Op) -> Sequence[Op] | None:
     return [*rw.ops, add]
 
 
-def rewrite_identity_n(op: Op) -> Sequence[Op]:
-    """IdentityN: one Identity for each input."""
-    return [
-        replace(op, code="FlexIdentity", inputs=(x,), outputs=(y,))
-        for x, y in zip(op.inputs, op.outputs, strict=True)
-    ]
+def apply_to_each(code: str) -> Translation:
+    """Return a rule that applies an operator to each input, for the output in its place."""
 
+    def rewrite_op(op: Op) -> Sequence[Op]:
+        pairs, custom = zip(op.inputs, op.outputs, strict=True), code.startswith("Flex")
+        return [replace(as_builtin(op, code, x), outputs=(y,), custom=custom) for x, y in pairs]
 
-def rewrite_shape_n(op: Op) -> Sequence[Op]:
-    """ShapeN: one SHAPE for each input."""
-    return [
-        as_builtin(replace(op, outputs=(y,)), "SHAPE", x)
-        for x, y in zip(op.inputs, op.outputs, strict=True)
-    ]
+    return rewrite_op
 
 
 def rewrite_reverse(op: Op) -> Sequence[Op] | None:

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.builder.builder import Body
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, integer
+from tflite2onnx.op.base import Builder, Operator, OutputShape, Value, View
+from tflite2onnx.op.common.checks import axis_of, expect_type, integer, read_count
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import take_entries
 from tflite2onnx.op.traits import AnySizes
@@ -98,11 +98,7 @@ class FlexLinSpace(Operator):
 
     @cached_property
     def _count(self) -> int:
-        count = integer(self, 2)
-        check_element_count(count)
-        if count < 1:
-            raise OperatorError(f"the number of values must be positive, got {count}")
-        return count
+        return read_count(self, 2, "the number of values", least=1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(self._count,)]

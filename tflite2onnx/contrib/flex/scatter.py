@@ -15,7 +15,7 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
+from tflite2onnx.op.common.checks import expect, expect_type, ints, read_count
 from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -109,11 +109,7 @@ class FlexBincount(AnySizes):
     def _size(self) -> int | Unknown:
         if self.has_data_dependent_shape:
             return DataDependentSize()
-        size = integer(self, 1)
-        check_element_count(size)
-        if size < 0:
-            raise OperatorError(f"its size must not be negative, got {size}")
-        return size
+        return read_count(self, 1, "its size")
 
     @property
     def _by_rows(self) -> bool:

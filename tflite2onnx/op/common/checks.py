@@ -120,6 +120,27 @@ def integer(operator: Operator, index: int) -> int:
     return number
 
 
+def read_count(operator: Operator, index: int, what: str, least: int = 0) -> int:
+    """Return a constant number of elements that are computed; OperatorError if it is too small."""
+    number = integer(operator, index)
+    check_element_count(number)
+    if number < least:
+        raise OperatorError(f"{what} must be at least {least}, got {number}")
+    return number
+
+
+def read_pairs(operator: Operator, index: int, rows: int) -> list[tuple[Any, Any]]:
+    """Return the rows of a constant [rows, 2] of paddings or crops, which are not negative."""
+    table, flat = operator.input(index), ints(operator, index)
+    # Numbers that are computed from dynamic sizes are remainders of divisions.
+    if table.shape != (rows, 2) or any(is_known(n) and n < 0 for n in flat):
+        raise OperatorError(
+            f"{table.name} must be non-negative and have the shape {[rows, 2]}, got {flat} of the"
+            f" shape {list(table.shape)}"
+        )
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
 def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
     """Raise OperatorError unless a tensor holds integers, and constants are within these sizes.
 

@@ -13,6 +13,7 @@ from tflite2onnx.op.common.checks import (
     expect_rows,
     expect_type,
     ints,
+    read_pairs,
 )
 from tflite2onnx.op.common.leading_axis import prepend_axis
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes, reshape_to
@@ -52,14 +53,7 @@ class _Padding(Movement):
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:
         """The number of elements to add before and after each axis."""
-        rank, table = self.input(0).rank, self.input(1)
-        flat = ints(self, 1)
-        if table.shape != (rank, 2) or any(is_known(n) and n < 0 for n in flat):
-            raise OperatorError(
-                f"paddings must be non-negative and have the shape {[rank, 2]}, "
-                f"got {flat} of the shape {list(table.shape)}"
-            )
-        return list(zip(flat[::2], flat[1::2], strict=True))
+        return read_pairs(self, 1, self.input(0).rank)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape

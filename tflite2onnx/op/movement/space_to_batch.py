@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
+from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints, read_pairs
 from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, take_entries
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import Foldable, Movement, MovesSamples
@@ -73,14 +73,7 @@ class _Batches(Movement, MovesSamples):
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
         """The padding, or the crops, before and after the elements of each axis."""
-        flat, rank = ints(self, 2), self.input(0).rank
-        # Numbers that are computed from dynamic sizes are remainders of divisions.
-        if self.input(2).shape != (rank - 2, 2) or any(is_known(n) and n < 0 for n in flat):
-            raise OperatorError(
-                f"paddings and crops must be non-negative and have the shape {[rank - 2, 2]}, "
-                f"got {flat} of the shape {list(self.input(2).shape)}"
-            )
-        return [(0, 0), *zip(flat[::2], flat[1::2], strict=True), (0, 0)]
+        return [(0, 0), *read_pairs(self, 2, self.input(0).rank - 2), (0, 0)]
 
     def _divide_sizes(self, sizes: Sequence[int], divisors: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, divisors, strict=True))

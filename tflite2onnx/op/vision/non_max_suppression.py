@@ -9,11 +9,10 @@ import numpy as np
 from tflite2onnx.builder.builder import Body, eliminate_dead_nodes
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
-    check_element_count,
     expect_input_count,
     expect_output_count,
     expect_type,
-    integer,
+    read_count,
 )
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType, Sizes
@@ -56,11 +55,7 @@ class NonMaxSuppression(AnySizes):
 
     @cached_property
     def _max_boxes(self) -> int:
-        limit = integer(self, _MOST)
-        check_element_count(limit)
-        if limit < 0:
-            raise OperatorError(f"the number of boxes to select must not be negative, got {limit}")
-        return limit
+        return read_count(self, _MOST, "the number of boxes to select")
 
     def check(self) -> None:
         soft = self._is_soft
