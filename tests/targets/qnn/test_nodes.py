@@ -323,6 +323,36 @@ def build_large_bias(bias: int, *, by_channel: bool = False) -> bytes:
     return m.bytes()
 
 
+def build_narrow(count: int, rows: int = 1) -> bytes:
+    """Build a dense layer of rows of `count` numbers, with a scale for each result."""
+    m, scales = Build(), [*np.linspace(0.005, 0.01, 12)]
+    x = m.input([rows, count], name="x", dtype="int8", scale=SCALE, zero_point=-5)
+    weights = np.random.default_rng(0).integers(-127, 127, (12, count), np.int8)
+    w = m.constant(weights, scale=scales, zero_point=[0] * 12)
+    steps = [SCALE * each for each in scales]
+    b = m.constant(np.arange(12, dtype=np.int32), scale=steps, zero_point=[0] * 12)
+    y = m.tensor([rows, 12], dtype="int8", scale=0.02, zero_point=7)
+    m.output(m.op("FULLY_CONNECTED", [x, w, b], [y])[0])
+    return m.bytes()
+
+
+NARROW = {(8, 1): True, (32, 4): True, (33, 1): False}
+
+
+@pytest.mark.parametrize("size", NARROW)
+def test_narrow_rows_become_uint16_as_an_image(size: tuple[int, int]) -> None:
+    model = check(build_narrow(*size), steps=1, random_layouts=(), target="qnn").model
+    operators = [n.op_type for n in model.graph.node]
+    assert operators.count("Reshape") == 2 * NARROW[size]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("size", NARROW)
+def test_the_simulator_loads_narrow_rows(size: tuple[int, int]) -> None:
+    assert measure_distance(convert(build_narrow(*size), target="qnn").model, QNN) <= 1
+
+
 @pytest.mark.parametrize(("bias", "wide"), [(1000, 2), (1 << 21, 2), (1 << 24, 0)])
 def test_steps_of_16_bits_are_not_too_small_for_a_bias(bias: int, wide: int) -> None:
     model = check(build_large_bias(bias), steps=1, target="qnn").model

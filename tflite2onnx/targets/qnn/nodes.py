@@ -24,6 +24,9 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   (simulators of v68 to v81). 256 steps have halves, which go up: 0.2 % differ.
 - A bias of such a product lacks its low 8 bits, towards 0. Data have 256 steps of uint16, so that a
   bias in steps of 8 bits is whole; it is a little more, because a float may be below it.
+- A Gemm of uint16 whose rows have 32 numbers and less, and its weights several scales, may not load
+  (MEM_ALLOC) if the rows were 8 bits, as an input of the model is. It loads if they become uint16
+  in an image.
 - A Conv and the activation after it become one function, which does not round what the Conv
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
@@ -72,6 +75,7 @@ _DATA, _RESULTS = (256, 0), (193, 1)
 _LARGEST_BIAS = 2.0**30  # steps: half of int32, whose rest is for the sum of products
 # How much a bias is farther from 0 than whole steps of 8 bits: more than floats are rounded.
 _REST, _ROUNDED = 2.0**-7, 2.0**-20
+_MOST_NUMBERS = 32  # of a row that a Gemm of uint16 does not load
 _OPERANDS = 4  # weights, their scales and zero points, and the scale of the data
 _MOST_AXES = 4  # of functions
 _FUNCTIONS = (
@@ -339,12 +343,9 @@ def _widen_products(
             if not operands:
                 yield node
                 continue
-        for each, scale in zip(data, scales, strict=True):
-            if each not in wide:
-                wide[each] = yield from _quantize_widely(g, each, made[each], scale)
+        read = yield from _widen_data(g, node, made, scales, wide)
         ends[result] = end
-        inputs = (*(wide[each] for each in data), *operands)
-        product = node._replace(inputs=inputs, outputs=(result,))
+        product = node._replace(inputs=(*read, *operands), outputs=(result,))
         is_stored = node.op_type == "Conv" and operands[0] == node.present[1]
         weights = made.get(node.present[1]) if is_stored else None
         steps = _find_steps(weights)
@@ -464,6 +465,35 @@ def _quantize_widely(
     constant, real = g.make_separate_constant(numbers.astype(np.uint16), DType.UINT16), Value()
     yield Node("DequantizeLinear", (constant, *scale), (real,), {})
     return real
+
+
+def _widen_data(
+    g: Builder,
+    node: Node,
+    made: Mapping[Value | None, Node],
+    scales: Sequence[Sequence[Value]],
+    wide: dict[Value, Value],
+) -> Generator[Node, None, Sequence[Value]]:
+    """Yield nodes that quantize the data of a node to uint16, and return what it reads.
+
+    `wide` are such data by the real numbers. A Gemm of a few numbers in a row, whose weights have
+    several scales, reads rows that were quantized as an image.
+    """
+    weights = made.get(node.present[1]) if node.op_type == "Gemm" else None
+    sizes = weights.present[1].data if weights and weights.op_type == QDQ[1] else None
+    x, shape = node.present[0], find_static_shape(node.present[0], g.types) or ()
+    is_whole = sizes is not None and sizes.size > 1 and not node.attributes.get("transA", 0)
+    if is_whole and shape and shape[1] <= _MOST_NUMBERS:
+        image, rows = Value(), Value()
+        yield Node("Reshape", (x, g.ints([1, shape[0], 1, shape[1]])), (image,), {})
+        real = yield from requantize(image, scales[0])
+        yield Node("Reshape", (real, g.ints(shape)), (rows,), {})
+        return [(yield from requantize(rows, scales[0]))]
+    data = node.present[: len(scales)]
+    for each, scale in zip(data, scales, strict=True):
+        if each not in wide:
+            wide[each] = yield from _quantize_widely(g, each, made[each], scale)
+    return [wide[each] for each in data]
 
 
 def _round_widely(g: Builder, x: Value, scale: Sequence[Value]) -> Generator[Node, None, Value]:
