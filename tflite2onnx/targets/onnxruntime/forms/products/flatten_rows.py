@@ -26,6 +26,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.made_options import NormalizationOptions
 from tflite2onnx.passes.operands import are_fixed_floats, find_taken_ranges
 from tflite2onnx.passes.patterns.join_parts import find_axis
+from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
@@ -54,7 +55,11 @@ def flatten_rows(graph: Graph) -> Graph:
 
     def change(op: Op) -> list[Op]:
         is_kind = op.is_builtin(*_KINDS)
-        ops = _flatten(op) if is_kind and is_between(op) else []
+        fits = is_kind and is_between(op)
+        ops = _flatten(op) if fits else []
+        if fits and not ops:
+            reason = "data must have three axes of known sizes, in one scale; parts must keep rows"
+            log_loss(op, "operator of matrices of rows", reason)
         is_matrix = is_kind and op.outputs[0].rank == _MATRIX
         is_reshape = op.is_builtin("RESHAPE")
         if ops or op in layers or ((is_matrix or is_reshape) and not rows.isdisjoint(op.present)):
