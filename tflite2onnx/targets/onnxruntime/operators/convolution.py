@@ -174,7 +174,7 @@ class IntegerConvolution(MadeOperator, Conv2D):
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         window, image, outputs = self.read_window(), (x.size("H"), x.size("W")), w.tensor.shape[0]
         size = (*window.pad_size(image), x.size("C"))
-        if x.sizes[0] == 1:
+        if x.sizes[0] == 1 or self.op.read_made(WindowOptions).data_are_positive:
             rows = self.quantize_images(g, x, x.value)
             zero = rows.zero_point or g.scalar(0, DType.UINT8)
             framed = window.pad(g, rows.integers, image, zero)
