@@ -14,6 +14,7 @@ PATHS = list_paths(
         "dense": "FULLY_CONNECTED",
         "embedding": "EMBEDDING_LOOKUP",
         "experts": "EXPERT_PRODUCT",
+        "mean": "MEAN",
         "reshape": "RESHAPE TRANSPOSE",
         "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
         "softmax": "LOG_SOFTMAX SOFTMAX",

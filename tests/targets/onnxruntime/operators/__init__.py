@@ -1,0 +1,1 @@
+"""Operators with nodes of ONNX Runtime."""
