@@ -11,8 +11,9 @@ variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with
 the runtime (or the options of --options), and runs in its own process. Results are appended to a
 file (--results), a line of JSON for each model, runtime and processor. What has a line in the file
 is not run again. --decibels judges each output as processors for networks do that round in their
-own ways: 30 dB, 3 dB less than LiteRT's kernels, or one step, and writes the numbers. --integers
-takes networks with integers only. The tables of QNN and RKNN in docs/runtimes.md::
+own ways: 30 dB, 3 dB less than LiteRT's kernels, or one step, and writes the numbers. It takes
+--inputs of each of two ranges, by default one. --integers takes networks with integers only. The
+tables of QNN and RKNN in docs/runtimes.md::
 
     python scripts/runtimes.py --runtimes qnn rknn --integers --decibels --limit 240 FOLDER
 
@@ -61,6 +62,7 @@ def judge_model(
     limit: float,
     *,
     decibels: bool = False,
+    inputs: int = 1,
 ) -> list[str]:
     """Return the verdict on a model in the runtime of a command, and its reason."""
     try:
@@ -69,7 +71,7 @@ def judge_model(
         return [VERDICTS[4], str(error)]
     converted = ConvertedModel.from_result(result)
     converted = replace(converted, steps=min(converted.steps, STEPS))
-    judge = measure_decibels if decibels else compare_outputs
+    judge = partial(measure_decibels, count=inputs) if decibels else compare_outputs
     try:
         return run_isolated(judge_outputs, judge, model.read_bytes(), converted, command, limit)
     except Crashed as error:
@@ -82,9 +84,11 @@ def compare_outputs(data: bytes, converted: ConvertedModel, load: Load) -> list[
     return [AGREES, ""]
 
 
-def measure_decibels(data: bytes, converted: ConvertedModel, load: Load) -> list[str]:
+def measure_decibels(
+    data: bytes, converted: ConvertedModel, load: Load, count: int = 1
+) -> list[str]:
     """Return the verdict on a model, by the limits of other processors, and its numbers."""
-    found = measure_outputs(data, converted, load)
+    found = measure_outputs(data, converted, load, count)
     right = all(each.is_right for each in found)
     return [AGREES if right else DIFFERS, "; ".join(map(str, found))]
 
@@ -178,7 +182,12 @@ def run_models(given: argparse.Namespace) -> None:
             options = {"target": runtime.target, **given.options}
             command = [*emulator, *runtime.command]
             verdict, reason = judge_model(
-                model, command, options, given.limit, decibels=given.decibels
+                model,
+                command,
+                options,
+                given.limit,
+                decibels=given.decibels,
+                inputs=given.inputs,
             )
             found = {"model": model.name, "runtime": runtime.name, "processor": processor}
             line = {**found, "verdict": verdict, "reason": reason}
@@ -196,6 +205,7 @@ def main() -> None:
     add("--options", type=json.loads, default={}, help="options of `convert`, as JSON")
     add("--results", type=Path, default=Path("runtimes.jsonl"), help="the file of results")
     add("--decibels", action="store_true", help="judge as the tables of QNN and RKNN do")
+    add("--inputs", type=int, default=1, help="random inputs of each of two ranges, in decibels")
     add("--integers", action="store_true", help="take networks with integers only")
     add("--limit", type=float, default=120, help="seconds to load a model, and for a run")
     add("--seconds", type=float, default=float("inf"), help="start no model after this time")

@@ -33,6 +33,7 @@ _NPU_DECIBELS = 30.0  # the same for processors that round in their own ways
 _KERNELS_DECIBELS = 3.0  # how much less than LiteRT's kernels is right, too
 _NO_NOISE = 200.0
 _STEPS = 50  # number of inputs of a stream
+_APART = 1000  # the seeds of two streams of one range: more than a stream has
 _NUMBERS = "biufc"
 _QUANTIZED = ("int8", "uint8", "int16")
 # Input ranges: for images, with indices for most tables; for sound, with indices for any table.
@@ -240,16 +241,22 @@ class Measured:
 
 
 def measure_outputs(
-    data: bytes, converted: ConvertedModel, load: Callable[[ConvertedModel], Session]
+    data: bytes,
+    converted: ConvertedModel,
+    load: Callable[[ConvertedModel], Session],
+    count: int = 1,
 ) -> list[Measured]:
     """Return how far each output of a runtime is from LiteRT's, for random inputs.
+
+    `count` is the number of inputs, or of streams of them, in each range. A few numbers after a
+    Softmax need more than one, because a step before it is many steps after it.
 
     Raises:
         AssertionError: an output has another shape or type.
         RuntimeError: LiteRT cannot run the network.
     """
     live = load(converted)
-    streams = _streams(data, converted.steps)
+    streams = _streams(data, converted.steps, count)
     made = [_run_onnx(stream, converted, live) for stream in streams]
     others = _run_other_kernels(data, streams)
     measured = []
@@ -280,12 +287,17 @@ def _is_close(distance: Distance, *, quantized: bool, steps: bool) -> bool:
     )
 
 
-def _streams(data: bytes, length: int) -> list[list[_Run]]:
-    """Return LiteRT's runs of random streams that it accepts: indices must be in range."""
+def _streams(data: bytes, length: int, count: int = 1) -> list[list[_Run]]:
+    """Return LiteRT's runs of random streams that it accepts: indices must be in range.
+
+    `count` is their number in each range.
+    """
     streams: list[list[_Run]] = []
     refusals: list[RuntimeError] = []
-    for seed, ranges in enumerate(_RANGES):
-        seeds = range(seed, seed + len(_RANGES) * length, len(_RANGES))
+    for i in range(len(_RANGES) * count):
+        turn, place = divmod(i, len(_RANGES))
+        ranges, first = _RANGES[place], place + turn * _APART
+        seeds = range(first, first + len(_RANGES) * length, len(_RANGES))
         try:
             streams.append(_Run.stream(data, [random_inputs(data, s, **ranges) for s in seeds]))
         except RuntimeError as error:
