@@ -241,6 +241,22 @@ def reshape_pixel(shape: Sequence[int], *, apart: bool = False) -> onnx.ModelPro
     return make_model(nodes, "int8", (1, 8, 1, 1), given=("int8", shape), **constants)
 
 
+def attend() -> onnx.ModelProto:
+    """Return the attention of images to themselves."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("MatMul", ["a", "a"], ["b"]),
+        node("QuantizeLinear", ["b", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["c"]),
+        node("Softmax", ["c"], ["d"], axis=3),
+        node("QuantizeLinear", ["d", "t", "least"], ["p"]),
+        node("DequantizeLinear", ["p", "t", "least"], ["e"]),
+        node("MatMul", ["e", "a"], ["f"], "n"),
+        node("QuantizeLinear", ["f", "s", "z"], ["y"]),
+    ]
+    return make_model(nodes, "int8", s=f32(0.05), z=np.int8(3), t=f32(1 / 256), least=np.int8(-128))
+
+
 def read_output() -> onnx.ModelProto:
     """Return a Relu, whose integers are an output and the input of Neg."""
     nodes = [
@@ -342,6 +358,7 @@ BROKEN = {
         for a in ("Clip", "Relu")
         for b in ("", "MaxPool", "Transpose", "Abs", "Exp")
     },
+    "attention": (attend(), "it must not follow MatMul"),
     "an average of 9 rows": (average("ReduceMean", 9), "must be at most 7, got 9"),
     "a pool of 9 rows": (average("GlobalAveragePool", 9), "must be at most 7, got 9"),
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),

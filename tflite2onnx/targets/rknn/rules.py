@@ -103,6 +103,15 @@ RULES = (
         consequence=f"the data get the scale and zero point of the result: {WRONG}",
         advice="convert with --target rknn",
     ),
+    # RKNN makes one operator of them ("_to_sdpa"), and ends with "list index out of range".
+    *(
+        NoChain(
+            chain=[("MatMul",), *_STORED, *scaled, ("Softmax",), *_STORED, ("MatMul",)],
+            consequence=f"{NOT_LOADED} (IndexError)",
+            advice="cut the model with --inputs or --outputs, and run this part on the CPU",
+        )
+        for scaled in ((), (("Add", "Div", "Mul"), *_STORED))
+    ),
     NoChain(
         chain=[("Min",), *_STORED, ("Max",), *_STORED, LIMITS],
         consequence=f"the operators become one, without rounding and limits between: {WRONG}",
