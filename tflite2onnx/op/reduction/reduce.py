@@ -41,6 +41,7 @@ class ReductionRow(NamedTuple):
 
 
 _ORDERED = "float32 int8 uint8 int16 int32 int64"
+_LARGEST_QUOTIENT = 256  # of the scales of a mean that is pooled
 _BLOCK = 16  # channels in the largest block of kernels
 _MANY = 1 << 14  # elements of an image; a larger image saves more time than another node takes
 
@@ -252,13 +253,23 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
         if self.op.code not in ("MEAN", "SUM") or x.rank < 3 or axes != list(range(2, x.rank)):
             return False
         if is_quantized(x.tensor):
-            return self.op.code == "MEAN"
+            return self.op.code == "MEAN" and self._has_pooling_scale()
         in_blocks = x.rank == 4 and 3 not in x.tensor.symbols and x.tensor.shape[3] % _BLOCK == 0
         averages, is_large = self.op.code == "MEAN", x.tensor.elements >= _MANY
         if not averages and x.tensor.symbols:  # the sum is the mean times the number of pixels
             return False
         gains = is_large or (averages and bool(self.options.keep_dims))
         return gains and in_blocks and x.dtype is DType.FLOAT32
+
+    def _has_pooling_scale(self) -> bool:
+        """Return whether the quotient of the scales is one that an integer kernel takes.
+
+        Runtimes refuse the quotient of the input's scale and the output's if it is 256 or more for
+        each pixel: a mean of large numbers that are nearly 0 on average has such scales.
+        """
+        scales = [t.quantization for t in (self.input(0), self.output)]
+        given, wanted = (1.0 if each is None else float(each.scale[0]) for each in scales)
+        return given < _LARGEST_QUOTIENT * wanted
 
     def _sum_integers(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
         add = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
