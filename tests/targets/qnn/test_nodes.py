@@ -323,6 +323,27 @@ def build_large_bias(bias: int, *, by_channel: bool = False) -> bytes:
     return m.bytes()
 
 
+def build_divided() -> bytes:
+    """Build two dense layers whose weights int8 lacks."""
+    m, rng = Build(), np.random.default_rng(0)
+    y = m.input([1, CHANNELS], name="x", dtype="uint8", scale=0.05, zero_point=120)
+    for _ in range(2):
+        weights = rng.integers(0, 256, (CHANNELS, CHANNELS), np.uint8)
+        w = m.constant(weights, scale=0.01, zero_point=73)
+        made = m.tensor([1, CHANNELS], dtype="uint8", scale=0.3, zero_point=100)
+        (y,) = m.op("FULLY_CONNECTED", [y, w, None], [made])
+    m.output(y)
+    return m.bytes()
+
+
+@pytest.mark.parametrize("activations", ["uint16", "uint8"])
+def test_divided_weights_of_two_products_load_with_exact_products(
+    activations: ActivationType,
+) -> None:
+    model = check(build_divided(), steps=1, target="qnn", activations=activations).model
+    onnxruntime.InferenceSession(model.SerializeToString(), make_exact_options())
+
+
 def build_narrow(count: int, rows: int = 1) -> bytes:
     """Build a dense layer of rows of `count` numbers, with a scale for each result."""
     m, scales = Build(), [*np.linspace(0.005, 0.01, 12)]

@@ -293,7 +293,9 @@ def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield Node("Concat", (node.inputs[0],) * count, (both,), {"axis": 1})
         real = yield from requantize(both, data.inputs[1:])
         parts = g.make_separate_constant(divided.astype(np.int8), DType.INT8)
-        middle = g.constant(np.zeros_like(weights.present[2].data, np.int8), DType.INT8)
+        # ONNX Runtime with "session.x64quantprecision" makes uint8 of each, and names it once.
+        zeros = np.zeros_like(weights.present[2].data, np.int8)
+        middle = g.make_separate_constant(zeros, DType.INT8)
         operands = (parts, weights.inputs[1], middle)
         yield weights._replace(inputs=operands, outputs=(read,))
         yield node._replace(inputs=(real, read, *node.inputs[2:]))
@@ -434,8 +436,7 @@ def _subtract_products(
     middle = np.zeros_like(weights.present[2].data, np.int8)
     parts = []
     for numbers, operands in ((limited, node.inputs[2:]), (excess, ())):
-        # ONNX Runtime with "session.x64quantprecision" makes uint8 of each, and names it once.
-        stored, zero = (
+        stored, zero = (  # see _divide_weights
             g.make_separate_constant(array, DType.INT8)
             for array in (numbers.astype(np.int8), middle)
         )
