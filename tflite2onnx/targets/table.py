@@ -54,7 +54,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "sessions": "LoadedDecoder: the runtime runs such a folder",
     }
 )
-# The target of who names none; targets without these parts have those of this one.
+# The default target. Targets without these parts have those of this target.
 DEFAULT: Target = "onnxruntime"
 _FORMS = ("forms", "operators", "nodes")
 

@@ -122,13 +122,13 @@ NETWORKS = {
 }
 
 
-def accept_change(self: Times, other: Times, *_: Gain, **_options: Times) -> str:
-    return "unchanged" if self == other else ""
+def accept_change(self: Times, other: Times, *_: Gain | Times | None) -> bool:
+    return self != other
 
 
 def convert_changed(model: bytes) -> bytes:
     """Return a model after all forms, whatever they are expected to take."""
-    with patch.object(Times, "explain_loss", accept_change):
+    with patch.object(Times, "are_shorter", accept_change):
         made: bytes = convert(model).model.SerializeToString()
         return made
 
