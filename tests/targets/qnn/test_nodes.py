@@ -362,6 +362,7 @@ NARROW = {(8, 1): True, (32, 4): True, (33, 1): False}
 
 @pytest.mark.parametrize("size", NARROW)
 def test_narrow_rows_become_uint16_as_an_image(size: tuple[int, int]) -> None:
+    """In a random layout ONNX Runtime makes MatMulNBits of the product (docs/runtime-faults.md)."""
     model = check(build_narrow(*size), steps=1, random_layouts=(), target="qnn").model
     operators = [n.op_type for n in model.graph.node]
     assert operators.count("Reshape") == 2 * NARROW[size]
