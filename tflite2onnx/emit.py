@@ -6,7 +6,7 @@ outputs in the planned order, and names the operator in an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,15 +19,14 @@ from tflite2onnx.builder.builder import (
     Port,
     Value,
     View,
-    eliminate_dead_nodes,
     find_bodies,
     walk_nodes,
 )
+from tflite2onnx.builder.node_passes import NodePass, apply_node_passes, drop_dead_nodes
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.rewrites import (
-    Merged,
     join_reshapes,
     merge_equal_nodes,
     omit_zero_states,
@@ -108,25 +107,26 @@ def find_shared_caches(emitted: Emitted) -> dict[str, str]:
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 
-class Rewritten(NamedTuple):
-    """The nodes of the main graph as a runtime wants them, without dead ones.
-
-    `merged` has the values of removed nodes, with the equal values that stay. `changed` are values
-    that hold other elements now than the tensors.
-    """
-
-    nodes: tuple[Node, ...]
-    merged: Merged = MappingProxyType({})
-    changed: Collection[Value] = ()
-
-
-NodeRewrite = Callable[[Builder, Sequence[Node], Sequence[Value]], Rewritten]
-
-
-def keep_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes without dead ones, and with nodes that make the constants they read."""
-    live = eliminate_dead_nodes(nodes, results)
-    return Rewritten(share_transposed(add_adaptive_weights(g, live)))
+# The passes over the nodes of the main graph, before those of the target.
+_FIRST: tuple[NodePass, ...] = (
+    # Operators reshape around ONNX operators with other axes; one Reshape reverses another.
+    join_reshapes,
+    # Operators that read the same tensor emit the same nodes, maybe after the same Reshape.
+    merge_equal_nodes,
+    # Zeros of a dynamic batch take eight nodes, and are the default of recurrent nodes.
+    omit_zero_states,
+)
+# The passes of a target that has none, and the last ones of most targets.
+PLAIN_PASSES: tuple[NodePass, ...] = (
+    # Nodes that nothing reads need no weights.
+    drop_dead_nodes,
+    # All nodes that read adaptive weights exist now.
+    add_adaptive_weights,
+    # The branches of adaptive weights have constants, too.
+    share_transposed,
+)
+# The passes over the nodes of a nested graph. Its constants are shared as those of the main graph.
+_NESTED: tuple[NodePass, ...] = (drop_dead_nodes, add_adaptive_weights, join_products)
 
 
 def emit(
@@ -134,11 +134,12 @@ def emit(
     operators: Sequence[Operator],
     plan: Plan,
     g: Builder,
-    rewrite: NodeRewrite = keep_nodes,
+    passes: Sequence[NodePass] = PLAIN_PASSES,
 ) -> Emitted:
     """Emit a whole graph; `operators` are in the sequence of `Graph.walk_ops`.
 
-    The first site of `plan` is the graph's interface, the others are the operators.
+    The first site of `plan` is the graph's interface, the others are the operators. `passes` are
+    those of the target over the nodes of the main graph.
 
     Raises:
         UnsupportedOperators: an operator cannot be converted.
@@ -152,12 +153,11 @@ def emit(
     _emit_operators(g, graph, planned)
     outputs = _emit_outputs(g, graph, [orders[i] for i in range(len(graph.outputs))])
     results = [port.value for port in outputs]
-    joined = join_reshapes(g.nodes, g.types, results, g.ints)
-    distinct, merged = merge_equal_nodes(joined, results)
-    live, copied, changed = rewrite(g, omit_zero_states(distinct), results)
-    same = {**merged, **copied}
-    ports = tuple(p for p in rename_ports(_list_ports(g), same) if p.value not in changed)
-    nodes = lower_nodes(_join_products(g, graph, live, results, ports), g.opset, g.types)
+    made = apply_node_passes((*_FIRST, *passes, join_products), g, g.nodes, results)
+    renamed = rename_ports(_list_ports(g), made.merged)
+    ports = tuple(port for port in renamed if port.value not in made.changed)
+    _require_products(g, graph, made.nodes, ports)
+    nodes = lower_nodes(made.nodes, g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.walk_stored_tensors() for axis, s in t.symbols.items()}
@@ -166,31 +166,20 @@ def emit(
     )
 
 
-def _join_products(
-    g: Builder,
-    graph: Graph,
-    nodes: tuple[Node, ...],
-    results: Sequence[Value],
-    ports: Sequence[Port],
-) -> tuple[Node, ...]:
-    """Return nodes with QLinear products, if the options ask for them.
-
-    Raises:
-        UnsupportedOperators: the options allow only QLinear products, and operators have none.
-    """
-    if not g.plan.qoperator:
-        return nodes
-    joined = join_products(nodes, results)
-    if g.plan.qoperator == "qoperator":
-        values = {port.tensor: port.value for port in ports}
-        with collect_errors() as errors:
-            for op in find_pairs(graph.ops, g.plan, values, joined):
-                with errors.at(op.place):
-                    raise OperatorError(
-                        "ONNX has no QLinear operator for it: set `quantization` to qoperator-mixed"
-                        " or qdq, or cut the model before it with `outputs`"
-                    )
-    return joined
+def _require_products(
+    g: Builder, graph: Graph, nodes: Sequence[Node], ports: Sequence[Port]
+) -> None:
+    """Raise UnsupportedOperators if the options allow QLinear products only, and others remain."""
+    if g.plan.qoperator != "qoperator":
+        return
+    values = {port.tensor: port.value for port in ports}
+    with collect_errors() as errors:
+        for op in find_pairs(graph.ops, g.plan, values, nodes):
+            with errors.at(op.place):
+                raise OperatorError(
+                    "ONNX has no QLinear operator for it: set `quantization` to qoperator-mixed"
+                    " or qdq, or cut the model before it with `outputs`"
+                )
 
 
 def _list_ports(g: Builder) -> tuple[Port, ...]:
@@ -243,8 +232,8 @@ def _emit_body(
             outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
         results.discard(value)
     ports = _list_ports(g)
-    nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
-    nodes = _join_products(g, graph, nodes, outputs, ports)
+    nodes = apply_node_passes(_NESTED, g, g.nodes, outputs).nodes
+    _require_products(g, graph, nodes, ports)
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), ports)
 
 

@@ -81,8 +81,8 @@ from tflite2onnx.signatures import (
 from tflite2onnx.targets.driver import (
     apply_forms,
     find_inner_states,
-    find_rewrite,
     find_state_orders,
+    list_node_passes,
 )
 from tflite2onnx.targets.table import find_options, find_rules
 from tflite2onnx.tensor import Tensor
@@ -464,13 +464,13 @@ def _emit_with_opset(
     """Emit for the requested opset, or by default for the smallest opset that has all nodes."""
     storage = quantize.plan(operators, options, find_inner_states(graph, options))
     is_fixed = options.opset is not None
-    rewrite = find_rewrite(options)
+    passes = list_node_passes(options)
     version, size = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:
         try:
             budget = ConstantBudget(size)
             g = Builder(version, opset_is_fixed=is_fixed, plan=storage, budget=budget)
-            emitted = emit(graph, operators, orders, g, rewrite)
+            emitted = emit(graph, operators, orders, g, passes)
             check(emitted, graph)
         except NeedsOpset as need:
             if is_fixed:

@@ -86,7 +86,7 @@ def test_weights_read_as_numbers_have_no_scale() -> None:
     product = Node("MatMul", (Value(), view.value), (Value(),), {})
     assert view.storage.scale.tolist() == [2, 3]
     assert g.adaptive[view.value].storage.scale.tolist() == [1]
-    emitted = add_adaptive_weights(g, [product])
+    emitted = add_adaptive_weights(g, [product], ())
     assert [n.op_type for n in emitted] == ["MatMulInteger", "Equal", "If", "MatMul"]
 
 

@@ -39,7 +39,7 @@ def read_constant(
     view = g.view(tensor, order)
     made, expected = Value(), tensor.values.transpose(order)
     value = view.reshape(shape) if shape else view.value
-    nodes = assemble_constants(g, [Node("Identity", (value,), (made,), {})])
+    nodes = assemble_constants(g, [Node("Identity", (value,), (made,), {})], [made])
     return [*nodes], made, expected.reshape(shape or expected.shape)
 
 
@@ -120,7 +120,7 @@ def test_equal_views_of_floats_are_one_constant(dtype: DType, count: int) -> Non
     """Integers stay apart: a runtime may refuse two products of one constant."""
     data = np.ones((64, 64), dtype.numpy)
     nodes = [Node("Identity", (Value(data, dtype),), (Value(),), {}) for _ in range(2)]
-    assert len({node.inputs[0] for node in share_transposed(nodes)}) == count
+    assert len({node.inputs[0] for node in share_transposed(Builder(17), nodes, ())}) == count
 
 
 @pytest.mark.parametrize("filters", [(64, 3, 3, 8), (64, 1, 1, 32)])
@@ -133,7 +133,7 @@ def test_views_of_one_memory_are_stored_once(filters: Shape) -> None:
         Node("Identity", (Value(view, DType.INT8),), (y,), {})
         for view, y in zip(views, made, strict=True)
     ]
-    shared = [*share_transposed(nodes)]
+    shared = [*share_transposed(Builder(17), nodes, ())]
     for view, y in zip(views, made, strict=True):
         result, size = run_nodes(shared, y, DType.INT8, view.ndim)
         np.testing.assert_array_equal(result, view)

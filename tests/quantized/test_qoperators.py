@@ -18,10 +18,12 @@ from tests.quantized.layers import Layer
 from tests.quantized.test_products import SCHEMES, SHAPES, check_exactly
 from tests.support import Build, check
 from tflite2onnx import convert, verify
+from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.qoperators import join_products
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
+from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.tensor import DType
 
 NETWORKS = [f"{name}_{kind}" for name in ("keywords", "mobilenet") for kind in ("int8", "uint8")]
@@ -98,6 +100,7 @@ def test_matrix_product_becomes_one_quantized_node(*, constant: bool) -> None:
 
 def test_product_of_which_a_number_is_read_stays() -> None:
     """A product that a second node reads is computed once, with real numbers."""
+    g = Builder(17, plan=StoragePlan(qoperator="qoperator"))
     scale, zero = Value(np.array(0.5, np.float32)), Value(np.array(3, np.int8), DType.INT8)
     a, b, y, stored, real = (Value() for _ in range(5))
     nodes = [
@@ -105,10 +108,10 @@ def test_product_of_which_a_number_is_read_stays() -> None:
         Node("MatMul", (a, b), (y,), {}),
         Node("QuantizeLinear", (y, scale, zero), (stored,), {}),
     ]
-    assert [node.op_type for node in join_products(nodes, [stored])] == ["QLinearMatMul"]
-    assert join_products(nodes, [stored, y]) == (*nodes,)
+    assert [node.op_type for node in join_products(g, nodes, [stored])] == ["QLinearMatMul"]
+    assert join_products(g, nodes, [stored, y]) == (*nodes,)
     read = [*nodes, Node("Abs", (y,), (real,), {})]
-    assert join_products(read, [stored, real]) == (*read,)
+    assert join_products(g, read, [stored, real]) == (*read,)
 
 
 def test_computed_weights_become_one_quantized_convolution() -> None:

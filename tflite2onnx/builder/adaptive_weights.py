@@ -58,7 +58,7 @@ _SIGN_BIT = np.array(128, np.uint8)
 _AS_UINT8 = Storage(DType.UINT8, replace(AS_NUMBERS, zero_point=np.array([128], np.int64)))
 
 
-def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+def add_adaptive_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> tuple[Node, ...]:
     """Return nodes that compute the adaptive weights of a graph, then the nodes of the graph.
 
     Of all graphs of a model the main graph must be the last.

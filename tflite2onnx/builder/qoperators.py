@@ -5,11 +5,11 @@ of one pixel, because QLinearMatMul has no bias.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.builder import eliminate_dead_nodes, find_makers, walk_nodes
+from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.graph import Op
 from tflite2onnx.quantization.rules import Reading
@@ -25,11 +25,13 @@ _AFTER = ("Cast", "Clip", "Reshape", "Squeeze", "Transpose")
 _PIXEL = np.array([2, 3])  # the axes of an image of one pixel
 
 
-def join_products(nodes: Sequence[Node], results: Collection[Value]) -> tuple[Node, ...]:
-    """Return the nodes of a graph with the outputs `results`, with QLinear products if possible.
+def join_products(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Sequence[Node]:
+    """Return nodes with QLinear products, if the options ask for them, where it is possible.
 
     Data and weights must be 8-bit integers with zero points. Data and results must have one scale.
     """
+    if not g.plan.qoperator:
+        return nodes
     makers = find_makers(nodes)
     readers = Counter(value for node in walk_nodes(nodes) for value in node.inputs)
     readers.update(results)

@@ -1,4 +1,4 @@
-"""Rewrites of the nodes of a graph, before the model is written.
+"""Passes over the nodes of each graph.
 
 `join_reshapes`: chains of Reshape, Squeeze and Unsqueeze become one Reshape or none. Operators emit
 these nodes around ONNX operators with other axes, such as LSTM or a convolution along one axis.
@@ -18,11 +18,13 @@ from types import MappingProxyType
 
 from tflite2onnx.builder.builder import (
     Body,
+    Builder,
     Port,
     find_bodies,
     find_makers,
     walk_nodes,
 )
+from tflite2onnx.builder.node_passes import Merged, Rewritten
 from tflite2onnx.builder.nodes import Node, Types, Value
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.tensor import DType, Shape
@@ -32,22 +34,15 @@ _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 
 
-def join_reshapes(
-    nodes: Sequence[Node],
-    types: Types,
-    outputs: Collection[Value],
-    make_ints: Callable[[Sequence[int]], Value],
-) -> tuple[Node, ...]:
+def join_reshapes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> tuple[Node, ...]:
     """Return nodes in which one Reshape of the value before a chain replaces the chain.
 
-    `outputs` are the outputs of the graph. `make_ints` returns a constant for a shape. Nodes that
-    nothing reads any more are kept: `eliminate_dead_nodes` removes them. Nested graphs stay as they
-    are.
+    Nested graphs stay as they are.
     """
     inner = (body for node in nodes for body in find_bodies(node).values())
     read_inside = {value for body in inner for n in walk_nodes(body.nodes) for value in n.inputs}
-    chains = _Chains(types, {*outputs, *(value for value in read_inside if value is not None)})
-    return tuple(chains.join(node, make_ints) for node in nodes)
+    chains = _Chains(g.types, {*results, *(value for value in read_inside if value is not None)})
+    return tuple(chains.join(node, g.ints) for node in nodes)
 
 
 def find_static_shape(value: Value | None, types: Types) -> Shape | None:
@@ -127,20 +122,22 @@ _KEPT = frozenset(
 )
 _KNOWN = ("", *DOMAINS)
 
-Merged = Mapping[Value, Value]
 
-
-def merge_equal_nodes(
-    nodes: Sequence[Node], outputs: Collection[Value], known: Merged = MappingProxyType({})
-) -> tuple[tuple[Node, ...], Merged]:
+def merge_equal_nodes(_: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return each node once, and the values of the removed nodes with the equal values that stay.
 
     Nodes are equal if they have the same operator, attributes and inputs. Constants are the same
     only if they are one `Value`: constants that must stay separate are not pooled
-    (`Nodes.make_separate_constant`). Random nodes, loops, and nodes that compute one of `outputs`,
-    the outputs of the graph, stay. The nodes of a nested graph are compared with each other only;
-    `known` are the values that were removed from the enclosing graphs.
+    (`Nodes.make_separate_constant`). Random nodes, loops, and nodes that compute one of the results
+    stay. The nodes of a nested graph are compared with each other only.
     """
+    return Rewritten(*_merge_nodes(nodes, results))
+
+
+def _merge_nodes(
+    nodes: Sequence[Node], outputs: Collection[Value], known: Merged = MappingProxyType({})
+) -> tuple[tuple[Node, ...], Merged]:
+    """Return the same; `known` are the values that were removed from the enclosing graphs."""
     merged = dict(known)
     alike: dict[tuple[object, ...], list[Node]] = {}
     results = []
@@ -168,7 +165,7 @@ def _compute_equal_values(a: Body, b: Body) -> bool:
     """Return whether two graphs compute the same values, and no tensors of the file."""
     if a.tensors or b.tensors:
         return False
-    _, merged = merge_equal_nodes((*a.nodes, *b.nodes), ())
+    _, merged = _merge_nodes((*a.nodes, *b.nodes), ())
     of_a, of_b = ([merged.get(value, value) for value in body.outputs] for body in (a, b))
     return of_a == of_b
 
@@ -182,7 +179,7 @@ def read_merged(node: Node, merged: Merged) -> Node:
 
 def _merge_inside(body: Body, known: Merged) -> Body:
     outputs = tuple(known.get(value, value) for value in body.outputs)
-    nodes, merged = merge_equal_nodes(body.nodes, outputs, known)
+    nodes, merged = _merge_nodes(body.nodes, outputs, known)
     tensors = rename_ports(body.tensors, merged)
     return body._replace(nodes=nodes, outputs=outputs, tensors=tensors)
 
@@ -199,11 +196,8 @@ _FIRST = 5  # the index of the first initial state among the inputs
 _KEEPS = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
 
 
-def omit_zero_states(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return nodes without initial states that are 0 for each batch.
-
-    Nodes that nothing reads any more are kept.
-    """
+def omit_zero_states(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> tuple[Node, ...]:
+    """Return nodes without initial states that are 0 for each batch."""
     if not any(node.op_type in _STATES for node in nodes):
         return tuple(nodes)
     makers = find_makers(nodes)

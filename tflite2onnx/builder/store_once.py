@@ -18,7 +18,7 @@ from tflite2onnx.builder.builder import Builder, StoredAssembly, find_bodies, wa
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.reader.buffers import pack_subbyte
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.mapped_files import digest_elements, find_address
 
 _LEAST = 1024  # bytes; a smaller constant is stored whole
@@ -32,15 +32,13 @@ _FIRST_OPSET = 13  # the first opset whose Pad has integers of 8 bits in runtime
 _PADDED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 
 
-def share_transposed(
-    nodes: Sequence[Node], kept: Collection[tuple[int, Shape]] = ()
-) -> tuple[Node, ...]:
+def share_transposed(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> tuple[Node, ...]:
     """Return the nodes of the main graph, with one order of each constant and Transposes.
 
     A constant is the transpose of another constant if both are views of the same tensor of the file
     in memory. Constants of float32 that are the same view become one. Elements of less than 8 bits
     may also be read as bytes. The model then has two constants of the same bytes, which a weights
-    file of several models stores once. Constants at the addresses `kept` have the file's order.
+    file of several models stores once. Constants that the builder keeps have the file's order.
     """
     inputs = (value for node in walk_nodes(nodes) for value in node.inputs)
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
@@ -71,7 +69,7 @@ def share_transposed(
                 source, shape = Value(), Value(np.array(plain.shape, np.int64), DType.INT64)
                 added.append(Node("Reshape", (shared, shape), (source,), {}))
         if source is None and (
-            (find_address(plain), plain.shape) in kept or _has_bytes(digests, value, plain)
+            (find_address(plain), plain.shape) in g.kept or _has_bytes(digests, value, plain)
         ):
             source = values.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
         if source is None or (value.dtype is DType.INT2 and value not in only_cast):
@@ -156,7 +154,7 @@ def replace_inputs(node: Node, outputs: Mapping[Value, Value]) -> Node:
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
 
 
-def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+def assemble_constants(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> tuple[Node, ...]:
     """Return nodes that make constants of smaller constants, then the nodes of the main graph."""
     if not g.assemblies or g.opset < _FIRST_OPSET:
         return tuple(nodes)

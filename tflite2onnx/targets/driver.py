@@ -1,10 +1,9 @@
-"""How the target wants a planned graph: its forms, its operators, and its rewriting of nodes."""
+"""How the target wants a planned graph: its forms, its operators, and its passes over nodes."""
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tflite2onnx.builder.builder import Builder
-from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.emit import NodeRewrite, Rewritten, keep_nodes
+from tflite2onnx.builder.node_passes import NodePass
+from tflite2onnx.emit import PLAIN_PASSES
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import Order
@@ -62,8 +61,8 @@ def find_operators(options: ConversionOptions) -> Mapping[str, type[Operator]]:
     return OperatorTable(paths)
 
 
-def find_rewrite(options: ConversionOptions) -> NodeRewrite:
-    """Return how the target rewrites the nodes of the main graph.
+def list_node_passes(options: ConversionOptions) -> Sequence[NodePass]:
+    """Return the passes of the target over the nodes of the main graph.
 
     A target without forms rewrites nodes that its runtime refuses or computes wrongly, so that the
     canonical conversion has its nodes, too.
@@ -75,16 +74,10 @@ def find_rewrite(options: ConversionOptions) -> NodeRewrite:
         has_part(options.target, "forms") or not has_part(options.target, "nodes")
     )
     nodes = None if is_canonical else import_part(options.target, "nodes")
-    rewrite: NodeRewrite = keep_nodes if nodes is None else nodes.rewrite_nodes
-    if options.activations == "uint16":
-        wide: NodeRewrite | None = getattr(nodes, "rewrite_wide_nodes", None)
-        if wide is None:
-            message = f"`activations` must be auto, int8 or uint8 for {options.target}, got uint16"
-            raise OptionError(message)
-        rewrite = wide
-
-    def rewrite_twice(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-        first = every_target.rewrite_nodes(g, nodes, results)
-        return rewrite(g, first.nodes, results)._replace(merged=first.merged)
-
-    return rewrite_twice
+    name = "WIDE_PASSES" if options.activations == "uint16" else "PASSES"
+    plain = None if options.activations == "uint16" else PLAIN_PASSES
+    passes: Sequence[NodePass] | None = getattr(nodes, name, plain)
+    if passes is None:
+        message = f"`activations` must be auto, int8 or uint8 for {options.target}, got uint16"
+        raise OptionError(message)
+    return (*every_target.PASSES, *passes)

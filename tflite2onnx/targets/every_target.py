@@ -1,4 +1,4 @@
-"""Rewrites of the nodes that every target has: ONNX Runtime runs files for other runtimes as well.
+"""Passes over nodes that every target has: ONNX Runtime runs files for other runtimes as well.
 
 `keep_float_weights`: products of dequantized data and float weights, whose results are quantized
 again. ONNX Runtime 1.22 and newer round the weights of such a Conv, ConvTranspose or Gemm to int8,
@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, find_makers, find_readers
-from tflite2onnx.builder.nodes import Node, Types, Value
+from tflite2onnx.builder.node_passes import NodePass, Rewritten
+from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.opsets import ORDINARY_OPSET
-from tflite2onnx.builder.rewrites import Merged, read_merged
-from tflite2onnx.emit import Rewritten
+from tflite2onnx.builder.rewrites import read_merged
 from tflite2onnx.tensor import DType
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
@@ -34,26 +34,17 @@ _FUSED = ("Add", "Clip", "Mul", "Relu")
 _ENDS = ("DequantizeLinear", "QuantizeLinear")
 
 
-def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph, and the tensors that have the value of an output."""
-    named, copied = share_copied_outputs(keep_float_weights(g, nodes, results), g.types, results)
-    return Rewritten(named, copied)
-
-
 def keep_float_weights(
-    g: Builder, nodes: Sequence[Node], outputs: Collection[Value]
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
 ) -> tuple[Node, ...]:
-    """Return nodes in which such products have another bias, or data of several equal scales.
-
-    `outputs` are the outputs of the graph. Nodes that nothing reads any more are kept.
-    """
+    """Return nodes in which such products have another bias, or data of several equal scales."""
     if not {node.op_type for node in nodes}.issuperset(_ENDS):
         return tuple(nodes)
     makers, readers, constants = find_makers(nodes), find_readers(nodes), _find_constants(g, nodes)
     kept: list[Node] = []
     for node in nodes:
         is_product = node.op_type in _PRODUCTS and node.present[1] in constants
-        is_rounded = is_product and _is_quantized_again(node.outputs[0], readers, outputs)
+        is_rounded = is_product and _is_quantized_again(node.outputs[0], readers, results)
         if is_rounded and node.op_type == "Gemm":
             kept += _add_axis_to_bias(g, node)
         elif is_rounded and not g.plan.symmetric:
@@ -143,15 +134,13 @@ def _dequantize_by_axis(g: Builder, node: Node) -> Node | None:
     return Node("DequantizeLinear", (integers, *repeated), (made,), {"axis": axis})
 
 
-def share_copied_outputs(
-    nodes: Sequence[Node], types: Types, outputs: Collection[Value]
-) -> tuple[tuple[Node, ...], Merged]:
+def share_copied_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return nodes that read such an output in place of the tensor, and the tensors' outputs."""
     makers, merged = find_makers(nodes), dict[Value, Value]()
     for node in nodes:
         real = makers.get(node.inputs[0]) if node.op_type == "QuantizeLinear" else None
         x = real.inputs[0] if real and real.op_type == "DequantizeLinear" else None
-        if real is None or x is None or x not in makers or node.outputs[0] not in outputs:
+        if real is None or x is None or x not in makers or node.outputs[0] not in results:
             continue
         operands = (*real.inputs[1:], *node.inputs[1:])
         numbers = [None if value is None else value.data for value in operands]
@@ -160,14 +149,21 @@ def share_copied_outputs(
         is_copy = all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs)
         y = node.outputs[0]
         # Integers of 4 bits are cast to 8 bits before they are dequantized: a copy has fewer bits.
-        has_type = x in types and y in types and types[x][0] is types[y][0]
-        if is_copy and has_type and x not in outputs and x not in merged:
+        has_type = x in g.types and y in g.types and g.types[x][0] is g.types[y][0]
+        if is_copy and has_type and x not in results and x not in merged:
             merged[x] = y
     if not merged:
-        return (*nodes,), merged
+        return Rewritten((*nodes,))
     copies = {*merged.values()}
     kept = (node for node in nodes if copies.isdisjoint(node.outputs))
     renamed = (
         node._replace(outputs=tuple(merged.get(y, y) for y in node.outputs)) for node in kept
     )
-    return tuple(read_merged(node, merged) for node in renamed), merged
+    return Rewritten(tuple(read_merged(node, merged) for node in renamed), merged)
+
+
+PASSES: tuple[NodePass, ...] = (
+    # Both look for QuantizeLinear after nodes that a target may replace.
+    keep_float_weights,
+    share_copied_outputs,
+)

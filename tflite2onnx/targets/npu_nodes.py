@@ -52,7 +52,7 @@ def reshape_twice(g: Builder, x: Value, node: Node, shape: Shape) -> Iterator[No
     yield node._replace(inputs=(whole, *node.inputs[1:]))
 
 
-def separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def separate_constants(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield nodes that dequantize no constant with two scales: it is copied."""
     made: dict[Value, dict[tuple[Value | None, ...], Value]] = {}
     for node in nodes:
@@ -66,7 +66,7 @@ def separate_constants(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield node._replace(inputs=(copies[node.inputs[1:]], *node.inputs[1:]))
 
 
-def dequantize_moves(nodes: Sequence[Node]) -> Iterator[Node]:
+def dequantize_moves(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes; none moves integers whose scale is known, and one for all axes."""
     scales = {
         node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]: node.inputs[1:]

@@ -49,7 +49,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "forms": "list_forms: the forms of operators",
         "operators": "PATHS: modules of classes in place of the canonical ones, by code",
         "faults": "PATHS: such modules for operators that the runtime refuses or spoils",
-        "nodes": "rewrite_nodes: how nodes are rewritten",
+        "nodes": "PASSES: passes over nodes, in order",
         "bundles": "prepare_model: how a bundle becomes a folder that the runtime loads",
         "sessions": "LoadedDecoder: the runtime runs such a folder",
     }

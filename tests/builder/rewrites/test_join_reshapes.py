@@ -16,7 +16,7 @@ from tflite2onnx.tensor import DType, Sizes
 
 def join(g: Builder, *outputs: Value) -> tuple[Node, ...]:
     """Return the joined nodes, without the nodes that the outputs do not need."""
-    return eliminate_dead_nodes(join_reshapes(g.nodes, g.types, outputs, g.ints), outputs)
+    return eliminate_dead_nodes(join_reshapes(g, g.nodes, outputs), outputs)
 
 
 def floats(g: Builder, shape: Sizes, dtype: DType = DType.FLOAT32) -> Value:

@@ -14,7 +14,7 @@ from tflite2onnx.tensor import DType, Tensor
 
 def merge(g: Builder, *outputs: Value) -> tuple[Node, ...]:
     """Return the nodes without repetitions."""
-    return merge_equal_nodes(g.nodes, outputs)[0]
+    return merge_equal_nodes(g, g.nodes, outputs).nodes
 
 
 def test_equal_chains_become_one() -> None:
@@ -22,7 +22,7 @@ def test_equal_chains_become_one() -> None:
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     a, b = (g.ReduceMax(g.Abs(x), axes=[1, 2], keepdims=0) for _ in range(2))
     y = g.Add(a, b)
-    nodes, merged = merge_equal_nodes(g.nodes, [y])
+    nodes, merged, *_ = merge_equal_nodes(g, g.nodes, [y])
     assert [node.op_type for node in nodes] == ["Abs", "ReduceMax", "Add"]
     assert nodes[-1].inputs == (a, a)
     assert merged[b] is a
@@ -31,7 +31,7 @@ def test_equal_chains_become_one() -> None:
 def test_equal_nodes_of_several_outputs_become_one() -> None:
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     pairs = [g.node_outputs("Split", 2, x, axis=0) for _ in range(2)]
-    nodes, merged = merge_equal_nodes(g.nodes, [])
+    nodes, merged, *_ = merge_equal_nodes(g, g.nodes, [])
     assert len(nodes) == 1
     assert [merged[value] for value in pairs[1]] == list(pairs[0])
 

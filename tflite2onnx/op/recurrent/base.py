@@ -263,11 +263,12 @@ def scan(
         inner.annotate(value, DType.FLOAT32, shape) for value, shape in step(inner, now, before)
     )
     directions = [1] if reverse else None
+    nodes = add_adaptive_weights(inner, inner.nodes, outputs)
     return g.node_outputs(
         "Scan",
         len(outputs),
         *(value for value, _ in (*states, *xs)),
-        body=Body("step", (*before, *now), add_adaptive_weights(inner, inner.nodes), outputs, ()),
+        body=Body("step", (*before, *now), nodes, outputs, ()),
         num_scan_inputs=len(xs),
         scan_input_directions=directions and directions * len(xs),
         scan_output_directions=directions and directions * (len(outputs) - len(states)),

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_bodies, walk_nodes
+from tflite2onnx.builder.builder import Builder, find_bodies, walk_nodes
+from tflite2onnx.builder.node_passes import NodePass, drop_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
-from tflite2onnx.emit import Rewritten, keep_nodes
+from tflite2onnx.emit import PLAIN_PASSES
 from tflite2onnx.tensor import DType
 
 
-def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph; none of their values changes its type."""
-    live = eliminate_dead_nodes(nodes, results)
-    every = [*walk_nodes((*g.nodes, *live))]
+def _read_inputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes, and nodes that expand a result by no element of each input not read."""
+    every = [*walk_nodes((*g.nodes, *nodes))]
     bodies = (body for node in every for body in find_bodies(node).values())
     computed = {value for node in every for value in node.outputs}
     computed |= {value for body in bodies for value in body.inputs}
-    read = {x for node in walk_nodes(live) for x in node.present}.union(results)
-    unread = [v for v in g.types if v.data is None and v not in computed and v not in read]
-    return keep_nodes(g, [*_read_inputs(g, live, unread, results[0])], results)
-
-
-def _read_inputs(
-    g: Builder, nodes: Sequence[Node], inputs: Sequence[Value], result: Value
-) -> Iterator[Node]:
-    """Yield the nodes, and nodes that expand a result by no element of each of the inputs."""
+    read = {x for node in walk_nodes(nodes) for x in node.present}.union(results)
+    inputs = [v for v in g.types if v.data is None and v not in computed and v not in read]
     if not inputs:
         yield from nodes
         return
-    whole, sizes = Value(), []
+    result, whole, sizes = results[0], Value(), []
     for x in inputs:
         row, none, size = Value(), Value(), Value()
         yield Node("Reshape", (x, g.ints([-1])), (row,), {})
@@ -48,3 +41,11 @@ def _read_inputs(
         same = Value()
         yield node._replace(outputs=tuple(same if y is result else y for y in node.outputs))
         yield Node("Expand", (same, whole), (result,), {})
+
+
+PASSES: tuple[NodePass, ...] = (
+    # A dead node reads no input.
+    drop_dead_nodes,
+    _read_inputs,
+    *PLAIN_PASSES,
+)

@@ -38,14 +38,16 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import chain
 from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers, find_readers
+from tflite2onnx.builder.builder import Builder, find_makers, find_readers
+from tflite2onnx.builder.node_passes import NodePass, Rewritten, drop_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
-from tflite2onnx.emit import Rewritten, keep_nodes
+from tflite2onnx.emit import PLAIN_PASSES
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.npu_nodes import (
     dequantize_moves,
@@ -85,50 +87,12 @@ _FUNCTIONS = (
 _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
 
 
-def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph, and the values that hold uint16 in place of int16.
-
-    Products of 8 bits whose results are one row have uint16 before and after them.
-    """
-    return _rewrite_nodes(g, nodes, results, lambda y: _is_row(find_static_shape(y, g.types)))
-
-
-def rewrite_wide_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the same, with uint16 before and after all products and sums of 8 bits."""
-    return _rewrite_nodes(g, nodes, results, lambda _: True)
-
-
 def _is_row(shape: Shape | None) -> bool:
     """Return whether a result has one row of channels, so that weights take most of the time."""
     return shape is not None and len(shape) > 1 and prod(shape) == shape[1]
 
 
-def _rewrite_nodes(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value], is_wide: Callable[[Value], bool]
-) -> Rewritten:
-    """Return the same; the products whose results are `is_wide` have uint16 around them."""
-    gathers = [*_simplify_gathers(g, [*_flatten_functions(g, [*dequantize_moves(nodes)])])]
-    summed = [*_multiply_sums(g, gathers)]
-    flat = eliminate_dead_nodes(summed, results)
-    stored = [*_store_constants(g, flat, results)]
-    products = [*_quantize_products(g, stored, results)]
-    separate = [*separate_constants(g, [*_divide_weights(g, products)])]
-    live = [*_widen_products(g, separate, is_wide)]
-    sliced = [each for node in live for each in _gather_rows(g, node)]
-    joined = {n.outputs[0]: n for n in live if n.op_type == "Concat"}
-    gathered = [each for node in sliced for each in _gather_joined(g, node, joined)]
-    apart = [*_part_activations(g, gathered)]
-    moved, changed = _move_zero_points(g, apart, results)
-    real = {
-        node.outputs[0]: node.present[-1].dtype
-        for node in moved
-        if node.op_type == "DequantizeLinear"
-    }
-    reshaped = [each for node in moved for each in _reshape_end(g, node, real, results)]
-    return keep_nodes(g, reshaped, results)._replace(changed=changed)
-
-
-def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _flatten_functions(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes; functions of one tensor compute one row in place of five axes."""
     rows: dict[Value, tuple[Value, Shape]] = {}
     for node in nodes:
@@ -149,14 +113,14 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         rows[node.outputs[0]] = made, shape
 
 
-def _simplify_gathers(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _simplify_gathers(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes; GatherND by one index for each element becomes Gather.
 
     Integers are gathered by rows of indices in place of five axes.
     """
     made = find_makers(nodes)
     for node in nodes:
-        x, indices, *_ = (*node.present, None, None) if node.op_type == "GatherND" else (None, None)
+        x, indices = node.present if node.op_type == "GatherND" else (None, None)
         cast = made.get(indices)
         integers = cast.present[0] if cast and cast.op_type == "Cast" else indices
         shape = find_static_shape(integers, g.types) if integers else None
@@ -179,7 +143,7 @@ def _simplify_gathers(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield Node("Reshape", (real, g.ints(whole)), node.outputs, {})
 
 
-def _multiply_sums(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _multiply_sums(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with a MatMul in place of a CumSum of integers."""
     made = find_makers(nodes)
     ends = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
@@ -274,7 +238,7 @@ def _has_range(node: Node, zero: Value | None) -> bool:
     return bool(zero.data == find_integer_range(zero.dtype)[0])
 
 
-def _divide_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _divide_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with parts of weights, for the same data, if int8 lacks the weights."""
     made = find_makers(nodes)
     for node in nodes:
@@ -310,6 +274,16 @@ def _find_steps(weights: Node | None) -> Array | None:
     steps = count_steps(arrays[0], arrays[2], weights.attributes.get("axis", 1))
     low, high = find_integer_range(DType.INT8)
     return steps if steps.min() < low or steps.max() > high else None
+
+
+def _widen_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+    """Return the nodes, with uint16 around products of 8 bits whose results are one row."""
+    return _widen_products(g, nodes, lambda y: _is_row(find_static_shape(y, g.types)))
+
+
+def _widen_all(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+    """Return the nodes, with uint16 around all products and sums of 8 bits."""
+    return _widen_products(g, nodes, lambda _: True)
 
 
 def _widen_products(
@@ -515,7 +489,12 @@ def _find_wide_scale(g: Builder, node: Node | None, count: int, more: int) -> Se
     return g.scalar(step, DType.FLOAT32), g.scalar(number, DType.UINT16)
 
 
-def _gather_rows(g: Builder, node: Node) -> Iterator[Node]:
+def _gather_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes, with Gather in place of a Slice or Split that starts within a block."""
+    return chain.from_iterable(_gather_slice(g, node) for node in nodes)
+
+
+def _gather_slice(g: Builder, node: Node) -> Iterator[Node]:
     """Yield nodes in place of a Slice or Split, which gather what starts within a block."""
     x = node.inputs[0] if node.inputs else None
     shape = find_static_shape(x, g.types)
@@ -540,7 +519,13 @@ def _is_within(axis: int, rows: range) -> bool:
     return axis != _CHANNELS and bool(rows) and rows.start % _BLOCK != 0
 
 
-def _gather_joined(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iterator[Node]:
+def _gather_joined(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes, with a Gather of all rows after each Concat that needs one."""
+    joined = {node.outputs[0]: node for node in nodes if node.op_type == "Concat"}
+    return chain.from_iterable(_gather_concat(g, node, joined) for node in nodes)
+
+
+def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iterator[Node]:
     """Yield a QuantizeLinear, with a Gather after it if it reads a Concat that needs one."""
     x = node.inputs[0] if node.op_type == "QuantizeLinear" else None
     concat = None if x is None else joined.get(x)
@@ -561,7 +546,7 @@ def _gather_joined(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
     yield node._replace(inputs=(rows, *node.inputs[1:]))
 
 
-def _part_activations(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _part_activations(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with a MaxPool of single pixels between a Conv and such an activation."""
     made = find_makers(nodes)
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
@@ -599,9 +584,7 @@ def _list_rows(node: Node, shape: Shape) -> list[Mapping[int, range]]:
     return []
 
 
-def _move_zero_points(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[list[Node], set[Value]]:
+def _move_zero_points(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return nodes that store int16 as uint16, except inputs and outputs, and what int16 was.
 
     After the DequantizeLinear of an input uint16 follows, because a Conv of int16 may be refused.
@@ -631,11 +614,17 @@ def _move_zero_points(
             moved.append(Node("DequantizeLinear", (inside, *middle), (result,), {}))
         else:
             moved.append(node)
-    return moved, made
+    return Rewritten((*moved,), changed=made)
 
 
 def _find_type(g: Builder, value: Value) -> DType | None:
     return g.types[value][0] if value in g.types else None
+
+
+def _reshape_ends(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes, with a Reshape before and after the QuantizeLinear of each output."""
+    real = {n.outputs[0]: n.present[-1].dtype for n in nodes if n.op_type == "DequantizeLinear"}
+    return chain.from_iterable(_reshape_end(g, node, real, results) for node in nodes)
 
 
 def _reshape_end(
@@ -672,3 +661,37 @@ def _add_zero_point(g: Builder, node: Node, dtype: DType) -> Value:
     zero = node.inputs[2] if node.inputs[2:] else None
     number = 0 if zero is None or zero.data is None else int(zero.data.reshape(-1)[0])
     return g.scalar(number + middle, unsigned)
+
+
+_BEFORE: tuple[NodePass, ...] = (
+    # The other passes expect real numbers between QuantizeLinear and DequantizeLinear.
+    dequantize_moves,
+    # The HTP refuses these nodes, or computes them wrongly, wherever they stand.
+    _flatten_functions,
+    _simplify_gathers,
+    _multiply_sums,
+    # The passes of products count the nodes that read a value.
+    drop_dead_nodes,
+    # Weights are integers from here on.
+    _store_constants,
+    # The passes below find the scale of a product in the QuantizeLinear after it.
+    _quantize_products,
+    # Weights that int8 lacks become parts before the data of products become uint16.
+    _divide_weights,
+    # One scale for each constant, also for the parts.
+    separate_constants,
+)
+_AFTER: tuple[NodePass, ...] = (
+    # Slices and joins start and end in the middle of a block.
+    _gather_rows,
+    _gather_joined,
+    # The scale between a Conv and an activation may be one of uint16 now.
+    _part_activations,
+    # No pass below adds a QuantizeLinear of int16.
+    _move_zero_points,
+    # It reads the types of zero points, which the pass before it changes.
+    _reshape_ends,
+    *PLAIN_PASSES,
+)
+PASSES: tuple[NodePass, ...] = (*_BEFORE, _widen_rows, *_AFTER)
+WIDE_PASSES: tuple[NodePass, ...] = (*_BEFORE, _widen_all, *_AFTER)  # for activations of uint16

@@ -30,10 +30,11 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes, find_makers
+from tflite2onnx.builder.builder import Builder, find_makers
+from tflite2onnx.builder.node_passes import NodePass, drop_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
-from tflite2onnx.emit import Rewritten, keep_nodes
+from tflite2onnx.emit import PLAIN_PASSES
 from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.targets.npu_nodes import (
     dequantize_moves,
@@ -65,18 +66,7 @@ _LOW, _HIGH = -128, 127  # steps around the middle
 _PARTED = (*PAIRS, (PRODUCTS, ("Slice", "Split")))
 
 
-def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph; none of their values changes its type."""
-    joined = [*_join_groups(g, eliminate_dead_nodes([*dequantize_moves(nodes)], results))]
-    averaged = [*_convolve_averages(g, [*_fold_strides(g, joined)])]
-    convolved = [*_convolve_images(g, averaged)]
-    narrow = [*_narrow_inputs(g, [*_part_products(g, convolved)])]
-    live = eliminate_dead_nodes([*_part_outputs(g, narrow, results)], results)
-    moved = [*_move_weights(g, [*separate_constants(g, live)])]
-    return keep_nodes(g, [*_move_data(g, moved, results)], results)
-
-
-def _join_groups(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _join_groups(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with one group in place of several, whose other weights are zeros."""
     made = find_makers(nodes)
     for node in nodes:
@@ -105,7 +95,7 @@ def _join_groups(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         )
 
 
-def _fold_strides(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _fold_strides(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with the rows of a stride as channels of a Conv of floats."""
     has_integers = any(node.op_type in QDQ for node in nodes)
     for node in nodes:
@@ -150,7 +140,7 @@ def _is_plain(node: Node, shape: Shape, side: int) -> bool:
     return is_whole and own.get("group", 1) == dilations == 1 and not any(own.get("pads", ()))
 
 
-def _convolve_averages(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _convolve_averages(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with a depthwise Conv in place of an average of a large window."""
     operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     real = {n.outputs[0] for n in nodes if n.op_type == "DequantizeLinear"}
@@ -191,7 +181,7 @@ def _find_window(node: Node, shape: Shape) -> Shape:
     return tuple(node.attributes["kernel_shape"]) if is_pool and len(shape) == _IMAGE_RANK else ()
 
 
-def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _convolve_images(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with a Conv in place of a Gemm of a flattened image."""
     made = find_makers(nodes)
     operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
@@ -222,7 +212,7 @@ def _convolve_images(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
         yield Node("Reshape", (real, g.ints([1, len(stored)])), node.outputs, {})
 
 
-def _part_products(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _part_products(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with a Max between two functions that RKNN joins, or a Reshape and a Conv.
 
     A Max parts data from a Relu or Clip (`NoRescaledData`), and a Conv from a Reshape to an image
@@ -319,7 +309,7 @@ def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None,
     return shape is not None and is_reshaped_pixel(find_static_shape(x, g.types) or (), shape)
 
 
-def _narrow_inputs(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _narrow_inputs(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, with another zero point before functions whose input has a larger range.
 
     Outside of the range the results do not change. If a range has more steps than the type, numbers
@@ -406,7 +396,7 @@ def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -
         yield from reshape_twice(g, real, node, shape)
 
 
-def _move_weights(g: Builder, nodes: Sequence[Node]) -> Iterator[Node]:
+def _move_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes; weights with both extremes of their type have no room, and stay."""
     made: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     for node in nodes:
@@ -451,3 +441,30 @@ def _is_in_the_middle(node: Node) -> bool:
     if zero is None or zero.data is None or zero.dtype is None:
         return False
     return bool(np.all(zero.data == MIDDLES.get(zero.dtype.label, -1)))
+
+
+PASSES: tuple[NodePass, ...] = (
+    # The other passes expect real numbers between QuantizeLinear and DequantizeLinear.
+    dequantize_moves,
+    # The passes of a Conv and a Gemm look at the nodes around it.
+    drop_dead_nodes,
+    # These make other Convs, and Convs of other nodes, before Convs are parted from functions.
+    _join_groups,
+    _fold_strides,
+    _convolve_averages,
+    _convolve_images,
+    # RKNN joins a Conv and the functions after it.
+    _part_products,
+    # Functions that have a Max before them by now get no second one.
+    _narrow_inputs,
+    # What computes an output stays from here on.
+    _part_outputs,
+    # Constants that only dead nodes read need no copy.
+    drop_dead_nodes,
+    # Zero points move for each scale of a constant.
+    separate_constants,
+    _move_weights,
+    # No pass below adds a zero point in the middle.
+    _move_data,
+    *PLAIN_PASSES,
+)

@@ -11,9 +11,10 @@ rounded as on CPUs.
 import math
 from collections.abc import Collection, Sequence
 
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.node_passes import NodePass, Rewritten, drop_dead_nodes, replace_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
-from tflite2onnx.emit import Rewritten, keep_nodes
+from tflite2onnx.emit import PLAIN_PASSES
 from tflite2onnx.tensor import DType
 
 # From 2 ** 23 to 2 ** 24 neighbours of float32 differ by 1. A number under 2 ** 22 keeps the sum in
@@ -32,11 +33,10 @@ _SINE = (
 )
 
 
-def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph; none of their values changes its type."""
-    live = eliminate_dead_nodes(nodes, results)
-    reals = _find_reals(g, live)
-    return keep_nodes(g, [each for node in live for each in _spell_node(g, node, reals)], results)
+def _spell_functions(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
+    """Return nodes with sums and products in place of functions of float32."""
+    reals = _find_reals(g, nodes)
+    return replace_nodes(nodes, lambda node: _spell_node(g, node, reals))
 
 
 def _find_reals(g: Builder, nodes: Sequence[Node]) -> set[Value]:
@@ -50,17 +50,17 @@ def _find_reals(g: Builder, nodes: Sequence[Node]) -> set[Value]:
     return found
 
 
-def _spell_node(g: Builder, node: Node, reals: Collection[Value]) -> Sequence[Node]:
+def _spell_node(g: Builder, node: Node, reals: Collection[Value]) -> Sequence[Node] | str:
     """Return the nodes in place of one; only functions of `reals`, which are float32, change."""
+    if node.op_type not in ("Round", "Sin", "Cos"):
+        return ""
     if not any(value in reals for value in (*node.present, *node.outputs)):
-        return [node]
+        return "not known to be float32"
     spelling = _Spelling(g)
     if node.op_type == "Round":
         spelling.add_rounding(node.present[0])
-    elif node.op_type in ("Sin", "Cos"):
-        spelling.add_sine(node.present[0], _QUARTER if node.op_type == "Cos" else 0)
     else:
-        return [node]
+        spelling.add_sine(node.present[0], _QUARTER if node.op_type == "Cos" else 0)
     *before, last = spelling.nodes
     return [*before, last._replace(outputs=node.outputs)]
 
@@ -97,3 +97,11 @@ class _Spelling:
         for number in _SINE[1:]:
             total = self.add("Mul", self.add("Add", total, number), square)
         return self.add("Add", self.add("Mul", total, rest), rest)
+
+
+PASSES: tuple[NodePass, ...] = (
+    # Functions that nothing reads need no sums.
+    drop_dead_nodes,
+    _spell_functions,
+    *PLAIN_PASSES,
+)

@@ -1,40 +1,32 @@
-"""Nodes as ONNX Runtime computes them fastest, where its kernels or optimizer need other ones."""
+"""Nodes as ONNX Runtime computes them fastest, where its kernels or optimizer need other ones.
+
+`PASSES` has the passes in order, each with the reason for its place.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import nan
 
 import numpy as np
 
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
-from tflite2onnx.builder.builder import Builder, eliminate_dead_nodes
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.node_passes import NodePass, Rewritten, drop_dead_nodes, replace_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
-from tflite2onnx.emit import Rewritten
 from tflite2onnx.targets.onnxruntime.nodes.choices import fill_branches
 from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
 from tflite2onnx.targets.onnxruntime.nodes.split_transposes import split_transposes
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 _NORMALIZING = ("LogSoftmax", "Softmax")
 _STEPS = 128  # of tanh from 0 to 1, in TFLite
 _BYTES = (DType.INT8, DType.UINT8)
 
 
-def rewrite_nodes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
-    """Return the nodes of the main graph, and the values whose channels depend on the processor."""
-    rows = join_rows(g, _keep_softmax_rows(g, _keep_sums(g, nodes)), results)
-    split = split_transposes(g, _join_tanh(g, rows, results))
-    live = eliminate_dead_nodes(split, results)
-    chosen, moved = fill_branches(g, live, results)
-    wide, widened = widen_blocks(g, add_adaptive_weights(g, chosen), results)
-    made = assemble_constants(g, share_transposed(wide, g.kept))
-    return Rewritten(made, changed=moved | widened)
-
-
-def _keep_sums(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+def _keep_sums(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
     """Return nodes with Sum in place of an Add that only LayerNormalization reads.
 
     ONNX Runtime fuses Add with three axes and LayerNormalization to SkipLayerNormalization
@@ -44,21 +36,21 @@ def _keep_sums(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     convolutions as Add is, and exists for floats only.
     """
     normalized = {node.inputs[0] for node in nodes if node.op_type == "LayerNormalization"}
-    if not normalized:
-        return tuple(nodes)
     uses = Counter(value for node in nodes for value in node.inputs)
-    return tuple(
-        node._replace(op_type="Sum")
-        if node.op_type == "Add"
-        and node.outputs[0] in normalized
-        and uses[node.outputs[0]] == 1
-        and g.types.get(node.outputs[0], (None,))[0] is DType.FLOAT32
-        else node
-        for node in nodes
-    )
+
+    def build(node: Node) -> Sequence[Node] | str:
+        if node.op_type != "Add" or normalized.isdisjoint(node.outputs):
+            return ""
+        if uses[node.outputs[0]] > 1:
+            return "other nodes read the sum"
+        if g.types.get(node.outputs[0], (None,))[0] is not DType.FLOAT32:
+            return "Sum is computed of float32 only"
+        return [node._replace(op_type="Sum")]
+
+    return replace_nodes(nodes, build)
 
 
-def _keep_softmax_rows(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+def _keep_softmax_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
     """Return nodes with a Reshape before and after each Softmax between two Transposes.
 
     ONNX Runtime moves a Transpose from before Softmax to after it, if it cancels another one there
@@ -68,65 +60,64 @@ def _keep_softmax_rows(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     Softmax must be static.
     """
     moved = {node.outputs[0] for node in nodes if node.op_type == "Transpose"}
-    if not any(
-        node.op_type in _NORMALIZING and not moved.isdisjoint(node.inputs) for node in nodes
-    ):
-        return tuple(nodes)
     moved_again = {node.inputs[0] for node in nodes if node.op_type == "Transpose"}
     uses = Counter(value for node in nodes for value in node.inputs)
-    kept: list[Node] = []
-    for node in nodes:
-        x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
-        is_between = x in moved and y in moved_again and uses[y] == 1
-        shape = find_static_shape(x, g.types) if is_between else None
-        if shape and node.op_type in _NORMALIZING and node.attributes["axis"] == len(shape) - 1:
-            kept += _normalize_rows(g, node, x, shape)
-        else:
-            kept.append(node)
-    return tuple(kept)
+
+    def build(node: Node) -> Sequence[Node] | str:
+        if node.op_type not in _NORMALIZING or moved.isdisjoint(node.inputs):
+            return ""
+        (x,), (y,) = node.inputs, node.outputs
+        if y not in moved_again or uses[y] > 1:
+            return "other nodes than one Transpose read the result"
+        shape = find_static_shape(x, g.types)
+        if not shape:
+            return "the shape is dynamic"
+        if node.attributes["axis"] != len(shape) - 1:
+            return "the axis is not the last one"
+        rows, normalized = Value(), Value()
+        return [
+            Node("Reshape", (x, g.ints([-1, shape[-1]])), (rows,), {}),
+            Node(node.op_type, (rows,), (normalized,), {"axis": 1}),
+            Node("Reshape", (normalized, g.ints(shape)), node.outputs, {}),
+        ]
+
+    return replace_nodes(nodes, build)
 
 
-def _normalize_rows(g: Builder, node: Node, x: Value | None, shape: Shape) -> Iterator[Node]:
-    rows, normalized = Value(), Value()
-    yield Node("Reshape", (x, g.ints([-1, shape[-1]])), (rows,), {})
-    yield Node(node.op_type, (rows,), (normalized,), {"axis": 1})
-    yield Node("Reshape", (normalized, g.ints(shape)), node.outputs, {})
-
-
-def _join_tanh(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> tuple[Node, ...]:
+def _join_tanh(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return nodes with Sigmoid in place of Tanh between integers of 8 bits.
 
     ONNX Runtime joins DequantizeLinear, Sigmoid and QuantizeLinear to one node of integers, but not
     those around Tanh. tanh(x) is 2 sigmoid(2x) - 1, so that the integers of tanh in steps of 1/128
     are those of sigmoid(2x) in steps of 1/256. The results are equal.
     """
-    # Symmetric integers have no zero points.
-    if g.plan.symmetric or not any(node.op_type == "Tanh" for node in nodes):
-        return tuple(nodes)
     makers: dict[Value | None, Node] = {
         node.outputs[0]: node for node in nodes if node.op_type == "DequantizeLinear"
     }
     readers = {node.inputs[0]: node for node in nodes if node.op_type == "QuantizeLinear"}
     uses = Counter([value for node in nodes for value in node.inputs] + [*results])
-    changed: list[Node] = []
     stored: dict[Value, Node] = {}  # the QuantizeLinear of sigmoids, by output
-    for node in nodes:
-        y = node.outputs[0]
-        before, after = makers.get(node.inputs[0]) if node.inputs[:1] else None, readers.get(y)
-        sigmoid = None
-        if node.op_type == "Tanh" and before and after and uses[y] == 1:
-            sigmoid = _store_sigmoid(g, before, after)
-        if sigmoid is None or before is None:
-            changed.append(stored.get(y, node))
-            continue
+
+    def build(node: Node) -> Sequence[Node] | str:
+        if node.op_type != "Tanh":
+            return [stored[y] for y in node.outputs if y in stored] or ""
+        (x,), (y,) = node.inputs, node.outputs
+        before, after = makers.get(x), readers.get(y)
+        if before is None or after is None or uses[y] > 1:
+            return "not between DequantizeLinear and one QuantizeLinear"
+        # Symmetric integers have no zero points.
+        sigmoid = None if g.plan.symmetric else _store_sigmoid(g, before, after)
+        if sigmoid is None:
+            return "the integers are not those of a Sigmoid"
         stored[sigmoid.outputs[0]] = sigmoid
         x, scale, *zero = before.inputs
         twice, real = g.scalar(2 * _read_number(scale), DType.FLOAT32), Value()
-        changed += [
+        return [
             before._replace(inputs=(x, twice, *zero), outputs=(real,)),
             node._replace(op_type="Sigmoid", inputs=(real,)),
         ]
-    return tuple(changed)
+
+    return replace_nodes(nodes, build)
 
 
 def _store_sigmoid(g: Builder, before: Node, after: Node) -> Node | None:
@@ -154,3 +145,29 @@ def _read_number(constant: Value | None) -> float:
     """Return the only element of a constant, NaN if there is none."""
     data = None if constant is None else constant.data
     return nan if data is None or data.size != 1 else float(data.item())
+
+
+PASSES: tuple[NodePass, ...] = (
+    # ONNX Runtime fuses Add with LayerNormalization, which is slow.
+    _keep_sums,
+    # A Softmax that a Transpose passes has its axis not at the end of memory.
+    _keep_softmax_rows,
+    # Rows of a sequence are multiplied one by one.
+    join_rows,
+    # Sigmoid has a kernel of 8 bits, Tanh has none.
+    _join_tanh,
+    # After the pass of Softmax, which looks for one Transpose at each side.
+    split_transposes,
+    # The next pass asks who reads a value.
+    drop_dead_nodes,
+    # ONNX Runtime runs nodes before an If although only the branch that it removes reads them.
+    fill_branches,
+    # Before filters are padded in branches: adaptive weights are read before these.
+    add_adaptive_weights,
+    # Images of 8 channels fill no block of 16.
+    widen_blocks,
+    # All nodes that read constants of the file exist now.
+    share_transposed,
+    # After constants are shared: what nodes make is no constant any more.
+    assemble_constants,
+)

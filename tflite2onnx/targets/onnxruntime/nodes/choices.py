@@ -9,16 +9,15 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
 from tflite2onnx.builder.builder import Builder, find_bodies, walk_nodes
+from tflite2onnx.builder.node_passes import Rewritten
 from tflite2onnx.builder.nodes import Node, Value
 
 
-def fill_branches(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> tuple[Sequence[Node], frozenset[Value]]:
+def fill_branches(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values that branches compute now."""
     choices = [node for node in nodes if node.op_type == "If" and g.int8_is_exact in node.inputs]
     if not choices:
-        return nodes, frozenset()
+        return Rewritten((*nodes,))
     # Who reads a value: a branch, or the main graph.
     readers: dict[Value | None, set[Hashable]] = defaultdict(set)
     for result in results:
@@ -35,11 +34,11 @@ def fill_branches(
             place = (node.outputs, name) if branch is None and node in choices else branch
             for value in (v for inner in walk_nodes(body.nodes) for v in inner.present):
                 readers[value].add(place)
-    filled = [_fill(node, moved) for node in reversed(kept)]
+    filled = tuple(_fill(node, moved) for node in reversed(kept))
     values = frozenset(v for part in moved.values() for node in part for v in node.outputs)
     for value in values:
         g.types.pop(value, None)
-    return filled, values
+    return Rewritten(filled, changed=values)
 
 
 def _fill(node: Node, moved: Mapping[Hashable, Sequence[Node]]) -> Node:

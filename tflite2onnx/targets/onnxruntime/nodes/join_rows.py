@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.node_passes import Rewritten
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.tensor import DType
@@ -42,18 +43,23 @@ class _RowProduct(NamedTuple):
     place: int
 
 
-def join_rows(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> tuple[Node, ...]:
+def join_rows(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return nodes with one Gemm in place of those of the rows of a tensor."""
     splits = [node for node in nodes if node.op_type == "Split" and len(node.outputs) >= _FEWEST]
     if g.opset < _ALONG_AXIS or not splits or all(node.op_type != "Gemm" for node in nodes):
-        return tuple(nodes)
+        return Rewritten((*nodes,))
     uses = Counter([value for node in nodes for value in node.inputs] + [*results])
     replaced: dict[Value, list[Node]] = {}
+    stayed: list[Node] = []
     for split, group in _find_groups(nodes, splits, uses):
         if made := _multiply(g, split, group):
             replaced |= {product.after.outputs[0]: [] for product in group}
             replaced[group[0].gemm.outputs[0]] = made
-    return tuple(new for node in nodes for new in replaced.get(node.outputs[0], [node]))
+        else:
+            stayed += [product.gemm for product in group]
+    joined = tuple(new for node in nodes for new in replaced.get(node.outputs[0], [node]))
+    reasons = {"rows must be of one matrix, each with one scale of 8 bits": stayed}
+    return Rewritten(joined, stayed=reasons if stayed else {})
 
 
 def _find_groups(

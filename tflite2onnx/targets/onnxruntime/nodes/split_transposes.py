@@ -18,9 +18,11 @@ axes in other factors.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.node_passes import Rewritten, replace_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.tensor import DType, Shape
@@ -30,24 +32,28 @@ _LEAST_BLOCK = 8  # elements that are copied at once
 _FACTORS = range(2, 12)
 
 
-def split_transposes(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+def split_transposes(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
     """Return nodes with two Transposes in place of each slow one of floats of a static shape."""
-    return tuple(new for node in nodes for new in _split(g, node))
+    return replace_nodes(nodes, partial(_split, g))
 
 
-def _split(g: Builder, node: Node) -> list[Node]:
+def _split(g: Builder, node: Node) -> Sequence[Node] | str:
     x = node.inputs[0] if node.op_type == "Transpose" else None
+    if x is None:
+        return ""
     shape = find_static_shape(x, g.types)
-    if x is None or shape is None or g.types[x][0] is not DType.FLOAT32 or prod(shape) < _FEWEST:
-        return [node]
+    if shape is None or g.types[x][0] is not DType.FLOAT32 or prod(shape) < _FEWEST:
+        return f"must move {_FEWEST} floats or more, of a static shape"
     order = [*node.attributes["perm"]]
     groups = _join_axes(shape, order)
     # The groups in the order of x, by their places in y.
     places = sorted(range(len(groups)), key=groups.__getitem__)
     end, last = len(groups) - 1, places[-1] if places else 0
     sizes = [prod(shape[axis] for axis in group) for group in groups]
-    if last == end or _moves_one(places) or max(sizes[end], sizes[last]) < _LEAST_BLOCK:
-        return [node]
+    if last == end or _moves_one(places):
+        return "the kernel is fast"
+    if max(sizes[end], sizes[last]) < _LEAST_BLOCK:
+        return f"blocks have fewer than {_LEAST_BLOCK} numbers"
     if sizes[end] >= sizes[last]:
         between = [i for i in places if i != end] + [end]
         split = _split_size(sizes[end])
@@ -62,7 +68,7 @@ def _split(g: Builder, node: Node) -> list[Node]:
         middle = [*(sizes[i] for i in between[:at]), *split]
         middle += [sizes[i] for i in between[at + 2 :]]
     if not parts:
-        return [node]
+        return "ONNX Runtime would join the two Transposes"
     a, b, c, d = (Value() for _ in range(4))
     return [
         Node("Reshape", (x, g.ints([1, *(sizes[i] for i in places)])), (a,), {}),

@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body, Builder, find_bodies, walk_nodes
+from tflite2onnx.builder.node_passes import Rewritten
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Gain, Times, list_terms
 from tflite2onnx.tensor import DType, Shape
@@ -95,16 +96,14 @@ class _ConvNode(NamedTuple):
         return time
 
 
-def widen_blocks(
-    g: Builder, nodes: tuple[Node, ...], outputs: Sequence[Value]
-) -> tuple[tuple[Node, ...], frozenset[Value]]:
+def widen_blocks(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return the nodes of the main graph, and the values whose channels depend on the processor."""
     if not g.plan.finds_processor:
-        return nodes, frozenset()
+        return Rewritten((*nodes,))
     convolutions = {conv.node.outputs: conv for conv in _find_convolutions(g, nodes)}
     if not any(_HALF in conv.counts.values() or conv.paired for conv in convolutions.values()):
-        return nodes, frozenset()
-    channels, unchanged = _join_channels(g, nodes, convolutions, outputs)
+        return Rewritten((*nodes,))
+    channels, unchanged = _join_channels(g, nodes, convolutions, results)
     pairs, wider = _choose_pairs(convolutions.values(), channels, unchanged)
     wider |= _choose_narrow(convolutions.values(), channels, unchanged | wider.keys())
     added = {
@@ -119,13 +118,13 @@ def widen_blocks(
         if outputs in pairs or any(added[value] for value in conv.counts)
     }
     if not replaced:
-        return nodes, frozenset()
+        return Rewritten((*nodes,))
     roots = {channels.find(value) for value, n in added.items() if n}
     values = frozenset(v for node in nodes for v in node.outputs if channels.find(v) in roots)
     for value in values:
         g.types.pop(value, None)
-    test = _find_blocks(g, condition)
-    return (*test, *(replaced.get(node.outputs, node) for node in nodes)), values
+    padded = (replaced.get(node.outputs, node) for node in nodes)
+    return Rewritten((*_find_blocks(g, condition), *padded), changed=values)
 
 
 def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_ConvNode]:
