@@ -37,7 +37,7 @@ from tflite2onnx.verification.onnx_model import (
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import_runtime
 from tflite2onnx.writer import Skeleton
 
-_OF_RULES = ("tflite2onnx.passes.", "tflite2onnx.targets.")
+_OF_RULES = ("tflite2onnx.builder.", "tflite2onnx.passes.", "tflite2onnx.targets.")
 
 
 @dataclass(frozen=True)

@@ -326,10 +326,10 @@ def _write_storage(facts: PageFacts) -> str:
 
 def _write_rules(facts: PageFacts) -> str:
     words = (
-        "The rules that the conversion applies to the operators, and why others do not apply; times"
+        "The rules and passes that change operators and nodes, and why others do not apply; times"
         " are expected, in microseconds."
     )
-    silent = "not replaced as", "no operators match"
+    silent = "not replaced as", "no operators match", " stayed"
     lines = [line for line in facts.log if not any(word in line for word in silent)]
     others = [line for line in facts.log if line not in lines]
     folded = [

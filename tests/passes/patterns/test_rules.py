@@ -11,7 +11,7 @@ import pytest
 import tflite2onnx
 from tests.support.graph_text import assert_rewritten, parse_graph
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin
 
@@ -137,9 +137,34 @@ def test_rules_without_a_match_and_conditions_are_logged(caplog: pytest.LogCaptu
     with caplog.at_level(logging.DEBUG, "tflite2onnx"):
         assert Rules(triple, refused)(graph) is graph
     assert caplog.messages == [
-        "no operators match: triple",
+        "no operators match: triple: NEG (operator 0, a) is no 2.0",
         "NEG (operator 0, a) and 3 others: not replaced as refused: x is free",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "end"),
+    [
+        (("NEG", OneOf(("EXP", "x"), ("LOG", "x"))), "NEG (operator 2, c) is no EXP or LOG"),
+        (("NEG", ("NEG", ("NEG", ("NEG", "w#")))), "x is no constant"),
+        (("NEG", ("NEG", "x", "w#")), "NEG (operator 2, c) has other inputs or options"),
+        (("ABS", "x"), ""),
+    ],
+)
+def test_end_of_the_longest_match_is_logged(
+    pattern: Pattern, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        Rules(Rule("any", "ABS", pattern, make_absolute, needs=("NEG",)))(parse_graph(NEGATIONS))
+    assert caplog.messages == ([f"no operators match: any: {end}"] if end else [])
+
+
+def test_values_that_operators_outside_read_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    graph = parse_graph(NEGATIONS.replace("return d", "return d, a, b, c"))
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        Rules(DOUBLE)(graph)
+    end = "NEG (operator 1, b): operators outside read values between"
+    assert caplog.messages == [f"no operators match: double negation: {end}"]
 
 
 def test_each_condition_has_a_reason() -> None:

@@ -37,6 +37,7 @@ from tflite2onnx.op import commutes
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.quantization.storage import BOUNDS, same_quantization
 from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.console import shorten
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -299,6 +300,43 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
         """Return the operator of whose outputs a tensor is the first."""
         op = value if isinstance(value, Op) else self.graph.producers.find(value)
         return op if value in op.outputs[:1] else value
+
+
+class MissMatcher(GraphMatcher):
+    """Remembers where the longest partial match ended. It takes longer, so it is for the log."""
+
+    def explain(self, ops: Iterable[Op], pattern: Pattern) -> str:
+        """Return where the longest match that ends in one of the operators ends, in words."""
+        self._longest, self._miss = (0, 0), ""
+        for op in ops:
+            if op.outputs and self.find_matches(pattern, op.outputs[0]):
+                return f"{op.short_place}: operators outside read values between"
+        return self._miss
+
+    def find_matches(
+        self, pattern: Pattern, value: Tensor | Op, found: Found[Tensor | Op] = _NOTHING
+    ) -> Iterable[Found[Tensor | Op]]:
+        matches = [*super().find_matches(pattern, value, found)]
+        length = len(found.ops), len(found.values)
+        if not matches and any(length) and length >= self._longest:
+            op = value if isinstance(value, Op) else self.graph.producers.find(value)
+            name = "" if isinstance(value, Op) else shorten(value.name)
+            place = name if op is NO_OP else op.short_place
+            names = _name_patterns(pattern)
+            is_of_code = op.code in names
+            end = "has other inputs or options" if is_of_code else f"is no {' or '.join(names)}"
+            self._longest, self._miss = length, f"{place} {end}"
+        return matches
+
+
+def _name_patterns(pattern: Pattern) -> list[str]:
+    """Return words for what a pattern matches: codes, a number, a constant, or operands' names."""
+    if isinstance(pattern, OneOf):
+        return [*dict.fromkeys(chain.from_iterable(map(_name_patterns, pattern.patterns)))]
+    if isinstance(pattern, _Part):
+        return _name_patterns(pattern.pattern)
+    name = str(pattern[0] if isinstance(pattern, tuple) else pattern).removesuffix("?")
+    return ["constant" if name.endswith("#") else name]
 
 
 def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bool]]:

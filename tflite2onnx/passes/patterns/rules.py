@@ -6,7 +6,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Pattern, list_codes, list_ends
+from tflite2onnx.passes.patterns.matching import (
+    GraphMatcher,
+    Match,
+    MissMatcher,
+    Pattern,
+    list_codes,
+    list_ends,
+)
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.tensor import DType, Tensor
@@ -148,11 +155,23 @@ class _Round:
 
     def log_losses(self) -> None:
         """Log each reason once, with the first operator that stays for it."""
+        if not _logger.isEnabledFor(logging.DEBUG):
+            return
         for name, losses in self._losses.items():
             for reason, (op, *others) in losses.items():
                 log_loss(op, name, reason, len(others))
             if not losses and name not in self._built.values():
-                _logger.debug("no operators match: %s", name)
+                _logger.debug("no operators match: %s%s", name, self._explain_miss(name))
+
+    def _explain_miss(self, name: str) -> str:
+        """Return where the longest partial match of a rule ends, in words; "" if there is none."""
+        rule = next(rule for rule in self._rules if rule.name == name)
+        graph = self._matcher[rule.dtype].graph
+        ending = {key for key, rules in self._ending.items() if rule in rules}
+        ops = [op for op in graph.ops if (op.code, op.activation) in ending]
+        unbuilt = [op for op in ops if op not in self._built]
+        miss = MissMatcher(graph, dtype=rule.dtype).explain(unbuilt, rule.pattern)
+        return f": {miss}" if miss else ""
 
     def _list_rules(self, code: str, activation: str) -> list[Rule]:
         """Return the rules whose pattern may end in an operator with an activation."""
