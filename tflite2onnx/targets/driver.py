@@ -74,9 +74,9 @@ def list_node_passes(options: ConversionOptions) -> Sequence[NodePass]:
         has_part(options.target, "forms") or not has_part(options.target, "nodes")
     )
     nodes = None if is_canonical else import_part(options.target, "nodes")
-    name = "WIDE_PASSES" if options.activations == "uint16" else "PASSES"
-    plain = None if options.activations == "uint16" else PLAIN_PASSES
-    passes: Sequence[NodePass] | None = getattr(nodes, name, plain)
+    passes: Sequence[NodePass] | None = PLAIN_PASSES if nodes is None else nodes.PASSES
+    if options.activations == "uint16":
+        passes = getattr(nodes, "WIDE_PASSES", None)
     if passes is None:
         message = f"`activations` must be auto, int8 or uint8 for {options.target}, got uint16"
         raise OptionError(message)
