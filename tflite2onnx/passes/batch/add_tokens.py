@@ -136,7 +136,7 @@ class _Tokens(Batching):
             self._rows[op.outputs[0]] = Place(axis)
             return op.with_inputs({x: rows})
         known = next((t for t in op.present if t in self._rows), None)
-        alike = {t for t in op.present if t in self._places}
+        alike = [t for t in dict.fromkeys(op.present) if t in self._places]
         if not known or any(t.shape[axis:] != known.shape[axis:] for t in (*alike, *op.outputs)):
             return op
         place = self._rows[known]

@@ -169,7 +169,8 @@ class Times(NamedTuple):
 
 def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | str:
     """Return the fastest form that saves enough, or why the plain one is kept."""
-    shorter = {form for form, each in times.items() if each.are_shorter(times[plain], gain)}
+    # A list: of forms with equal times the first one counts.
+    shorter = [form for form, each in times.items() if each.are_shorter(times[plain], gain)]
     best = min(shorter or times, key=lambda form: times[form].mean)
     if best == plain:
         return f"no other form is expected to take less than {times[plain]}"

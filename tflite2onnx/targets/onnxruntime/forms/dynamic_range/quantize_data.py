@@ -80,7 +80,7 @@ class _Quantizer:
     @cached_property
     def _choices(self) -> set[Op]:
         """The other convolutions that multiply integers on processors with VNNI."""
-        others = self._convolutions.keys() - self._products if self._chooses else ()
+        others = (op for op in self._convolutions if self._chooses and op not in self._products)
         return {op for op in others if self._prefers_integers(op, vnni=True)}
 
     def _prefers_integers(self, op: Op, *, vnni: bool) -> bool:
