@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from textwrap import fill
 from typing import NoReturn
@@ -155,14 +155,8 @@ class Parser(argparse.ArgumentParser):
                 value = "".join(match.groups()).strip("'\"")
                 word = value.partition("=")[0]
                 alias = word.lower().replace("_", "-")
-                name = alias.lstrip("-")
-                targets = [name] if name in TARGETS else find_targets(name)
-                target, alike = join_alternatives(targets or [""]), word
-                if target and word.startswith("--"):
-                    alike = f"--target {target}"
-                elif target and {*targets}.issubset(choices):
-                    alike = f"; did you mean {target}?"
-                alike = _SYNONYMS.get(word, _SYNONYMS.get(alias)) or alike
+                synonym = _SYNONYMS.get(word, _SYNONYMS.get(alias))
+                alike = synonym or _suggest_targets(word, alias.lstrip("-"), choices) or word
                 message = words.format(
                     value or "nothing",
                     option=option,
@@ -204,6 +198,18 @@ def _names_model(word: str) -> bool:
 def suggest_command(word: str) -> str:
     """Return the end of a message about an unknown command, "" if none is close."""
     return suggest_names(_SYNONYMS.get(word, word), (*COMMANDS, "--version"))
+
+
+def _suggest_targets(word: str, name: str, choices: Collection[str]) -> str:
+    """Return how to choose the targets that a name stands for: an option, or a message's end.
+
+    "" if it stands for none, or for targets that are no choices of the option.
+    """
+    targets = [name] if name in TARGETS else find_targets(name)
+    if targets and word.startswith("--"):
+        return f"--target {join_alternatives(targets)}"
+    is_choice = targets and {*targets}.issubset(choices)
+    return f"; did you mean {join_alternatives(targets)}?" if is_choice else ""
 
 
 def _suggest(meant: str, known: Sequence[str]) -> str:
