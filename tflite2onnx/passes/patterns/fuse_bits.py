@@ -83,7 +83,7 @@ fuse_bits = Rules(
         _LESS,
         replace_by("IS_NEGATIVE"),
         _keeps_sign,
-        "the bits must be signed integers of the size of the floats, and keep the sign",
+        "the bits must be signed integers as wide as the floats, masked to keep the sign",
         dtype=None,
     ),
     Rule(
@@ -92,7 +92,7 @@ fuse_bits = Rules(
         _SIGN,
         replace_by("IS_NEGATIVE"),
         _keeps_sign_alone,
-        "the bits must be integers of the size of the floats, and the sign alone be kept",
+        "the bits must be integers as wide as the floats, masked to the sign alone",
         dtype=None,
     ),
     Rule(

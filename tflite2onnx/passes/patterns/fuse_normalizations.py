@@ -113,7 +113,7 @@ _BY_MEAN_SQUARE = OneOf(
 
 # Why a normalization stays as the file has it.
 _UNLESS = "x must keep its elements, and the constants fit its channels"
-_NOT_RESTORED = "the means must be along the axes of the elements that they are beside"
+_NOT_RESTORED = "operands must have the sizes of x, or 1 in each axis that is averaged"
 
 
 def _keeps_elements(found: Match) -> bool:

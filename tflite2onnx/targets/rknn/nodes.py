@@ -455,7 +455,7 @@ PASSES: tuple[NodePass, ...] = (
     _convolve_images,
     # RKNN joins a Conv and the functions after it.
     _part_products,
-    # Functions that have a Max before them by now get no second one.
+    # The pass above has put a Max before some functions, which get no second one.
     _narrow_inputs,
     # What computes an output stays from here on.
     _part_outputs,
