@@ -17,6 +17,7 @@ from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.utils.console import count, shorten
 
 _logger = logging.getLogger(__name__)
+_losses = _logger.getChild("losses")  # the report lists them apart
 
 Merged = Mapping[Value, Value]
 
@@ -94,7 +95,7 @@ def _log_changes(name: str, g: Builder, nodes: Sequence[Node], made: Rewritten) 
         _logger.debug("%s: %s%s", name, numbers, _find_place(g, gone or come))
     for reason, kept in made.stayed.items():
         number = count(len(kept), "node")
-        _logger.debug("%s: %s stayed%s: %s", name, number, _find_place(g, kept), reason)
+        _losses.debug("%s: %s stayed%s: %s", name, number, _find_place(g, kept), reason)
 
 
 def _find_place(g: Builder, nodes: Iterable[Node]) -> str:

@@ -49,7 +49,7 @@ class PageFacts:
     optimizations of ONNX Runtime.
     `tflite_bytes` and `onnx_bytes` are file sizes. `storage` says how quantized tensors are stored.
     `tensors` are those that operators compute. `file` is the ONNX file, None if it is not
-    known. `log` says which rules and forms apply, and why others do not.
+    known. `changes` says which rules and forms apply, and `losses` why others do not.
     """
 
     name: str
@@ -69,7 +69,8 @@ class PageFacts:
     storage: tuple[StorageInfo, ...] = ()
     tensors: tuple[TensorDetails, ...] = ()
     file: str | os.PathLike[str] | None = None
-    log: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
 
 
 def collect_facts(
@@ -113,16 +114,18 @@ def collect_facts(
         tuple(skeleton.storage),
         tuple(describe_tensors(source.graphs[0], skeleton)),
         converted if isinstance(converted, (str, os.PathLike)) else file,
-        _log_rules(model, opened),
+        *_log_rules(model, opened),
     )
 
 
-def _log_rules(model: ModelFile, opened: OpenedModel) -> tuple[str, ...]:
-    """Return what a conversion says of rules and forms, each line once."""
-    lines: dict[str, None] = {}
+def _log_rules(model: ModelFile, opened: OpenedModel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what rules and forms change, and why others do not apply, each line once."""
+    changes: dict[str, None] = {}
+    losses: dict[str, None] = {}
 
     def keep(record: LogRecord) -> None:
         if record.levelno == DEBUG and record.name.startswith(_OF_RULES):
+            lines = losses if record.name.endswith(".losses") else changes
             lines[record.getMessage()] = None
 
     with handle_records(keep) as logger:
@@ -131,10 +134,10 @@ def _log_rules(model: ModelFile, opened: OpenedModel) -> tuple[str, ...]:
         try:
             convert_again(model, opened)
         except ConversionError:  # another version has made the file
-            return ()
+            return (), ()
         finally:
             logger.propagate = propagates
-    return (*lines,)
+    return (*changes,), (*losses,)
 
 
 def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:

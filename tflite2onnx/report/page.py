@@ -329,12 +329,10 @@ def _write_rules(facts: PageFacts) -> str:
         "The rules and passes that change operators and nodes, and why others do not apply; times"
         " are expected, in microseconds."
     )
-    silent = "not replaced as", "no operators match", " stayed"
-    lines = [line for line in facts.log if not any(word in line for word in silent)]
-    others = [line for line in facts.log if line not in lines]
+    lists = {"rules and forms": facts.changes, "rules that do not apply": facts.losses}
     folded = [
         as_folded(count(len(texts), "line"), title, *(as_paragraph(text, "soft") for text in texts))
-        for title, texts in (("rules and forms", lines), ("rules that do not apply", others))
+        for title, texts in lists.items()
         if texts
     ]
     return as_section("Rules", as_paragraph(words, "soft"), *folded) if folded else ""

@@ -20,6 +20,7 @@ from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.console import count
 
 _logger = logging.getLogger(__name__)
+_losses = _logger.getChild("losses")  # the report lists them apart
 
 # What is built, or the reason why nothing is.
 Built = Op | Sequence[Op] | str
@@ -116,7 +117,7 @@ def rule(
 def log_loss(op: Op, name: str, reason: str, others: int = 0) -> None:
     """Log why an operator, and a number of others, stay as they are: no `name` replaces them."""
     more = f" and {count(others, 'other')}" if others else ""
-    _logger.debug("%s%s: not replaced as %s: %s", op.short_place, more, name, reason)
+    _losses.debug("%s%s: not replaced as %s: %s", op.short_place, more, name, reason)
 
 
 class _Round:
@@ -155,13 +156,13 @@ class _Round:
 
     def log_losses(self) -> None:
         """Log each reason once, with the first operator that stays for it."""
-        if not _logger.isEnabledFor(logging.DEBUG):
+        if not _losses.isEnabledFor(logging.DEBUG):
             return
         for name, losses in self._losses.items():
             for reason, (op, *others) in losses.items():
                 log_loss(op, name, reason, len(others))
             if not losses and name not in self._built.values():
-                _logger.debug("no operators match: %s%s", name, self._explain_miss(name))
+                _losses.debug("no operators match: %s%s", name, self._explain_miss(name))
 
     def _explain_miss(self, name: str) -> str:
         """Return where the longest partial match of a rule ends, in words; "" if there is none."""
