@@ -14,6 +14,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from flatbuffers import flexbuffers
 from onnx import numpy_helper
 
 from tests.support import Build
@@ -41,7 +42,7 @@ from tflite2onnx.writer import Skeleton
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Tensor
+    from tests.support import Subgraph, Tensor
     from tflite2onnx import Result
 
 MODELS = Path(__file__).parents[2] / "assets/models"
@@ -509,6 +510,34 @@ def test_an_operator_whose_output_is_not_compared_belongs_to_its_readers() -> No
     (alone, *_) = match_places(graph, skeleton, lambda tensor, _: tensor != first.tensor)
     assert (first.ops, second.ops) == ((first.op,), (second.op,))
     assert (alone.tensor, alone.ops) == (second.tensor, (second.op, first.op))
+
+
+def test_the_steps_of_a_composite_are_those_of_the_operators_of_its_sub_graph() -> None:
+    """Each int16 product rounds, RESHAPE does not, and calls may be nested."""
+    m, shape = Build(), (2, 40)
+    named = {"name": "some.thing", "composite_attributes": bytes(flexbuffers.Dumps({}))}
+
+    def add_operator(graph: Subgraph, code: str, *xs: Tensor, **options: Any) -> Tensor:
+        y = graph.tensor(shape, dtype="int16", scale=1e-4)
+        return graph.op(code, list(xs), [y], **options)[0]
+
+    def call(graph: Subgraph, callee: Subgraph, x: Tensor) -> Tensor:
+        index = callee.index
+        return add_operator(
+            graph, "STABLEHLO_COMPOSITE", x, decomposition_subgraph_index=index, **named
+        )
+
+    inner, outer = m.subgraph("square"), m.subgraph("cube")
+    x, a, b = (g.input(shape, dtype="int16", scale=1e-4) for g in (m, outer, inner))
+    inner.output(add_operator(inner, "MUL", b, b))
+    squared = add_operator(
+        outer, "RESHAPE", call(outer, inner, a), outer.constant(np.array(shape, np.int32))
+    )
+    outer.output(add_operator(outer, "MUL", squared, a))
+    m.output(call(m, outer, x))
+    report = verify(m.bytes(), convert(m.bytes()), per_operator=True)
+    assert [each.difference.allowed for each in report.operators] == [2]
+    assert report.ok
 
 
 def residual(count: int, *, size: int, channels: int) -> bytes:

@@ -464,7 +464,8 @@ class _ModelPair:
             has_shape = tensor.name in names and port.tensor.shape == tensor.shape
             return batch is None or (has_shape and port.tensor.sizes[:1] == (batch,))
 
-        return match_places(self._graph, self._skeleton, has_samples)
+        graphs = read_model(self._model).graphs
+        return match_places(self._graph, self._skeleton, has_samples, graphs)
 
 
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:

@@ -18,6 +18,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import find_operator
+from tflite2onnx.op.control_flow.lowered import CALLS
 from tflite2onnx.quantization.storage import (
     Storage,
     decode_constant,
@@ -103,7 +104,8 @@ class TensorPlace(NamedTuple):
     `ops` are the operators that compute the tensor from other tensors in both models: `op`, and the
     operators before `op` whose outputs the ONNX model does not have. `others` are these operators
     if the ONNX model computes what a RESHAPE reads and what it returns by the same nodes: other
-    operators read the former as the tensor of the latter.
+    operators read the former as the tensor of the latter. `called` are the operators of the
+    sub-graphs that `ops` call.
     """
 
     tensor: Tensor
@@ -112,12 +114,18 @@ class TensorPlace(NamedTuple):
     op: Op
     ops: tuple[Op, ...]
     others: tuple[Op, ...]
+    called: tuple[Op, ...]
 
 
 def match_places(
-    graph: Graph, skeleton: Skeleton, compares: Callable[[Tensor, Port], bool] = lambda *_: True
+    graph: Graph,
+    skeleton: Skeleton,
+    compares: Callable[[Tensor, Port], bool] = lambda *_: True,
+    graphs: Sequence[Graph] = (),
 ) -> list[TensorPlace]:
     """Return the tensors of a sub-graph that both models have, in order of execution.
+
+    `graphs` are the sub-graphs of the model, in order, whose operators count in a limit.
 
     Tensors that a pass has removed are only in one model. Tensors of an element type that ONNX
     Runtime or numpy does not support cannot be compared, and others only if the function says so.
@@ -131,15 +139,22 @@ def match_places(
     reshapes = [op for t, op in producers.items() if t in tensors and op.is_builtin("RESHAPE")]
     reshaped = {op.operand(0): op for op in reshapes}
     together = uncompared | {t: producers[t] for t in reshaped if t in producers}
-    return [
-        TensorPlace(
-            *(tensor, indices[tensor], ports[tensor.name], op),
-            _find_producers(op, uncompared, {}),
-            _find_producers(op, together, reshaped),
-        )
-        for tensor, op in producers.items()
-        if tensor in tensors
-    ]
+    places = []
+    for tensor, op in producers.items():
+        if tensor in tensors:
+            ops = _find_producers(op, uncompared, {})
+            called = tuple(inner for each in ops for inner in _list_called(each, graphs))
+            others = _find_producers(op, together, reshaped)
+            place = (tensor, indices[tensor], ports[tensor.name], op)
+            places.append(TensorPlace(*place, ops, others, called))
+    return places
+
+
+def _list_called(op: Op, graphs: Sequence[Graph]) -> Iterator[Op]:
+    """Yield the operators of the sub-graph that an operator calls, without calls."""
+    if graphs and op.code in CALLS:
+        for inner in graphs[int(getattr(op.options, CALLS[op.code]))].ops:
+            yield from (inner,) if inner.code not in CALLS else _list_called(inner, graphs)
 
 
 def _find_producers(
@@ -291,7 +306,8 @@ def _widen_limits(place: TensorPlace, limits: Limits, step: float, *, alone: boo
     """Return the limits of a tensor in a network, or of an operator on LiteRT's own inputs."""
     coarse = max(step, _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0)
     if alone:
-        steps = sum(find_operator(op).allowed_steps for op in place.ops)
+        own = tuple(op for op in place.ops if not place.called or op.code not in CALLS)
+        steps = sum(find_operator(op).allowed_steps for op in (*own, *place.called))
         hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
         part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
         return Limits(part, limits.decibels_alone, max(step * steps, coarse), steps)
