@@ -502,6 +502,28 @@ def test_operators_on_rows_read_litert_own_tensor_in_rows(*, alone: bool) -> Non
     np.testing.assert_array_equal(y, -given if alone else -given - 1)
 
 
+@pytest.mark.parametrize("count", ["2", "n"])
+def test_second_shape_of_a_value_is_computed_from_the_first(count: str) -> None:
+    """The operator that computes the value is the first tensor's, also in a batch of any size."""
+    graph = onnx.parser.parse_graph(
+        f"""g (float[{count},3] x) => (float[{count},1,3] tokens, float[{count},3,1] image)
+        <int64[3] one = {{-1,1,3}}, int64[3] other = {{-1,3,1}}, float[{count},3] rows> {{
+            rows = Abs(x)
+            tokens = Reshape(rows, one)
+            image = Reshape(rows, other)
+        }}"""
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (piece,) = cut_segments(Skeleton(model, ()), ["tokens", "image"], alone=True)
+    given = np.arange(6, dtype=np.float32)
+    feeds = {"x": -given.reshape(2, 3), "tokens": given.reshape(2, 1, 3) + 1}
+    names = [name for name, _ in piece.tensors]
+    tokens, image = onnxruntime.InferenceSession(piece.model).run(names, feeds)
+    np.testing.assert_array_equal(tokens.reshape(-1), given)
+    np.testing.assert_array_equal(image.reshape(-1), given + 1)
+
+
 def test_an_operator_whose_output_is_not_compared_belongs_to_its_readers() -> None:
     """The readers have its allowed steps, too."""
     data = build_deep()

@@ -87,7 +87,9 @@ class _Cutter:
                 self._decoders.append(i)
                 sources |= set(node.output)
         # Values in another shape than the value in `seen` that a Reshape makes of them.
-        self._reshaped = dict(filter(None, map(self._find_reshaped, self._nodes))) if alone else {}
+        # If there are several, all others are computed from the first.
+        reshapes = map(self._find_reshaped, reversed(self._nodes)) if alone else ()
+        self._reshaped = dict(filter(None, reshapes))
         reads = ((i, name) for i, names in enumerate(self._reads) for name in names)
         self._last = {name: i for i, name in reads if name not in sources}
 
@@ -100,8 +102,9 @@ class _Cutter:
             return None
         name, info = node.input[0], self._infos.get(node.input[0])
         dims = info.type.tensor_type.shape.dim if info else ()
-        sizes = [dim.dim_value for dim in dims]
-        if name in self._seen or name in self._inputs or not sizes or min(sizes) < 1:
+        sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims]
+        is_known = sizes and 0 not in sizes and sizes.count(-1) < 2  # a Reshape finds one size
+        if name in self._seen or name in self._inputs or not is_known:
             return None
         shape = TensorProto(dims=[len(sizes)], data_type=TensorProto.INT64, name=f"{name}/shape")
         shape.int64_data.extend(sizes)

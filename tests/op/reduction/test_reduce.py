@@ -9,6 +9,7 @@ import pytest
 
 from tests.op.ports import check_outputs, folds
 from tests.support import Build, check
+from tflite2onnx import verify
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.op.reduction.reduce import Reduction
@@ -190,6 +191,18 @@ def test_a_reduction_of_single_elements_of_unknown_sizes_equals_litert() -> None
     for keep_dims in (False, True):
         m.output(reduce(m, "MEAN", x, [3], keep_dims=keep_dims))
     check(m.bytes())
+
+
+def test_mean_of_large_numbers_that_cancel_may_differ_by_several_steps() -> None:
+    """Runtimes round sums of float32 numbers; a fine scale of the output shows it."""
+    m, shape = Build(), (8, 32)
+    coarse: Any = {"dtype": "int16", "scale": 1e-4}
+    x, zero = m.input(shape, **coarse), m.constant(np.zeros(shape, np.int16), scale=1e-4)
+    (negative,) = m.op("SUB", [zero, x], [shape], **coarse)
+    (both,) = m.op("CONCATENATION", [x, negative], [(8, 64)], **coarse, axis=1)
+    m.output(reduce(m, "MEAN", both, [1], dtype="int16", scale=1e-9))
+    mean = verify(m.bytes(), per_operator=True).operators[-1].difference
+    assert 1 < mean.largest <= mean.allowed
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

@@ -174,6 +174,19 @@ class Reduction(DynamicShape, Foldable, IndexesAxes):
         selects = self.op.code in ("REDUCE_MAX", "REDUCE_MIN")
         return Integers(equal_scales=True) if selects else Real()
 
+    @property
+    def allowed_steps(self) -> int:
+        """The number of steps by which a mean may differ from LiteRT's, which adds integers.
+
+        Runtimes add float32 numbers. If large numbers are nearly 0 on average, the rounding errors
+        of the addition, of 2^-23 of the largest number, are several steps of the output's scale.
+        """
+        x, y = (t.quantization for t in (self.input(0), self.output))
+        if self.op.code != "MEAN" or x is None or y is None:
+            return super().allowed_steps
+        bits = np.iinfo(self.input(0).dtype.numpy).bits
+        return 1 + int(x.scale.max() / y.scale.min() * 2.0 ** (bits - 24))
+
     def emit(self, g: Builder, y: View, x: View, axes_input: View) -> Value | NeedsReshape:
         if self.has_data_dependent_shape:
             return self._reduce_dynamic_axes(g, x, axes_input)
