@@ -11,6 +11,7 @@ import re
 import shlex
 import warnings
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tests.support", "tests.conformance", "tests.golden", "tests.fuzz")
 
 from tests.support.levels import CASES, SEED, draw, find_commit  # noqa: E402 - rewritten
+from tests.support.shuffle import shuffle_groups  # noqa: E402 - rewritten
 
 # A busy machine must not fail tests: they have no time limits.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,6 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
     if not hasattr(config, "workerinput"):  # workers inherit the environment
         os.environ[SEED] = "" if config.option.all else config.option.draw or find_commit()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Run a test with the passes and forms of each group in an order that the seed draws."""
+    with pytest.MonkeyPatch.context() as patch:
+        shuffle_groups(patch, f"{os.environ[SEED]} {item.nodeid}")
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from importlib import import_module
+from itertools import chain
 from traceback import walk_tb
 from typing import TypeAlias, TypeVar
 
@@ -33,6 +34,7 @@ from tflite2onnx.tensor import DType
 T = TypeVar("T", Model, Graph)
 ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
+Group: TypeAlias = tuple[GraphPass, ...]  # passes whose order does not matter
 
 _CONVOLUTIONS = "patterns.convolutions"
 # Where passes, and the forms of targets, stand.
@@ -191,7 +193,7 @@ def list_canonical_passes(operator_of: OperatorOf = find_operator) -> tuple[Grap
         fold_operators,  # fewer operators for the passes below
         remove_copies,  # fewer operators for the passes below
         partial(verify_operators, operator_of),  # the passes below receive valid operators
-        *CANONICAL_PASSES,
+        *chain.from_iterable(CANONICAL_GROUPS),
     )
 
 
@@ -217,53 +219,56 @@ def raise_unrolled_layers(graph: Graph) -> Graph:
     return _raise_steps(graph) if may_have_steps(graph) else graph
 
 
-CANONICAL_PASSES: tuple[GraphPass, ...] = (
-    # ONNX has operators for these activations. Recurrent layers apply some of them.
-    apply_pattern("float32: FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
-    # ONNX has operators for LSTM, GRU and RNN.
-    apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
-    # PyTorch's loops assign the result of each step to an index of a tensor.
-    apply_pattern("SELECT_V2", "patterns.join_assigned"),
-    # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
-    raise_unrolled_layers,
-    # Of a layer without a loop often only the last step is read.
-    apply_pattern("CONCATENATION PACK", "patterns.join_parts:drop_other_parts"),
-    # Recurrent layers without a loop unpack sequences and pack them again.
-    apply_pattern("PACK SPLIT SPLIT_V", "patterns.join_parts"),
-    # Images whose axes are split and merged again would need Transposes. Keras repeats rows and
-    # columns of images, for which ONNX has Resize.
-    apply_pattern("BROADCAST_TO TILE TRANSPOSE", "patterns.fuse_rearrangements"),
-    # After the pass of activations, because some of them contain rectifiers.
-    apply_pattern(
-        "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
+# The groups apply in order. The passes of a group apply in any order, which tests shuffle
+# (`tests/support/shuffle.py`): none reads what another makes, or both orders end alike.
+CANONICAL_GROUPS: tuple[Group, ...] = (
+    # Recurrent layers and rectifiers contain activations.
+    (
+        apply_pattern(
+            "float32: FlexErf MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"
+        ),
+        apply_pattern("SELECT_V2", "patterns.join_assigned"),
     ),
-    apply_pattern("float32: EXP", f"{_NORMALIZATIONS}:fuse_softmax"),
-    # After the pass that finds softmax, and before the patterns of attention.
-    apply_pattern("float32: SOFTMAX", "patterns.drop_masks"),
-    # Before the pass of other normalizations, which matches the part between two RESHAPE.
-    apply_pattern("float32: RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
-    apply_pattern("MEAN", _NORMALIZATIONS),
-    apply_pattern("float32: POW RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
-    # Dilated convolutions of sequences may consist of RESHAPE, TRANSPOSE and a convolution.
-    apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
-    # Convolutions of sequences and rows become convolutions of images before they are fused.
-    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.compute_images"),
-    # One Conv with a dilation replaces three operators.
-    apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
-    # Sigmoid is inaccurate for small scores in runtimes.
-    apply_if_present("float32: LOGISTIC", "expand_output_sigmoid"),
-    # After the patterns above, which contain products by constants.
-    apply_pattern("float32: ADD DIV MUL SUB", "patterns.fold_into_products"),
-    align_axes,  # The layout planner requires operands of equal rank.
-    # A RESHAPE between images would need Transposes around it.
-    apply_if_present("RESHAPE", "simplify:keep_axes"),
-    # A RESHAPE between an image and a dense layer would need a Transpose.
-    apply_if_present("FULLY_CONNECTED", "simplify:absorb_flatten"),
-    # Runtimes fuse no Pad into a quantized convolution.
-    apply_if_present("PAD PADV2", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
-    # A CAST that saturates takes three nodes.
-    apply_if_present("CAST", "simplify:trust_indices"),
-    eliminate_dead_operators,  # the passes above leave operators whose outputs no operator reads
+    # Before parts are dropped: layers without a loop have all steps.
+    (apply_if_present("WHILE", "recurrent.raise_recurrent_loops"), raise_unrolled_layers),
+    (
+        apply_pattern("CONCATENATION PACK", "patterns.join_parts:drop_other_parts"),
+        apply_pattern("BROADCAST_TO TILE TRANSPOSE", "patterns.fuse_rearrangements"),
+        apply_pattern(
+            "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
+        ),
+        apply_pattern("float32: EXP", f"{_NORMALIZATIONS}:fuse_softmax"),
+        apply_pattern("float32: RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
+        apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
+    ),
+    # After softmax, groups and sequences have been found in the parts that these passes change.
+    (
+        apply_pattern("PACK SPLIT SPLIT_V", "patterns.join_parts"),
+        apply_pattern("float32: SOFTMAX", "patterns.drop_masks"),
+        apply_pattern("MEAN", _NORMALIZATIONS),
+        apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.compute_images"),
+    ),
+    # After other normalizations, and convolutions of images.
+    (
+        apply_pattern("float32: POW RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
+        apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
+        apply_if_present("float32: LOGISTIC", "expand_output_sigmoid"),
+    ),
+    # The patterns above contain products by constants.
+    (apply_pattern("float32: ADD DIV MUL SUB", "patterns.fold_into_products"),),
+    # The layout planner requires operands of equal rank.
+    (align_axes,),
+    # A RESHAPE between images, or an image and a dense layer, would need Transposes.
+    (
+        apply_if_present("RESHAPE", "simplify:keep_axes"),
+        apply_if_present("FULLY_CONNECTED", "simplify:absorb_flatten"),
+    ),
+    (
+        apply_if_present("PAD PADV2", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
+        apply_if_present("CAST", "simplify:trust_indices"),
+    ),
+    # The passes above leave operators whose outputs no operator reads.
+    (eliminate_dead_operators,),
 )
 
 

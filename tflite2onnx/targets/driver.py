@@ -1,6 +1,7 @@
 """How the target wants a planned graph: its forms, its operators, and its passes over nodes."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from tflite2onnx.builder.node_passes import NodePass
 from tflite2onnx.emit import PLAIN_PASSES
@@ -24,7 +25,8 @@ def apply_forms(graph: PlannedGraph, options: ConversionOptions) -> PlannedGraph
     """
     if not options.has_forms:
         return graph
-    changed = apply_passes(import_part(options.target, "forms").list_forms(options), graph)
+    groups = import_part(options.target, "forms").list_groups(options)
+    changed = apply_passes(chain.from_iterable(groups), graph)
     computed = [{t for op in each.walk_ops() for t in op.outputs} for each in (graph, changed)]
     lost = computed[0] - computed[1]
     keeps_all = lost.isdisjoint(graph.planning.user_orders)

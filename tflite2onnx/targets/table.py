@@ -46,7 +46,7 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 PARTS: Mapping[str, str] = MappingProxyType(
     {
         "rules": "RULES: what a model must follow, with sources",
-        "forms": "list_forms: the forms of operators",
+        "forms": "list_groups: the forms of operators, in groups",
         "operators": "PATHS: modules of classes in place of the canonical ones, by code",
         "faults": "PATHS: such modules for operators that the runtime refuses or spoils",
         "nodes": "PASSES: passes over nodes, in order",
