@@ -14,17 +14,15 @@ from tests.references import check_reference
 from tests.support import Build
 from tflite2onnx import contrib, convert, extensions, supported_operators
 from tflite2onnx.errors import InternalError, RegistrationError, UnsupportedOperators
+from tflite2onnx.extensions import OfferedPass, offer_operators, offer_passes
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.operators import (
     Builder,
     Category,
-    OfferedPass,
     Operator,
     Value,
     View,
-    offer_operators,
-    offer_passes,
 )
 from tflite2onnx.passes import apply_offered
 

@@ -7,6 +7,7 @@ import re
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 from tflite2onnx.targets.table import TARGETS, find_options
@@ -23,6 +24,7 @@ ROWS = (
     {"builder"},
     {"op"},
     {"passes"},
+    {"custom_options", "operators", "rewriting", "sizes"},
     {"contrib"},
     {
         "canonical",
@@ -46,8 +48,10 @@ ROWS = (
     {"bundle", "inspection", "verification"},
     {"report"},
     {"cli"},
-    {"__init__", "__main__", "operators"},
+    {"__init__", "__main__"},
 )
+# The modules for extensions, which docs/adding-an-operator.md describes.
+PUBLIC = {"custom_options", "extensions", "operators", "rewriting", "sizes"}
 # The modules that may import libraries other than the standard library and numpy.
 LIBRARIES = {
     "flatbuffers": {
@@ -137,6 +141,32 @@ def test_core_does_not_import_contrib() -> None:
         if any(other.partition(".")[0] == "contrib" for other in package_imports(path))
     ]
     assert users == ["__init__"]
+
+
+def test_contrib_imports_what_a_package_of_a_user_can() -> None:
+    """It imports public modules and its own, so that it shows what an extension can do."""
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in modules().items()
+        if name.partition(".")[0] == "contrib"
+        for other in package_imports(path)
+        if other not in PUBLIC and other.partition(".")[0] != "contrib"
+    ]
+    assert wrong == []
+
+
+def test_every_public_name_is_described() -> None:
+    """Functions and classes for extensions have docstrings, and the guide has their modules."""
+    guide = (ROOT / "docs/adding-an-operator.md").read_text()
+    for module in PUBLIC:
+        assert f"`tflite2onnx.{module}`" in guide
+        public = import_module(f"tflite2onnx.{module}")
+        own = {
+            name: value
+            for name, value in vars(public).items()
+            if str(getattr(value, "__module__", "")).startswith("tflite2onnx")
+        }
+        assert [name for name, value in own.items() if not value.__doc__] == []
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -20,6 +20,8 @@ import pytest
 from tests.support import Build
 from tests.support.project import PROJECT
 from tflite2onnx import convert, unregister
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.tensor import DType, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +140,7 @@ def test_code_of_the_guide_passes_ruff_and_mypy(project: Path, tmp_path: Path) -
     own = list_created_files()
     assert len(own) == 3
     places = [tmp_path / name for name in files if name.startswith("mypackage/")]
-    assert len(places) == 2
+    assert len(places) == 3
     places[0].parent.mkdir()
     (places[0].parent / "__init__.py").touch()
     for place in places:
@@ -189,6 +191,17 @@ def test_functions_of_the_guide_are_converted_by_their_rows() -> None:
             assert (made.op_type, made.attribute[0].f) == (node, 0.5)
     finally:
         unregister("CeluOfAlpha", "HardShrink")
+
+
+def test_pass_of_the_guide_replaces_its_operator() -> None:
+    """The pass in the guide makes a sum and a product."""
+    files = guided_files()
+    lower = module("lower_scaled_sum", files["mypackage/lower_scaled_sum.py"]).lower_scaled_sum
+    x, y = (Tensor(name, (2, 3), DType.FLOAT32) for name in "xy")
+    op = Op("ScaledSum", 0, (x, x), (y,), Options({"scale": 0.5}), custom=True)
+    graph = lower(Graph("", (x,), op.outputs, (op,)))
+    assert [each.code for each in graph.ops] == ["ADD", "MUL"]
+    assert graph.ops[-1].outputs == op.outputs
 
 
 def test_code_of_the_state_guide_prints_the_shown_output(

@@ -27,12 +27,13 @@ flex.image: FlexCropAndResize FlexDilation2D FlexExtractImagePatches FlexResizeB
 flex.projective: FlexImageProjectiveTransformV2 FlexImageProjectiveTransformV3
 flex.scan: FlexCumprod FlexCumulativeLogsumexp FlexLinSpace
 flex.scatter: FlexBincount FlexDenseBincount FlexDynamicPartition FlexDynamicStitch
-    FlexInvertPermutation FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin
-    FlexSegmentProd FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
-    FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
-    FlexUnsortedSegmentProd FlexUnsortedSegmentSum
+    FlexInvertPermutation FlexParallelDynamicStitch FlexTensorScatterAdd FlexTensorScatterMax
+    FlexTensorScatterMin FlexTensorScatterSub FlexTensorScatterUpdate
 flex.search: FlexCTCGreedyDecoder FlexInTopK FlexInTopKV2 FlexListDiff FlexLowerBound FlexUniqueV2
     FlexUniqueWithCounts FlexUniqueWithCountsV2 FlexUpperBound
+flex.segments: FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd FlexSegmentSum
+    FlexUnsortedSegmentMax FlexUnsortedSegmentMin FlexUnsortedSegmentProd FlexUnsortedSegmentSum
+    SEGMENT_SUM UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
 flex.sparse: FlexRaggedGather FlexRaggedRange FlexRaggedTensorToTensor FlexSparseFillEmptyRows
     FlexSparseReduceSum FlexSparseTensorDenseMatMul
 flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
@@ -58,6 +59,7 @@ signal.tflm_streaming: CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtr
 stablehlo.elementwise: ATAN2 RIGHT_SHIFT STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM
     STABLEHLO_MINIMUM STABLEHLO_MULTIPLY STABLEHLO_SHIFT_LEFT
 stablehlo.gather_scatter: STABLEHLO_GATHER STABLEHLO_SCATTER
+stablehlo.pad: DILATE STABLEHLO_PAD
 stablehlo.reduce_window: REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW
 """
 MODULE_OF = dict(line.split(": ") for line in re.split(r"\n(?! )", _TABLE.strip()))

@@ -23,8 +23,7 @@ indexing.gather: GATHER GATHER_ND
 indexing.integer_table: Table
 indexing.lsh_projection: LSH_PROJECTION
 indexing.one_hot: MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT
-indexing.scatter: SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN
-    UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
+indexing.scatter: SCATTER_ND SPARSE_TO_DENSE
 indexing.topk: ARG_MAX ARG_MIN TOPK_V2
 indexing.where_unique: SKIP_GRAM UNIQUE WHERE
 linear.attention: odml.scaled_dot_product_attention
@@ -38,7 +37,7 @@ movement.bitcast: BITCAST IS_NEGATIVE*
 movement.broadcast: BROADCAST_ARGS BROADCAST_TO FILL
 movement.concat_split: CONCATENATION PACK SPLIT SPLIT_V TILE UNPACK
 movement.dynamic_update_slice: DYNAMIC_UPDATE_SLICE
-movement.pad: DILATE MIRROR_PAD PAD PADV2 STABLEHLO_PAD
+movement.pad: MIRROR_PAD PAD PADV2
 movement.reshape_transpose: AS_PLANNED* EXPAND_DIMS RANK RESHAPE SHAPE SQUEEZE TRANSPOSE
 movement.reverse: REVERSE_SEQUENCE REVERSE_V2 Roll
 movement.slice: SLICE STRIDED_SLICE

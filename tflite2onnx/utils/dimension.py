@@ -453,6 +453,21 @@ def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]
     return tuple(result[::-1])
 
 
+def infer_product(
+    a: Sequence[Dim], b: Sequence[Dim], transposed: tuple[bool, bool]
+) -> tuple[Dim, ...]:
+    """Return the shape of a product of matrices, each possibly transposed; else OperatorError."""
+    if min(len(a), len(b)) < 2:
+        raise OperatorError(f"both inputs must have 2 axes or more, got {list(a)} and {list(b)}")
+    (rows, inner), (inner_of_b, columns) = (
+        shape[:-3:-1] if turn else shape[-2:]
+        for shape, turn in zip((a, b), transposed, strict=True)
+    )
+    message = f"the matrices must have matching inner and batch sizes, got {list(a)} and {list(b)}"
+    require_equal(inner, inner_of_b, message)
+    return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
+
+
 def make_array(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - of numpy
     """Return dimensions as an array: of a numpy type if all are integers, else of objects."""
     array = np.asarray(values, object)

@@ -12,7 +12,6 @@ from tests.op.ports import check_outputs
 from tests.support import Build, Tensor, difference, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.utils.constant_budget import SizeLimit
 
 
 def spectrum(m: Build, shape: list[int], *lengths: int) -> Tensor:
@@ -243,7 +242,8 @@ def test_refuses_complex_constants_far_larger_than_the_file(
     module = import_module(
         "tflite2onnx.contrib.complex_numbers.lower_complex"
     )  # a function has this name, too
-    monkeypatch.setattr(module, "_LIMIT", SizeLimit(times=0, more=8))
+    monkeypatch.setattr(module, "count_memory", lambda _: 0)
+    monkeypatch.setattr(module, "_MORE_BYTES", 8)
     with pytest.raises(ConversionError, match="must not take far more memory than the file"):
         convert(m.bytes())
 

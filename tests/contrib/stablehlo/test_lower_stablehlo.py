@@ -406,9 +406,9 @@ def test_other_forms_are_refused_with_their_reason() -> None:
                       compare_type="STABLEHLO_COMPARISON_TYPE_FLOAT_TOTAL_ORDER")  # fmt: skip
     assert "got TOTALORDER" in text
     text = refusal_of("REDUCE", [(2,), ()], (), dimensions=[0], body_subgraph_index=9)
-    assert "it must have a function with 2 inputs and 1 output" in text
+    assert "inputs and outputs of its function must be 2 and 1" in text
     text = refusal_of("SORT", [(2,)], (2,), dimension=0)
-    assert "must have a function with 2 inputs and 1 output" in text
+    assert "inputs and outputs of its function must be 2 and 1" in text
     assert "must be 1 axes, got []" in refusal_of("BROADCAST_IN_DIM", [(2,)], (2, 2))
     assert "must have 2 start indices, got 1" in refusal_of(
         "DYNAMIC_SLICE", [(2, 2), ()], (1, 1), slice_sizes=[1, 1]

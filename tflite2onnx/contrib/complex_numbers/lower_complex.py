@@ -24,13 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.errors import ModelFileError, OperatorError, collect_errors
-from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op.common.checks import axis_of, expect_rank
-from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like
-from tflite2onnx.reader.sparsity import count_memory
-from tflite2onnx.tensor import Array, DType, Tensor
-from tflite2onnx.utils.constant_budget import SizeLimit
+from tflite2onnx.operators import Array, DType, Op, OperatorError, Tensor, axis_of, expect_rank
+from tflite2onnx.rewriting import (
+    Graph,
+    ModelFileError,
+    Rewriter,
+    collect_errors,
+    count_memory,
+    make_constant,
+    make_like,
+)
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
@@ -38,7 +41,7 @@ _AXES = ("", "2D", "3D")  # of Fourier transforms, in names of operators
 _END = np.iinfo(np.int32).max  # a slice to the end of an axis
 _SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
 _WIDE = {"ADD": "FlexAddV2", "MUL": "FlexMul", "SUB": "FlexSub"}
-_LIMIT = SizeLimit(times=4, more=1 << 26)  # limits the bytes of complex constants
+_MORE_BYTES = 1 << 26  # of complex constants than four times the bytes of the file
 
 
 def lower_complex(graph: Graph) -> Graph:
@@ -70,7 +73,8 @@ def lower_complex(graph: Graph) -> Graph:
 def _check_constant_bytes(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_arrays = [a for a in arrays if np.iscomplexobj(a)]
-    if sum(a.nbytes for a in complex_arrays) > _LIMIT.compute(count_memory(complex_arrays)):
+    most = 4 * count_memory(complex_arrays) + _MORE_BYTES
+    if sum(a.nbytes for a in complex_arrays) > most:
         raise ModelFileError("the complex constants must not take far more memory than the file")
 
 

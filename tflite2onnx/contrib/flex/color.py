@@ -2,10 +2,7 @@
 
 from collections.abc import Collection
 
-from tflite2onnx.op.base import Builder, Value, View
-from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import AnySizes, Builder, DType, Value, View, prepend_axis
 
 _COLORS = 3
 

@@ -5,10 +5,17 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, integer
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import (
+    Builder,
+    DType,
+    DynamicShape,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    check_element_count,
+    integer,
+)
 
 _CORNERS = 4
 _F32 = DType.FLOAT32

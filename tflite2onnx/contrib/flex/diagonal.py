@@ -10,16 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
+from tflite2onnx.operators import (
+    Array,
+    Builder,
+    ComputesMatrices,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Shape,
+    Value,
+    View,
     check_element_count,
     expect,
     expect_input_count,
     integer,
     ints,
 )
-from tflite2onnx.op.traits import ComputesMatrices
-from tflite2onnx.tensor import Array, Shape
 
 _MATRIX = 2  # axes
 _ALIGNED = {"V2": "LEFT_LEFT", "V3": "RIGHT_LEFT"}  # the default of the option `align`, by version

@@ -9,24 +9,20 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.graph import Options
-from tflite2onnx.op.elementwise.arithmetic import (
+from tflite2onnx.operators import (
+    Builder,
+    DType,
     Elementwise,
     Emit,
+    Integers,
+    Operand,
+    Options,
     Row,
-    as_emit,
-    compute_maximum,
-    compute_minimum,
-    emit_floor_mod,
+    Value,
+    View,
     emit_node,
-    emit_reciprocal_root,
-    emit_squared_difference,
+    extend_row,
 )
-from tflite2onnx.op.elementwise.comparison import emit_comparison, emit_not_equal
-from tflite2onnx.op.movement.bitcast import split_words
-from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.tensor import DType
 
 _REAL = "float32 float64 float16"
 _PRECISE = "float32 float64"
@@ -165,14 +161,14 @@ class FlexUnary(Elementwise):
         "FlexFloor": Row(emit_node("Floor"), _REAL, np.floor),
         "FlexInv": Row(emit_node("Reciprocal"), _REAL),
         "FlexLog1p": Row(_without_options(_emit_log1p), _PRECISE),
-        "FlexLogicalNot": Row(as_emit(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "FlexLogicalNot": extend_row("LOGICAL_NOT", "bool"),
         "FlexNeg": Row(emit_node("Neg"), _SIGNED, np.negative),
         "FlexOnesLike": Row(_fill_with_ones, f"{_NUMBERS} bool", np.ones_like),
         "FlexRelu": Row(_without_options(_emit_relu), _NUMBERS),
         "FlexRelu6": Row(_without_options(_emit_relu6), _NUMBERS),
         "FlexRint": Row(emit_node("Round"), _REAL, np.rint),
         "FlexRound": Row(emit_node("Round"), _REAL, np.rint),
-        "FlexRsqrt": Row(as_emit(emit_reciprocal_root), _REAL),
+        "FlexRsqrt": extend_row("RSQRT", _REAL),
         "FlexSelu": Row(
             _without_options(_emit_node_but_double("Selu", _emit_selu, **_SELU)), _REAL
         ),
@@ -285,17 +281,17 @@ class FlexBinary(Elementwise):
         "FlexDiv": Row(emit_node("Div"), _NUMBERS),
         "FlexDivNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
         "FlexFloorDiv": Row(_emit_floor_div, _NUMBERS),
-        "FlexFloorMod": Row(emit_floor_mod, _NUMBERS),
-        "FlexLogicalAnd": Row(as_emit(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "FlexLogicalOr": Row(as_emit(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "FlexMaximum": Row(emit_node("Max"), _NUMBERS, compute_maximum),
-        "FlexMinimum": Row(emit_node("Min"), _NUMBERS, compute_minimum),
+        "FlexFloorMod": extend_row("FLOOR_MOD", _NUMBERS),
+        "FlexLogicalAnd": extend_row("LOGICAL_AND", "bool"),
+        "FlexLogicalOr": extend_row("LOGICAL_OR", "bool"),
+        "FlexMaximum": extend_row("MAXIMUM", _NUMBERS),
+        "FlexMinimum": extend_row("MINIMUM", _NUMBERS),
         "FlexMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
         "FlexMul": Row(emit_node("Mul"), _NUMBERS, np.multiply),
         "FlexMulNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
         "FlexPow": Row(_without_options(_raise_to_power), f"{_REAL} int32 int64"),
         "FlexRealDiv": Row(emit_node("Div"), _REAL),
-        "FlexSquaredDifference": Row(as_emit(emit_squared_difference), f"{_REAL} int32 int64"),
+        "FlexSquaredDifference": extend_row("SQUARED_DIFFERENCE", f"{_REAL} int32 int64"),
         "FlexSub": Row(emit_node("Sub"), _NUMBERS, np.subtract),
         "FlexTruncateDiv": Row(_without_options(_truncate_quotient), _NUMBERS),
         "FlexTruncateMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
@@ -314,12 +310,17 @@ class FlexComparison(Elementwise):
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexApproximateEqual": Row(_compare_approximately, _PRECISE),
-        "FlexEqual": Row(emit_comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
-        "FlexGreater": Row(emit_comparison("Greater"), _NUMBERS, np.greater),
-        "FlexGreaterEqual": Row(emit_comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
-        "FlexLess": Row(emit_comparison("Less"), _NUMBERS, np.less),
-        "FlexLessEqual": Row(emit_comparison("LessOrEqual"), _NUMBERS, np.less_equal),
-        "FlexNotEqual": Row(emit_not_equal, f"{_NUMBERS} bool string", np.not_equal),
+        **{
+            f"Flex{name}": extend_row(code, _NUMBERS)
+            for name, code in (
+                ("Greater", "GREATER"),
+                ("GreaterEqual", "GREATER_EQUAL"),
+                ("Less", "LESS"),
+                ("LessEqual", "LESS_EQUAL"),
+            )
+        },
+        "FlexEqual": extend_row("EQUAL", f"{_NUMBERS} bool string"),
+        "FlexNotEqual": extend_row("NOT_EQUAL", f"{_NUMBERS} bool string"),
     }
 
 
@@ -381,6 +382,10 @@ class FlexPopulationCount(Elementwise):
     rows: ClassVar[Mapping[str, Row]] = {"FlexPopulationCount": Row(emit_node("Identity"), _BITS)}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        octets = g.cast(split_words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)
-        ones = g.Gather(g.constant(_ONES), octets)
+        dtype = xs[0].dtype
+        unsigned = g.recast(xs[0], dtype, DType[f"UINT{dtype.bits}"])
+        word = g.Unsqueeze(g.recast(unsigned, DType[f"UINT{dtype.bits}"], DType.UINT64), [-1])
+        places = np.arange(0, dtype.bits, 8, dtype=np.uint64)
+        octets = g.cast(g.BitShift(word, places, direction="RIGHT"), DType.UINT8)
+        ones = g.Gather(g.constant(_ONES), g.cast(octets, DType.INT64))
         return g.cast(g.reduce("ReduceSum", ones, [xs[0].rank], keepdims=False), DType.UINT8)

@@ -6,12 +6,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect_list, ints
-from tflite2onnx.op.common.runtime_shapes import count_up, emit_size, emit_sizes, take_entries
-from tflite2onnx.op.traits import AnySizes, DynamicShape
-from tflite2onnx.tensor import Array, DType, Shape
-from tflite2onnx.utils.dimension import Dim, is_known
+from tflite2onnx.operators import (
+    AnySizes,
+    Array,
+    Builder,
+    DType,
+    DynamicShape,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Shape,
+    Unknown,
+    Value,
+    View,
+    check_element_count,
+    ints,
+)
+from tflite2onnx.sizes import Dim, count_up, emit_size, emit_sizes, is_known, take_entries
 
 _IMAGE = 4  # axes
 PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
@@ -161,14 +172,13 @@ class FlexResizeBicubic(AnySizes):
     """
 
     codes = ("FlexResizeBicubic",)
-    operands = f"{PIXELS}, any -> float32"
+    operands = f"{PIXELS}, int32 [2] -> float32"
     tflite = "NHWC -> NHWC"
     shape_inputs = (1,)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
         if self.has_data_dependent_shape:
-            expect_list(self, 1, 2)  # the height and the width
             return [(x[0], Unknown(), Unknown(), x[3])]
         return [(x[0], *read_two_sizes(self, 1), x[3])]
 

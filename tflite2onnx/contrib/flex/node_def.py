@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.errors import as_operator_error
-from tflite2onnx.reader.containers.protobuf import read_fields, read_integers
+from tflite2onnx.custom_options import read_fields, read_integers
+from tflite2onnx.rewriting import as_operator_error
 
 # Field numbers of NodeDef, of an entry in its map of attributes, and of AttrValue.
 _ATTRIBUTES = 5

@@ -6,7 +6,6 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Operand
 from tflite2onnx.contrib.flex.image import (
     PIXELS,
     clip_places,
@@ -18,12 +17,20 @@ from tflite2onnx.contrib.flex.image import (
     read_two_sizes,
     to_real,
 )
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.op.common.runtime_shapes import count_up, multiply_sizes, take_entries
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
-from tflite2onnx.utils.dimension import require_equal
+from tflite2onnx.operators import (
+    Builder,
+    DType,
+    DynamicShape,
+    Operand,
+    OperatorError,
+    OutputShape,
+    Shape,
+    Unknown,
+    Value,
+    View,
+    check_element_count,
+)
+from tflite2onnx.sizes import count_up, multiply_sizes, require_equal, take_entries
 
 _F32 = DType.FLOAT32
 _NUMBERS = 8  # of a transform

@@ -8,11 +8,15 @@ from zlib import crc32
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import Op, Options
-from tflite2onnx.made_options import MadeOptions
-from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.operators import DType, Op, OperatorError, Options, Tensor
+from tflite2onnx.rewriting import (
+    MadeOptions,
+    Rewriter,
+    as_builtin,
+    make_constant,
+    make_int32,
+    make_like,
+)
 
 _MOST_BITS = 16
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)

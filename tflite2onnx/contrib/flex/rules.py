@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tflite2onnx.contrib.flex import rewrites
 from tflite2onnx.contrib.flex.rewrites import Same, Translation, put_channels_last
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import DType
 
 _REDUCED = {"keep_dims": False}
 _PLAIN = {"adj_x": False, "adj_y": False, "asymmetric_quantize_inputs": False}

@@ -5,13 +5,22 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Body
-from tflite2onnx.op.base import Builder, Operator, OutputShape, Value, View
-from tflite2onnx.op.common.checks import axis_of, expect_type, integer, read_count
-from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.common.runtime_shapes import take_entries
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType, Sizes
+from tflite2onnx.operators import (
+    AnySizes,
+    Body,
+    Builder,
+    DType,
+    Operator,
+    OutputShape,
+    Value,
+    View,
+    axis_of,
+    expect_type,
+    integer,
+    prepend_axis,
+    read_count,
+)
+from tflite2onnx.sizes import Sizes, take_entries
 
 _MOST_STEPS = 31  # each doubles the reach: enough for 2^31 elements
 

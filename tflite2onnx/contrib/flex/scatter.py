@@ -1,4 +1,4 @@
-"""TensorFlow's operators that scatter elements by indices: updates, segments, counts."""
+"""TensorFlow's operators that scatter elements by indices: updates, counts, parts."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -6,19 +6,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import (
+from tflite2onnx.operators import (
+    AnySizes,
+    Array,
     Builder,
     DataDependentSize,
+    DType,
     OperatorError,
     OutputShape,
+    Tensor,
     Unknown,
     Value,
     View,
+    expect,
+    expect_type,
+    ints,
+    read_count,
 )
-from tflite2onnx.op.common.checks import expect, expect_type, ints, read_count
-from tflite2onnx.op.indexing.scatter import Segments
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import Array, DType, Tensor
 
 _ADDED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
@@ -54,45 +58,6 @@ class FlexTensorScatter(AnySizes):
         value = g.Neg(updates) if self.op.code == "FlexTensorScatterSub" else updates.value
         vectors = g.recast(indices, indices.dtype, DType.INT64)
         return g.scatter_nd(x, vectors, value, self.row)
-
-
-class FlexSegments(Segments):
-    """FlexSegmentSum, FlexUnsortedSegmentSum and their variants: see UNSORTED_SEGMENT_SUM.
-
-    Sorted segment numbers may have gaps. Empty segments are 1 for products, and 0 for all others.
-    """
-
-    rows: ClassVar[dict[str, tuple[str, int | str]]] = {
-        "FlexSegmentMax": ("max", "min"),
-        "FlexSegmentMean": ("add", 0),
-        "FlexSegmentMin": ("min", "max"),
-        "FlexSegmentProd": ("mul", 1),
-        "FlexSegmentSum": ("add", 0),
-        "FlexUnsortedSegmentMax": ("max", "min"),
-        "FlexUnsortedSegmentMin": ("min", "max"),
-        "FlexUnsortedSegmentProd": ("mul", 1),
-        "FlexUnsortedSegmentSum": ("add", 0),
-    }
-    operands = "T:float32|float64|int32|int64, index, int32~? [1*] -> T"
-    gaps = True
-
-    @property
-    def is_sorted(self) -> bool:
-        return self.op.code.startswith("FlexSegment")
-
-    def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
-        reduced = super().emit(g, y, data, numbers, *count)
-        if self.op.code not in ("FlexSegmentMax", "FlexSegmentMean", "FlexSegmentMin"):
-            return reduced
-        ones = g.Expand(1, g.Shape(numbers))
-        ids = g.Unsqueeze(g.recast(numbers, numbers.dtype, DType.INT64), [1])
-        rows = g.Slice(g.Shape(reduced), [0], [1])
-        counts = g.scatter_nd(g.Expand(0, rows), ids, ones, "add")
-        counts = g.Unsqueeze(counts, [*range(1, y.rank)]) if y.rank > 1 else counts
-        if self.op.code == "FlexSegmentMean":
-            divisors = g.Max(counts, 1)
-            return g.Div(reduced, g.recast(divisors, DType.INT64, y.dtype))
-        return g.Where(g.Greater(counts, 0), reduced, g.scalar(0, y.dtype))
 
 
 class FlexBincount(AnySizes):

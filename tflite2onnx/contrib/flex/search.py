@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from tflite2onnx.op.base import Builder, DataDependentSize, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import axis_of, expect_rank, ints
-from tflite2onnx.op.traits import AnySizes, DynamicShape, Movement
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import (
+    AnySizes,
+    Builder,
+    DataDependentSize,
+    DType,
+    DynamicShape,
+    Movement,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    axis_of,
+    expect_rank,
+    ints,
+)
 
 _TYPES = "float32|float64|int32|int64"
 

@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from tflite2onnx.op.base import (
+from tflite2onnx.operators import (
+    AnySizes,
     Builder,
     DataDependentSize,
+    DType,
     OperatorError,
     OutputShape,
     Unknown,
     Value,
     View,
+    check_element_count,
+    expect_input_count,
+    ints,
 )
-from tflite2onnx.op.common.checks import check_element_count, expect_input_count, ints
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType
 
 _I64 = DType.INT64
 

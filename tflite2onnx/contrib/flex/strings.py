@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import ClassVar
 
-from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import (
+    AnySizes,
+    Builder,
+    DType,
+    OperatorError,
+    Options,
+    OutputShape,
+    Value,
+    View,
+)
 
 
 def _read_text(options: Options, name: str) -> str:

@@ -15,13 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from tflite2onnx.contrib.flex import node_def
-from tflite2onnx.contrib.flex.names import OTHER_NAMES, PREFIX
+from tflite2onnx.contrib.flex.names import OTHER_CUSTOM_NAMES, OTHER_NAMES, PREFIX
 from tflite2onnx.contrib.flex.rules import RULES
-from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Model, Op, Options
-from tflite2onnx.op import has_class
-from tflite2onnx.op.registry import list_builtin_codes
-from tflite2onnx.reader import flexbuffer
+from tflite2onnx.custom_options import decode_flexbuffer
+from tflite2onnx.operators import Op, OperatorError, Options
+from tflite2onnx.rewriting import Model, as_operator_error, has_class
 
 _OTHER_FORM = (
     "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
@@ -47,9 +45,8 @@ def explain_unmatched(op: Op) -> str:
 
 def _translate_op(op: Op) -> Sequence[Op]:
     if op.custom and op.code in OTHER_NAMES and not has_class(op):
-        code = OTHER_NAMES[op.code]
+        code, custom = OTHER_NAMES[op.code], op.code in OTHER_CUSTOM_NAMES
         options = {name: value for name, value in op.options.items() if name[:4] != "seed"}
-        custom = code not in list_builtin_codes()
         return [replace(op, code=code, custom=custom, options=Options(options))]
     if not op.custom or not op.code.startswith(PREFIX):
         return [op]
@@ -68,7 +65,7 @@ def _read_attributes(op: Op) -> Mapping[str, Any]:
     """Return the attributes of the NodeDef, empty if the options have no valid NodeDef."""
     try:
         with as_operator_error():
-            _, raw = flexbuffer.decode(op.custom_options)
+            _, raw = decode_flexbuffer(op.custom_options)
             return node_def.decode(raw.encode() if isinstance(raw, str) else raw)
     except OperatorError:
         return {}

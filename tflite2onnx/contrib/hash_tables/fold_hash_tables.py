@@ -18,9 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.contrib.hash_tables.hash_table import FILLING
-from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.reader.sparsity import count_memory
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.operators import Op, Tensor
+from tflite2onnx.rewriting import Graph, Model, count_memory
 
 READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
 _MORE = 1 << 16

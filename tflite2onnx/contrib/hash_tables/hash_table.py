@@ -4,11 +4,21 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect_type
-from tflite2onnx.op.traits import AnySizes, Foldable
-from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.operators import (
+    AnySizes,
+    Array,
+    Builder,
+    DType,
+    Foldable,
+    Integers,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Tensor,
+    Value,
+    View,
+    expect_type,
+)
 
 # Operators that fill a table. `fold_hash_tables` removes them.
 FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")

@@ -10,12 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect_output_count
-from tflite2onnx.op.linear.matmul import infer_product
-from tflite2onnx.op.traits import AnySizes, ComputesMatrices
-from tflite2onnx.tensor import DType
-from tflite2onnx.utils.dimension import Dim, require_equal
+from tflite2onnx.operators import (
+    AnySizes,
+    Builder,
+    ComputesMatrices,
+    DType,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    expect_output_count,
+)
+from tflite2onnx.sizes import Dim, infer_product, require_equal
 
 _MATRIX = 2  # axes
 _LARGEST = 64  # the largest number of rows of a matrix; each row takes about 12 nodes

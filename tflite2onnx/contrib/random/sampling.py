@@ -9,12 +9,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.builder.nodes import require_onnx_type
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import integer, ints, read_shape
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import (
+    AnySizes,
+    Builder,
+    DType,
+    NeedsReshape,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Unknown,
+    Value,
+    View,
+    integer,
+    ints,
+    read_shape,
+    require_onnx_type,
+)
 
 # The number of seeds: ONNX's attribute is float32, which represents integers below this number.
 _SEEDS = 1 << 24

@@ -15,13 +15,26 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.contrib.random.rng_bit_generator import encrypt_with_philox
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import integer, ints, read_shape
-from tflite2onnx.op.common.runtime_shapes import multiply_sizes
-from tflite2onnx.op.common.unsigned import UnsignedInt, join_words, split_words, stack_words
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType
+from tflite2onnx.contrib.random.encryption import (
+    encrypt_with_philox,
+    join_words,
+    split_words,
+    stack_words,
+)
+from tflite2onnx.operators import (
+    AnySizes,
+    Builder,
+    DType,
+    OperatorError,
+    OutputShape,
+    UnsignedInt,
+    Value,
+    View,
+    integer,
+    ints,
+    read_shape,
+)
+from tflite2onnx.sizes import multiply_sizes
 
 _ALGORITHMS = (1, 3)  # Philox, and the kernel's choice, which is Philox on a CPU
 _SEED_KEY = 0x3EC8F720, 0x02461E29

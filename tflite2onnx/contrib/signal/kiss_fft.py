@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Operand, Value
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.op.common.unsigned import UnsignedInt
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.operators import Array, Builder, DType, Operand, OperatorError, UnsignedInt, Value
 
 _CONJUGATE = np.array([1, -1], np.int64)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Body
 from tflite2onnx.contrib.signal.kiss_fft import Fixed, RealTransform, factor_length
 from tflite2onnx.contrib.signal.tflm_base import (
     SNR_BITS,
@@ -27,10 +26,19 @@ from tflite2onnx.contrib.signal.tflm_base import (
     shift_right,
     wrap_to_word,
 )
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.operators import (
+    Array,
+    Body,
+    Builder,
+    DType,
+    Integers,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    check_element_count,
+)
 
 _MOST_FEATURE = (1 << 16) - 1
 _SAMPLE = 16  # bits of a sample

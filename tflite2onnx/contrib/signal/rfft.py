@@ -6,15 +6,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, ints
-from tflite2onnx.op.common.fourier import transform_real
-from tflite2onnx.op.common.leading_axis import prepend_axis
-from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
-from tflite2onnx.op.traits import AnySizes, Foldable
-from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
-from tflite2onnx.utils.dimension import Dim, is_known
+from tflite2onnx.contrib.signal.fourier import transform_real
+from tflite2onnx.operators import (
+    AnySizes,
+    Array,
+    Builder,
+    DType,
+    Foldable,
+    Frame,
+    OperatorError,
+    OutputShape,
+    Shape,
+    Tensor,
+    Unknown,
+    Value,
+    View,
+    axis_names,
+    check_element_count,
+    expect,
+    ints,
+    prepend_axis,
+)
+from tflite2onnx.sizes import Dim, Sizes, emit_sizes, is_known, take_entries
 
 _PAIR = 2
 COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)

@@ -6,11 +6,20 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, integer
-from tflite2onnx.op.traits import AnySizes, DynamicShape
-from tflite2onnx.tensor import Array, DType
-from tflite2onnx.utils.dimension import is_known
+from tflite2onnx.operators import (
+    AnySizes,
+    Array,
+    Builder,
+    DType,
+    DynamicShape,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    check_element_count,
+    integer,
+)
+from tflite2onnx.sizes import is_known
 
 _SPECTRA = 3  # axes
 _FEWEST_FREQUENCIES = 2

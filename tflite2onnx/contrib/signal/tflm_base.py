@@ -10,11 +10,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Operand
-from tflite2onnx.op.base import Builder, Operator, OperatorError, Value
-from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.operators import (
+    Array,
+    Builder,
+    DType,
+    Integers,
+    Operand,
+    Operator,
+    OperatorError,
+    Shape,
+    Tensor,
+    Value,
+    check_element_count,
+)
 
 WORD = 32  # bits
 # The table of log2(1 + x) - x in 128 steps, in units of 2 ** -16 (log.cc).

@@ -6,8 +6,7 @@ import numpy as np
 
 from tflite2onnx.contrib.signal.kiss_fft import Fixed, RealTransform, factor_length
 from tflite2onnx.contrib.signal.tflm_base import Signal
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import Builder, DType, OperatorError, OutputShape, Value, View
 
 _COMPLEX = 2  # numbers
 _LONGEST, _LONGEST_OF_INTEGERS = 1 << 20, 1 << 16

@@ -17,9 +17,17 @@ from tflite2onnx.contrib.signal.tflm_base import (
     shift_right,
     wrap_to_word,
 )
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, ints
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.operators import (
+    Array,
+    Builder,
+    DType,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    check_element_count,
+    ints,
+)
 
 _COMPLEX = 2  # numbers
 

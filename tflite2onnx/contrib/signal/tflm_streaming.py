@@ -13,13 +13,23 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.contrib.signal.tflm_base import SHIFT, Signal, Subtraction
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_input_count
-from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.traits import HasInternalState
-from tflite2onnx.quantization.declarations import Moves
-from tflite2onnx.quantization.storage import same_scale
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.operators import (
+    Array,
+    Builder,
+    DType,
+    HasInternalState,
+    Moves,
+    OperatorError,
+    OutputShape,
+    Tensor,
+    Value,
+    View,
+    check_element_count,
+    expect,
+    expect_input_count,
+    same_scale,
+)
+from tflite2onnx.sizes import AXIS_END
 
 _MOST = 1 << 20  # the largest number of samples
 _ADDITIONS = 256

@@ -6,12 +6,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Operand, Value
-from tflite2onnx.graph import Options
-from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row, emit_node
-from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.tensor import DType
+from tflite2onnx.operators import (
+    Builder,
+    DType,
+    Elementwise,
+    Emit,
+    Operand,
+    OperatorError,
+    Options,
+    Row,
+    Value,
+    emit_node,
+    is_quantized,
+)
 
 _NUMBERS = "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"

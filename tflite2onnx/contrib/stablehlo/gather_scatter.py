@@ -11,15 +11,23 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect_rank
-from tflite2onnx.op.movement.pad import pad_axes
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization.declarations import Moves
-from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.operators import (
+    Builder,
+    DType,
+    DynamicShape,
+    Moves,
+    NeedsReshape,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Shape,
+    Value,
+    View,
+    check_element_count,
+    expect_rank,
+    is_quantized,
+)
 
 # The reduction of each computation. Converters of PyTorch write builtin operators into sub-graphs,
 # which LiteRT's kernel does not run.
@@ -42,7 +50,11 @@ class _Indexed(Operator):
     @cached_property
     def _batches(self) -> Shape:
         """The shape of the indices without the axis of the index vectors."""
-        return drop_axis(self.input(1).shape, self._vector_axis)
+        return tuple(self.input(1).shape[axis] for axis in self._batch_axes)
+
+    @property
+    def _batch_axes(self) -> list[int]:
+        return [axis for axis in range(self.input(1).rank) if axis != self._vector_axis]
 
     @property
     def _vector_axis(self) -> int:
@@ -82,7 +94,7 @@ class _Indexed(Operator):
             check_element_count(prod(self._batches) * prod(self._sizes))
             return g.constant(np.zeros((*self._batches, 1), np.int64))
         value = g.recast(indices, indices.dtype, DType.INT64)
-        return _transpose_to(g, value, [*drop_axis(range(indices.rank), vector_axis), vector_axis])
+        return _transpose_to(g, value, [*self._batch_axes, vector_axis])
 
 
 def _expand_windows(g: Builder, vectors: Value, batches: Shape, sizes: Shape) -> Value:
@@ -282,7 +294,7 @@ class StablehloScatter(_Indexed):
         rows = g.reshape(ordered, [prod(indexed), *whole])
         if not is_inside:  # an additional row receives the elements that are dropped
             zeros = [0] * len(whole)
-            rows = pad_axes(g, rows, dtype, [0, *zeros], [1, *zeros], g.scalar(0, dtype))
+            rows = g.pad(dtype, rows, [0, *zeros, 1, *zeros], g.scalar(0, dtype))
         new = self._order_updates(g, g.recast(updates, x.dtype, dtype), order)
         windows = window if prod(window) > 1 else ()
         new = g.reshape(new, [*self._batches, *windows, *whole])

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import Op
-from tflite2onnx.passes.rewriter import Rewriter, make_constant
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.operators import Op, OperatorError, Shape, Tensor
+from tflite2onnx.rewriting import Rewriter, make_constant
 
 _AXES = {2: "hw", 3: "dhw"}
 _MOST_GROUPS = 64  # each group of a 3-D convolution is an operator of its own

@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import Graph, Op, Options, Producers
-from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
-from tflite2onnx.tensor import DType, Tensor
-from tflite2onnx.utils.console import count
+from tflite2onnx.operators import DType, Op, OperatorError, Options, Tensor
+from tflite2onnx.rewriting import Graph, Producers, Rewriter, make_constant, make_int32, make_like
 
 PREFIX = "STABLEHLO_"
 # The operators of comparison_direction, and the value of compare_type for IEEE 754's total order.
@@ -53,7 +50,7 @@ class Lowering(Rewriter):
             if (len(region.inputs), len(region.outputs)) == (inputs, outputs):
                 return region
         raise OperatorError(
-            f"it must have a function with {count(inputs, 'input')} and {count(outputs, 'output')}"
+            f"the numbers of inputs and outputs of its function must be {inputs} and {outputs}"
         )
 
     def apply(

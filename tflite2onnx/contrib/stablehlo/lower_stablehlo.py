@@ -21,11 +21,18 @@ from tflite2onnx.contrib.stablehlo.lower_regions import (
     reduce_halves,
 )
 from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
-from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Model, Op, Options
-from tflite2onnx.made_options import RefusalOptions
-from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.operators import DType, Op, OperatorError, Options, Shape, Tensor
+from tflite2onnx.rewriting import (
+    Graph,
+    Model,
+    RefusalOptions,
+    Rewriter,
+    as_builtin,
+    as_operator_error,
+    make_constant,
+    make_int32,
+    make_like,
+)
 
 # Operators of the same operands; TensorFlow's operators (Flex) take more element types.
 SAME: Mapping[str, str] = {

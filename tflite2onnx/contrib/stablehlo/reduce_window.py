@@ -6,14 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tflite2onnx.contrib.stablehlo.pad import dilate_axes, pad_axes
 from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
-from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import ints
-from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.movement.pad import dilate_axes, pad_axes
-from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import DType
-from tflite2onnx.utils.dimension import Dim, is_known
+from tflite2onnx.operators import (
+    AnySizes,
+    Builder,
+    DType,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+    ints,
+)
+from tflite2onnx.sizes import AXIS_END, Dim, is_known
 
 _MOST_AXES = 6
 _TYPES = "bool|uint8|int8|int16|int32|int64|float32|float64"
@@ -104,7 +109,7 @@ class _Windows(AnySizes):
         axes = x.reorder(self._axes)
         dilated = dilate_axes(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
-        image = pad_axes(g, dilated, x.dtype, low, high, first.reshape(()))
+        image = pad_axes(g, dilated, x.dtype, low, high, first)
         node, dtype = self._choose_node_and_type(x.dtype)
         value = g.recast(image, x.dtype, dtype)
         for index, axis in enumerate(axes):

@@ -7,8 +7,8 @@ sub-graph, the result is the second element.
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Model, Op
-from tflite2onnx.made_options import MadeOptions
+from tflite2onnx.operators import Op
+from tflite2onnx.rewriting import MadeOptions, Model
 
 # The option that has the index of the sub-graph.
 _REGIONS = {

@@ -6,10 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.graph import Op
-from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.operators import DType, Op, OperatorError, Tensor
+from tflite2onnx.rewriting import Rewriter, make_constant, make_int32, make_like
 
 # The size of an axis of an item: a number, the size of an axis of a tensor that exists before the
 # list, or None if the items that are set determine it.

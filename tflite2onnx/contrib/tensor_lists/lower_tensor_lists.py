@@ -26,14 +26,17 @@ from tflite2onnx.contrib.tensor_lists.list_operators import (
     find_operand,
     grows,
 )
-from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
-from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import has_class
-from tflite2onnx.passes.dynamic_shapes import infer_dimensions
-from tflite2onnx.passes.shape_walk import Known
-from tflite2onnx.tensor import DType, Tensor
-from tflite2onnx.utils.dimension import has_dimensions, is_known
-from tflite2onnx.utils.disjoint_sets import DisjointSets
+from tflite2onnx.operators import DType, Op, OperatorError, Options, Tensor
+from tflite2onnx.rewriting import (
+    DisjointSets,
+    Graph,
+    Known,
+    as_operator_error,
+    collect_errors,
+    has_class,
+    infer_dimensions,
+)
+from tflite2onnx.sizes import has_dimensions, is_known
 
 
 @dataclass(frozen=True, eq=False)

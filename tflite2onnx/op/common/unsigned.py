@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tflite2onnx.builder.builder import Builder, Value
@@ -46,19 +45,3 @@ class UnsignedInt:
     def as_type(self, dtype: DType) -> UnsignedInt:
         """Return the integers in another type; a narrower type keeps the lowest bits."""
         return UnsignedInt(self.g, self.g.recast(self.value, self.dtype, dtype), dtype)
-
-
-def stack_words(g: Builder, words: Sequence[UnsignedInt]) -> UnsignedInt:
-    """Return vectors of integers as the columns of a matrix."""
-    columns = [g.Unsqueeze(word.value, [1]) for word in words]
-    return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
-
-
-def split_words(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
-    """Return the low and the high 32 bits of uint64, each as uint32."""
-    return word.as_type(DType.UINT32), (word >> 32).as_type(DType.UINT32)
-
-
-def join_words(low: UnsignedInt, high: UnsignedInt) -> UnsignedInt:
-    """Return uint64 of their low and high 32 bits."""
-    return low.as_type(DType.UINT64) + (high.as_type(DType.UINT64) << 32)

@@ -44,10 +44,9 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor, name_axis
 from tflite2onnx.utils.dimension import (
-    Dim,
-    broadcast_dims,
     depends_on_inputs,
     describe_unequal,
+    infer_product,
     is_known,
     require_equal,
     require_number,
@@ -345,21 +344,6 @@ def _multiplies_rows_by_columns(label: Axes) -> bool:
 def _has_rows_leading(label: Axes) -> bool:
     """Return whether both operands can be flattened after their first axis."""
     return label[:2] == ("N", "O")
-
-
-def infer_product(
-    a: Sequence[Dim], b: Sequence[Dim], transposed: tuple[bool, bool]
-) -> tuple[Dim, ...]:
-    """Return the shape of a product of matrices, each possibly transposed; else OperatorError."""
-    if min(len(a), len(b)) < _MATRIX:
-        raise OperatorError(f"both inputs must have 2 axes or more, got {list(a)} and {list(b)}")
-    (rows, inner), (inner_of_b, columns) = (
-        shape[:-3:-1] if turn else shape[-2:]
-        for shape, turn in zip((a, b), transposed, strict=True)
-    )
-    message = f"the matrices must have matching inner and batch sizes, got {list(a)} and {list(b)}"
-    require_equal(inner, inner_of_b, message)
-    return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
 
 
 class BatchMatMul(Broadcasts, AnySizes, MisreadInputs):

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Value
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.operators import Array, Builder, DType, Value
 
 _PAIR = 2
 _MOST_ROWS = 128  # up to this length one matrix product takes as long as two, and has fewer nodes
