@@ -147,7 +147,7 @@ class WindowOptions(MadeOptions):
     """The options of convolutions and pooling.
 
     Attributes:
-        pads: (top, left, bottom, right), if `padding` is EXPLICIT.
+        pads: (top, left, bottom, right), if `padding` is VALID.
         rounds_data: a convolution of float data and integer weights rounds the data at run time, to
             the real numbers to which an image is quantized.
         data_are_positive: the data that are quantized at run time are not negative.

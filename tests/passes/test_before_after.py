@@ -58,7 +58,7 @@ def test_convolution_between_blocks_becomes_dilated() -> None:
     """
     after = """
         inputs %0: float32[1,6,9,2]
-        %2: float32[1,6,9,4] = CONV_2D(%0, float32[4,3,3,2], padding=EXPLICIT, stride_h=1,
+        %2: float32[1,6,9,4] = CONV_2D(%0, float32[4,3,3,2], padding=VALID, stride_h=1,
           stride_w=1, pads=(2,3,2,3), dilation_h_factor=2, dilation_w_factor=3)
         return %2
     """
@@ -74,7 +74,7 @@ def test_pad_becomes_padding_of_a_convolution() -> None:
     """
     after = """
         inputs %0: float32[1,7,5,2]
-        %2: float32[1,6,6,1] = CONV_2D(%0, float32[1,3,3,2], padding=EXPLICIT, pads=(1,2,0,1))
+        %2: float32[1,6,6,1] = CONV_2D(%0, float32[1,3,3,2], padding=VALID, pads=(1,2,0,1))
         return %2
     """
     assert_rewritten(fuse_pads_into_convolutions, before, after)
@@ -93,7 +93,7 @@ def test_pad_becomes_padding_of_a_maximum() -> None:
     after = """
         inputs %0: float32[1,7,5,2]
         %1: float32[1,7,5,2] = RELU(%0)
-        %3: float32[1,4,3,2] = MAX_POOL_2D(%1, padding=EXPLICIT, filter_height=3, filter_width=3,
+        %3: float32[1,4,3,2] = MAX_POOL_2D(%1, padding=VALID, filter_height=3, filter_width=3,
           stride_h=2, stride_w=2, pads=(1,1,1,1))
         return %3
     """
@@ -114,7 +114,7 @@ def test_pad_before_a_transpose_becomes_padding() -> None:
     after = """
         inputs %0: float32[1,2,7,5]
         %3: float32[1,7,5,2] = TRANSPOSE(%0, [0, 2, 3, 1])
-        %4: float32[1,6,6,1] = CONV_2D(%3, float32[1,3,3,2], padding=EXPLICIT, pads=(1,2,0,1))
+        %4: float32[1,6,6,1] = CONV_2D(%3, float32[1,3,3,2], padding=VALID, pads=(1,2,0,1))
         return %4
     """
     assert_rewritten(fuse_pads_into_convolutions, before, after)

@@ -161,7 +161,7 @@ def test_unchanged_models_of_refusals_are_converted() -> None:
         ({"filter_width": -1}, r"window of \(3, -1\)"),
         ({"stride_h": 0}, r"strides \(0, 1\)"),
         ({"stride_w": -3}, r"strides \(1, -3\)"),
-        ({"padding": 9}, "padding must be SAME, VALID or EXPLICIT, got 9"),
+        ({"padding": 9}, "padding must be SAME or VALID, got 9"),
         (
             {"padding": "VALID", "filter_width": 8},
             r"must fit into the image \(5, 7\), got \(3, 8\)",

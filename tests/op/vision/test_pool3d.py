@@ -97,7 +97,7 @@ def test_refuses_unsupported_formats_types_and_windows() -> None:
     two, good = (2, 2, 2), options((2, 2, 2), (2, 2, 2), "SAME")
     assert "NCDHW" in refusal(options(two, two, "SAME", "NCDHW"))
     assert "must not be uint8" in refusal(good, "uint8")
-    assert "VALID or EXPLICIT, got OTHER" in refusal(options(two, two, "OTHER"))
+    assert "SAME or VALID, got OTHER" in refusal(options(two, two, "OTHER"))
     assert "strides (0, 2, 2)" in refusal(options(two, (0, 2, 2), "SAME"))
     assert "got (1, 2, 2, 1)" in refusal(options((2, 2), two, "SAME"))
     assert "axes NDHWC" in refusal(good, shape=(4, 4, 4, 2))

@@ -246,8 +246,8 @@ def build_window(
             "sizes, strides and dilations of a window must be positive, got a window of"
             f" {kernel} with strides {strides} and dilations {dilations}"
         )
-    if padding not in ("SAME", "VALID", "EXPLICIT"):
-        raise OperatorError(f"the padding must be SAME, VALID or EXPLICIT, got {padding}")
+    if padding not in ("SAME", "VALID"):
+        raise OperatorError(f"the padding must be SAME or VALID, got {padding}")
     return Window(kernel, strides, dilations, same=padding == "SAME", pads=pads)
 
 

@@ -13,7 +13,7 @@ whose padding is the paddings minus the crops, if:
 `fuse_pads_into_convolutions`: PAD, or PADV2 with zeros, before a convolution or MAX_POOL_2D becomes
 its padding, if:
 
-1. the operator has padding VALID or explicit pads, and MAX_POOL_2D reads floats that are not
+1. the operator has padding VALID, and MAX_POOL_2D reads floats that are not
    negative, with a number that is no padding in each window;
 2. PAD pads height and width only, and keeps the scale;
 3. the operator reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
@@ -58,9 +58,7 @@ def fuse_dilated_convolutions(found: Match) -> Op | str:
     if min(top, bottom, left, right) < 0:
         return "no crop must be larger than its padding"
     height, width = found.list_integers("blocks#")
-    dilated = middle.with_options(
-        padding="EXPLICIT", dilation_h_factor=height, dilation_w_factor=width
-    )
+    dilated = middle.with_options(dilation_h_factor=height, dilation_w_factor=width)
     made = middle.read_made(WindowOptions).replace(pads=(top, left, bottom, right))
     return replace(dilated, inputs=(x, *middle.inputs[1:]), outputs=last.outputs, made=made)
 
@@ -68,6 +66,7 @@ def fuse_dilated_convolutions(found: Match) -> Op | str:
 def may_be_dilated(op: Op) -> bool:
     """Return whether an operator is a convolution that may get a dilation: condition 1."""
     plain = op.is_builtin(*CONVOLUTIONS) and op.options.get("padding") == "VALID"
+    plain = plain and not any(op.read_made(WindowOptions).pads)
     return plain and has_unit_steps(op) and not is_hybrid(op.operand(0), op.operand(1))
 
 
@@ -88,13 +87,13 @@ def fuse_pads_into_convolutions(found: Match) -> tuple[Op, ...] | str:
     alike = same_scale(x, found.tensors["padded"]) and same_scale(x, wide)
     if not alike or any(batch + channels) or not _pads_zeros(found):
         return "PAD must add zeros to height and width only, and keep the scale"
-    if op.options.get("padding") not in ("VALID", "EXPLICIT"):
+    if op.options.get("padding") != "VALID":
         return "the operator must have no padding SAME"
     if op.is_builtin(_POOL) and not _keeps_maxima(found, max(rows), max(columns)):
         return "each window of a maximum must have a number that is no padding, and none below 0"
     made, more = op.read_made(WindowOptions), chain(*zip(rows, columns, strict=True))
     pads = tuple(a + b for a, b in zip(made.pads or (0, 0, 0, 0), more, strict=True))
-    padded = replace(op.with_options(padding="EXPLICIT"), made=made.replace(pads=pads))
+    padded = replace(op, made=made.replace(pads=pads))
     if not order:
         return (padded.with_inputs({wide: x}),)
     symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}

@@ -140,7 +140,7 @@ def test_convolution_becomes_blocks_and_depth_to_space() -> None:
         """,
         """
         inputs x: float32[1,48,64,32]
-        blocks: float32[1,24,32,12] = CONV_2D(x, float32[12,4,4,32], float32[12], padding=EXPLICIT,
+        blocks: float32[1,24,32,12] = CONV_2D(x, float32[12,4,4,32], float32[12], padding=VALID,
             stride_h=2, stride_w=2, fused_activation_function=RELU)
         y: float32[1,48,64,3] = DEPTH_TO_SPACE(blocks, block_size=2)
         return y

@@ -71,7 +71,7 @@ def convolve_pixel_blocks(found: Match) -> list[Op] | str:
         return best
     rw = Rewriter(op)
     pads = make_window(op, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
-    options = {**op.options, "padding": "EXPLICIT", "stride_h": best, "stride_w": best}
+    options = {**op.options, "padding": "VALID", "stride_h": best, "stride_w": best}
     made = WindowOptions(pads=tuple(pads))
     biases = repeat_biases(found.tensors.get("bias#"), "blocks", best**2)
     blocks = make_like(y, "blocks", _join_blocks(y.shape, best))

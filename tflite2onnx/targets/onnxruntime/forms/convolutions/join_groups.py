@@ -118,6 +118,8 @@ def _pad_window(conv: Op, part: Op) -> Tensor | None:
     is_plain &= w.has_data and (w.quantization is None or w.is_symmetric)
     if conv.code != "DEPTHWISE_CONV_2D" or not is_plain or taken.keys() - {1} or 1 in x.symbols:
         return None
+    if any(conv.read_made(WindowOptions).pads):
+        return None
     rows = (kept.start, x.shape[1] - kept.stop)
     padded = make_constant(f"{w.name}/rows", np.pad(w.values, ((0, 0), rows, (0, 0), (0, 0))), w)
     return replace(padded, quantization=w.quantization)

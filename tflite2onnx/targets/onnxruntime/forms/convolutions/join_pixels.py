@@ -228,7 +228,7 @@ def _convolve_pieces(op: Op, pieces: _Pieces) -> list[Op]:
     shape = (n, height, pieces.width, pieces.joined * channels)
     data = _join_columns(rw, x, make_like(x, "pieces", shape))
     n, height, width, outputs = y.shape
-    options = {**op.options, "padding": "EXPLICIT", "stride_w": 1}
+    options = {**op.options, "padding": "VALID", "stride_w": 1}
     made = WindowOptions(pads=(pads[0], pieces.pads[0], pads[2], pieces.pads[1]))
     blocks = rw.op(
         "CONV_2D",

@@ -97,7 +97,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op] | str:
         _arrange_filters(op.operand(1), stride),
         make_constant(f"{y.name}/bias", np.tile(values, stride**2), x),
         output=make_like(y, "blocks", (batch, *size, outputs * stride**2)),
-        padding="EXPLICIT",
+        padding="VALID",
         stride_h=1,
         stride_w=1,
         fused_activation_function=op.activation,

@@ -159,7 +159,7 @@ def _replace_convolution(op: Op, form: _WindowForm, operator: Conv2D) -> list[Op
     window, filters = operator.read_window(), _arrange_filters(w, form, operator.read_window())
     pads = tuple(window.make_attributes(operator.find_image_sizes(0))["pads"])
     stride = window.strides[1] * form.pixels
-    options = {**op.options, "padding": "EXPLICIT", "stride_w": stride}
+    options = {**op.options, "padding": "VALID", "stride_w": stride}
     made = WindowOptions(pads=pads)
     n, height, width, outputs = y.shape
     blocks = make_like(y, "blocks", (n, height, width // form.pixels, outputs * form.pixels))

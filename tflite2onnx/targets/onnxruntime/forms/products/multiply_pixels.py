@@ -72,8 +72,8 @@ def _has_one_pixel(op: Op) -> bool:
     """Return whether an operator is a convolution for which conditions 1 and 2 hold."""
     x, filters = op.operand(0), op.operand(1)
     floats = op.is_builtin("CONV_2D") and is_float(x) and is_float(filters) and filters.has_data
-    pads = op.options.get("padding") == "EXPLICIT" and any(op.read_made(WindowOptions).pads)
-    return floats and filters.shape[1:] == (1, 1, x.shape[-1]) and has_unit_steps(op) and not pads
+    is_pixel = floats and filters.shape[1:] == (1, 1, x.shape[-1]) and has_unit_steps(op)
+    return is_pixel and not any(op.read_made(WindowOptions).pads)
 
 
 def make_pixel_product(op: Op) -> Op:
