@@ -23,11 +23,15 @@ SIZE = 24
 
 
 class Network(Build):
-    """A chain of convolutions of an image; `x` is the last result."""
+    """A chain of convolutions of an image; `x` is the last result.
 
-    def __init__(self, channels: int = 16) -> None:
+    With `narrow`, DEQUANTIZE makes the filters of integers.
+    """
+
+    def __init__(self, channels: int = 16, *, narrow: bool = False) -> None:
         super().__init__()
         self.x: Any = self.input([1, SIZE, SIZE, channels])
+        self._narrow = narrow
 
     def convolve(self, outputs: int, read: int = 0, window: int = 1, relu: str = "NONE") -> None:
         """Append CONV_2D; `read` are the channels of a group, 0 for one group."""
@@ -44,18 +48,27 @@ class Network(Build):
     def _append(self, code: str, filters: Any, outputs: int, relu: str, **more: Any) -> None:
         bias = self.constant(RNG.standard_normal(outputs).astype(np.float32))
         steps = {"stride_h": 1, "stride_w": 1, "padding": "SAME", **more}
-        inputs = [self.x, self.constant(filters), bias]
+        weights = self._dequantize(filters) if self._narrow else self.constant(filters)
+        inputs = [self.x, weights, bias]
         shape = [1, SIZE, SIZE, outputs]
         (self.x,) = self.op(code, inputs, [shape], fused_activation_function=relu, **steps)
+
+    def _dequantize(self, filters: Any) -> Any:
+        axis = 0 if filters.shape[0] > 1 else 3
+        scale = RNG.uniform(0.01, 0.02, filters.shape[axis]).astype(np.float32)
+        integers = np.clip(filters * 60, -127, 127).astype(np.int8)
+        stored = self.constant(integers, scale=scale, zero_point=[0] * len(scale), axis=axis)
+        (made,) = self.op("DEQUANTIZE", [stored], [self.tensor(filters.shape, dtype="float32")])
+        return made
 
     def finish(self) -> bytes:
         self.output(self.x)
         return self.bytes()
 
 
-def bottleneck(channels: int = 8) -> bytes:
+def bottleneck(channels: int = 8, *, narrow: bool = False) -> bytes:
     """Return convolutions between which an image of few channels is, with a sum."""
-    m = Network()
+    m = Network(narrow=narrow)
     m.convolve(channels, relu="RELU")
     m.filter_channels()
     first = m.x
@@ -65,9 +78,9 @@ def bottleneck(channels: int = 8) -> bytes:
     return m.finish()
 
 
-def groups(channels: int, read: int, after: int = 32) -> bytes:
+def groups(channels: int, read: int, after: int = 32, *, narrow: bool = False) -> bytes:
     """Return a convolution with groups between others."""
-    m = Network()
+    m = Network(narrow=narrow)
     m.convolve(channels, relu="RELU")
     m.convolve(channels, read, window=3, relu="RELU")
     m.convolve(after)
@@ -99,8 +112,10 @@ def force(data: bytes, *, wide: bool) -> Forced:
 
 NETWORKS = {
     "8 channels": (bottleneck(8), 4),
+    "8 channels, int8": (bottleneck(8, narrow=True), 4),
     "4 groups of 8": (groups(32, 8), 1),
     "3 groups of 8": (groups(24, 8), 3),
+    "3 groups of 8, int8": (groups(24, 8, narrow=True), 3),
     "2 groups of 24": (groups(48, 24), 1),
     "3 groups of 24": (groups(72, 24), 3),
 }

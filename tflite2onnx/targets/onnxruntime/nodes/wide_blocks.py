@@ -35,7 +35,7 @@ from tflite2onnx.builder.builder import Body, Builder, find_bodies, walk_nodes
 from tflite2onnx.builder.node_passes import Rewritten
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.targets.onnxruntime.costs import FACTORS, Gain, Times, list_terms
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _logger = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ _BLOCK, _HALF = 16, 8
 _GROUPS = (8, 24)  # Channels of a group; larger groups have too many multiplications by zero.
 _GAIN = Gain(5, part=0.02)
 _FLOAT = 4  # bytes
+_DECODE = ("Cast", "Mul")  # Nodes that decode stored filters, whose shape they keep.
 _IMAGE = 4  # axes
 _BY_CHANNEL = frozenset(
     {
@@ -57,7 +58,7 @@ _EXPONENTS[[0, _HALF, 3 * _HALF]] = 0, *[np.log(0.8 * 2.0**-24)] * 2
 
 
 class _ConvNode(NamedTuple):
-    """A Conv of an image with constant filters, and the pixels of its input and its output."""
+    """A Conv with constant or decoded filters, and the pixels of its input and its output."""
 
     node: Node
     filters: Shape
@@ -128,11 +129,16 @@ def widen_blocks(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) ->
 
 
 def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_ConvNode]:
-    sources = {node.outputs[0]: node.present[0] for node in nodes if node.op_type == "Cast"}
+    decoded: dict[Value, Array] = {}  # filters that nodes make of constants
     for node in nodes:
-        if node.op_type == "Conv":
+        if node.op_type in _DECODE:
+            first, *others = node.present
+            filters = decoded.get(first, first.data)
+            if filters is not None and all(other.data is not None for other in others):
+                decoded[node.outputs[0]] = filters
+        elif node.op_type == "Conv":
             x, w, *_ = node.present
-            data = sources.get(w, w).data
+            data = decoded.get(w, w.data)
             sizes = [g.types[v][1] if v in g.types else () for v in (x, *node.outputs)]
             numbers = [n for shape in sizes for n in shape[2:] if isinstance(n, int)]
             if data is not None and data.ndim == _IMAGE and len(numbers) == 2 * (_IMAGE - 2):
