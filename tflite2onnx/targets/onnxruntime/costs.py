@@ -36,6 +36,14 @@ depend on the kernel:
     resize      Resize of an image with channels first; loads are the numbers that it makes
     elu         Elu; loads are numbers
     exponentials  Min, Exp, Sub, Max; loads are numbers
+    function    Add, Mul, Exp, Sigmoid or Tanh of floats; loads are numbers
+    softplus    Softplus; loads are numbers
+    elements    Transpose of floats that copies single numbers; loads are numbers
+    axis        Transpose of floats that moves one axis; loads are numbers
+    mean        ReduceMean of columns of floats; loads are numbers
+    row         MatMul of one row of floats; loads are the numbers of the other matrix, whose rows
+                are whole blocks of 16
+    integer row Gemm of one row of integers
     small       a node over few numbers
     part        one more part of Split or Concat
     reshape     Reshape
@@ -53,7 +61,7 @@ no measurement. The factor of `exponentials` with AVX-512 is assumed to be half 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from math import inf, prod
 from operator import mul
@@ -123,6 +131,7 @@ class Gain(NamedTuple):
 
 
 GAIN, ANY_GAIN = Gain(), Gain(0, loss=inf)
+MOVED = Gain(part=0.1)  # the factors of moves have an error of about a tenth
 # Products of integers: a tenth is the error of the factors. Networks of dynamic range take about as
 # long as in LiteRT with AVX2, and longer with VNNI, so that a layer may cost more with AVX2.
 _INTEGERS = Gain(part=0.1, loss=0.25)
@@ -198,6 +207,9 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # windows and joined by pixels, between two Relu (AMD EPYC, family 25, model 17, with AVX-512; error
 # up to a tenth). A memcpy takes 7.5 ns beside its bytes. The kernels do not depend on AVX-512.
 # `small`, `part` and `reshape`: nodes of 64 and 128 floats in a row, on the same processor.
+# `function` to `row`: chains of two and of ten nodes of 1 to 400,000 numbers, same processor.
+# With AVX-512 hidden (`scripts/hide_avx512.py`) the times are equal, but Exp takes twice its time.
+# `integer row`: 2 to 16 rows of 5 to 64 numbers, joined by `join_rows` and not, in turns.
 # Kernels with the same factors for both kinds of processors.
 _OF_BOTH: Mapping[str, Factors] = {
     "move": Factors(0.5, 0, 2500, 23),
@@ -205,6 +217,13 @@ _OF_BOTH: Mapping[str, Factors] = {
     "extremes": Factors(8.8, 0, 0, 0),
     "sum": Factors(1.5, 0, 0, 0),
     "elu": Factors(0.7, 0, 2350, 0),
+    "function": Factors(0.3, 0, 400, 0),
+    "softplus": Factors(0.3, 0, 11500, 0),
+    "elements": Factors(0.5, 0, 3700, 0),
+    "axis": Factors(0.5, 0, 800, 0),
+    "mean": Factors(0.5, 0, 700, 0),
+    "row": Factors(0.6, 0, 100, 0),
+    "integer row": Factors(1.4, 0, 0, 0),
     "small": Factors(0.4, 0, 0, 0),
     "part": Factors(0.15, 0, 0, 0),
     "reshape": Factors(0.3, 0, 0, 0),
@@ -298,6 +317,13 @@ def estimate_nodes(*nodes: tuple[str, Terms], weight: float = 1) -> Times:
     """Return the expected time of nodes: the kernel and the terms of each."""
     first, second = (sum(each[k].estimate(t) for k, t in nodes) for each in FACTORS.values())
     return Times(first, second, weight)
+
+
+def explain_nodes(
+    made: Iterable[tuple[str, Terms]], replaced: Iterable[tuple[str, Terms]], gain: Gain = ANY_GAIN
+) -> str:
+    """Return why nodes are not faster than those that they replace, "" if they are."""
+    return estimate_nodes(*made).explain_loss(estimate_nodes(*replaced), gain)
 
 
 def explain_planes(image: Tensor) -> str:

@@ -49,11 +49,11 @@ def test_products_of_the_rows_are_one_gemm(others: tuple[int, ...]) -> None:
     ("model", "options"),
     [
         (build(others=(0, 2, 4, 5)), {}),
-        (build(rows=3), {}),
+        (build(rows=2), {}),
         (build(), {"forms": "canonical"}),
         (build(), {"opset": 12}),
     ],
 )
 def test_other_rows_stay(model: bytes, options: dict[str, Any]) -> None:
     nodes = [n.op_type for n in convert(model, **options).model.graph.node]
-    assert nodes.count("Gemm") + nodes.count("MatMul") >= 3
+    assert nodes.count("Gemm") + nodes.count("MatMul") >= 2

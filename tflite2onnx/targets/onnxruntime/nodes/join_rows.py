@@ -9,10 +9,11 @@ quantized in the scales of the steps by one QuantizeLinear along the first axis:
 
     y = Split(QuantizeLinear(Reshape(Gemm(DequantizeLinear(x), weights, bias)), scales, axis=0))
 
-ONNX Runtime takes 1.1 microseconds for a product of one row of 32 numbers, and 0.5 for any other
-small node. The Reshape keeps Gemm and QuantizeLinear apart: the kernel that joins them, QGemm,
-takes one scale of the result only. Without a quantized result it multiplies integers all the same.
-A QuantizeLinear with several scales stays after the Reshape (qdq_propagation.cc).
+ONNX Runtime takes 1.4 microseconds for a product of one row of 32 numbers, and 0.4 for any other
+small node (`costs.py`), so that three rows are enough. The Reshape keeps Gemm and QuantizeLinear
+apart: the kernel that joins them, QGemm, takes one scale of the result only. Without a quantized
+result it multiplies integers all the same. A QuantizeLinear with several scales stays after the
+Reshape (qdq_propagation.cc).
 """
 
 from collections import Counter
@@ -26,9 +27,9 @@ from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.node_passes import Rewritten
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
+from tflite2onnx.targets.onnxruntime.costs import GAIN, Terms, explain_nodes
 from tflite2onnx.tensor import DType
 
-_FEWEST = 4  # rows
 _MATRIX = 2  # axes
 _BYTES = (DType.INT8, DType.UINT8)
 _ALONG_AXIS = 13  # the first opset with scales along an axis
@@ -45,21 +46,21 @@ class _RowProduct(NamedTuple):
 
 def join_rows(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return nodes with one Gemm in place of those of the rows of a tensor."""
-    splits = [node for node in nodes if node.op_type == "Split" and len(node.outputs) >= _FEWEST]
+    splits = [node for node in nodes if node.op_type == "Split"]
     if g.opset < _ALONG_AXIS or not splits or all(node.op_type != "Gemm" for node in nodes):
         return Rewritten((*nodes,))
     uses = Counter([value for node in nodes for value in node.inputs] + [*results])
     replaced: dict[Value, list[Node]] = {}
-    stayed: list[Node] = []
+    stayed: dict[str, list[Node]] = {}
     for split, group in _find_groups(nodes, splits, uses):
-        if made := _multiply(g, split, group):
-            replaced |= {product.after.outputs[0]: [] for product in group}
-            replaced[group[0].gemm.outputs[0]] = made
-        else:
-            stayed += [product.gemm for product in group]
+        made = _multiply(g, split, group)
+        if isinstance(made, str):
+            stayed[made] = [*stayed.get(made, ()), *(product.gemm for product in group)]
+            continue
+        replaced |= {product.after.outputs[0]: [] for product in group}
+        replaced[group[0].gemm.outputs[0]] = made
     joined = tuple(new for node in nodes for new in replaced.get(node.outputs[0], [node]))
-    reasons = {"rows must be of one matrix, each with one scale of 8 bits": stayed}
-    return Rewritten(joined, stayed=reasons if stayed else {})
+    return Rewritten(joined, stayed=stayed)
 
 
 def _find_groups(
@@ -87,12 +88,15 @@ def _find_groups(
     return [
         (split, group)
         for split, group in groups.values()
-        if max(_FEWEST, len(split.outputs) / 2) <= len({product.place for product in group})
+        if len(split.outputs) / 2 <= len({product.place for product in group})
     ]
 
 
-def _multiply(g: Builder, split: Node, group: Sequence[_RowProduct]) -> list[Node]:
-    """Return the nodes of one product; none if a row or a scale is not as expected."""
+def _multiply(g: Builder, split: Node, group: Sequence[_RowProduct]) -> list[Node] | str:
+    """Return the nodes of one product, or why the products stay."""
+    row = ("integer row", Terms())
+    if loss := explain_nodes([row, *3 * [("small", Terms())]], len(group) * [row], GAIN):
+        return loss
     x, *sizes = split.inputs
     shape, width = find_static_shape(x, g.types), _find_width(g, group[0])
     places = {product.place: product for product in group}
@@ -112,7 +116,7 @@ def _multiply(g: Builder, split: Node, group: Sequence[_RowProduct]) -> list[Nod
         or len(values) != 2 * rows
         or any(v.data is None or v.data.size != 1 for v in values)
     ):
-        return []
+        return "rows must be of one matrix, each with one scale of 8 bits"
     first = group[0]
     numbers = [v.data.item() for v in values if v.data is not None]
     scale = g.constant(np.array(numbers[::2], np.float32), DType.FLOAT32)

@@ -9,8 +9,9 @@ last axis stays. Other data are copied element by element, which takes 4 to 6 ns
 
 Either the first node moves the axis that will be the last one to the end, and the second copies
 blocks of this axis, or the first copies blocks of the last axis, and the second moves it. The
-larger blocks are faster. 64x256x4 numbers with the first and the last axis exchanged take 79 us in
-place of 243, 4x256x64 take 60 in place of 270 (AMD EPYC, family 25, model 17).
+larger blocks are faster. `costs.py` has the times: each block takes a memcpy. 64x256x4 numbers with
+the first and the last axis exchanged take 79 us in place of 243, 4x256x64 take 60 in place of 270
+(AMD EPYC, family 25, model 17).
 
 ONNX Runtime would join two Transposes (onnx_transpose_optimization.cc), also around a Reshape that
 only splits, joins or adds axes. So the Reshape between them leaves out an axis of 1, and splits
@@ -25,11 +26,11 @@ from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.node_passes import Rewritten, replace_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
+from tflite2onnx.targets.onnxruntime.costs import MOVED, Terms, explain_nodes
 from tflite2onnx.tensor import DType, Shape
 
-_FEWEST = 1 << 12  # elements; with fewer the additional nodes take as long
-_LEAST_BLOCK = 8  # elements that are copied at once
 _FACTORS = range(2, 12)
+_FLOAT = 4  # bytes
 
 
 def split_transposes(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
@@ -42,8 +43,8 @@ def _split(g: Builder, node: Node) -> Sequence[Node] | str:
     if x is None:
         return ""
     shape = find_static_shape(x, g.types)
-    if shape is None or g.types[x][0] is not DType.FLOAT32 or prod(shape) < _FEWEST:
-        return f"must move {_FEWEST} floats or more, of a static shape"
+    if shape is None or g.types[x][0] is not DType.FLOAT32:
+        return "must move floats of a static shape"
     order = [*node.attributes["perm"]]
     groups = _join_axes(shape, order)
     # The groups in the order of x, by their places in y.
@@ -52,8 +53,8 @@ def _split(g: Builder, node: Node) -> Sequence[Node] | str:
     sizes = [prod(shape[axis] for axis in group) for group in groups]
     if last == end or _moves_one(places):
         return "the kernel is fast"
-    if max(sizes[end], sizes[last]) < _LEAST_BLOCK:
-        return f"blocks have fewer than {_LEAST_BLOCK} numbers"
+    if loss := _explain_loss(prod(shape), max(sizes[end], sizes[last])):
+        return loss
     if sizes[end] >= sizes[last]:
         between = [i for i in places if i != end] + [end]
         split = _split_size(sizes[end])
@@ -77,6 +78,13 @@ def _split(g: Builder, node: Node) -> Sequence[Node] | str:
         Node("Transpose", (c,), (d,), {"perm": sorted(range(len(parts)), key=parts.__getitem__)}),
         Node("Reshape", (d, g.ints([shape[axis] for axis in order])), node.outputs, {}),
     ]
+
+
+def _explain_loss(count: int, block: int) -> str:
+    """Return why the nodes are not faster than a Transpose of that many numbers, "" if they are."""
+    numbers, blocks = Terms(loads=count), Terms(loads=count / block, size=_FLOAT * count)
+    made = [("axis", numbers), ("rows", blocks), *3 * [("reshape", Terms())]]
+    return explain_nodes(made, [("elements", numbers)], MOVED)
 
 
 def _join_axes(shape: Shape, order: Sequence[int]) -> list[list[int]]:

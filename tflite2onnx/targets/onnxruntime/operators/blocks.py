@@ -17,11 +17,10 @@ from tflite2onnx.made_options import BlockOptions
 from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.elementwise.arithmetic import Binary, Row
 from tflite2onnx.op.movement import space_to_batch
+from tflite2onnx.targets.onnxruntime.costs import Terms, explain_nodes
+from tflite2onnx.tensor import Tensor
 
-# DEPTH_TO_SPACE of float32 uses Gather, too, if its output has this many channels: 64 to 16
-# channels between two convolutions take 0.57 of the time, 16 to 4 channels 0.87, 12 to 3 channels
-# 1.05 (with Transpose, AMD EPYC, family 26).
-_WIDE = 8
+_FLOAT = 4  # bytes
 
 
 class _LastChannels(space_to_batch.Blocks):
@@ -66,12 +65,22 @@ class GatheredDepthToSpace(_LastChannels, space_to_batch.DepthToSpace):
         return [Frame({0: names, ~0: names}, names, names)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        static = all(isinstance(length, int) for length in y.sizes)
         made = self.op.read_made(LastChannelsOptions)
-        is_wide = static and y.size("C") >= _WIDE and made.mode == "DCR"
-        if is_wide or made.channels_last:
+        if made.channels_last or (made.mode == "DCR" and _is_faster(y.tensor)):
             return self.move_rows(g, y, x)
         return super().emit(g, y, x)
+
+
+def _is_faster(image: Tensor) -> bool:
+    """Return whether Gather moves the channels of an image faster than DepthToSpace.
+
+    64 to 16 channels between two convolutions take 0.57 of the time with Gather, 12 to 3 channels
+    1.05 (with Transpose, AMD EPYC, family 26).
+    """
+    size = _FLOAT * image.elements
+    rows = Terms(loads=image.elements / max(image.shape[-1], 1), size=size)
+    nodes = [("rows", rows), *2 * [("reshape", Terms())]]
+    return not image.symbols and not explain_nodes(nodes, [("pixels", Terms(size=2 * size))])
 
 
 class GatheredSpaceToDepth(_LastChannels, space_to_batch.SpaceToDepth):

@@ -14,10 +14,10 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.reduction import reduce
 from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.targets.onnxruntime.costs import GAIN, Terms, explain_nodes, round_up
 from tflite2onnx.tensor import DType
 
-_FEWEST_NUMBERS = 4096  # 32 rows of 64 take as long
-_FEWEST_COLUMNS = 16  # numbers that a vector has
+_VECTOR = 16  # numbers that are multiplied at once
 
 
 class Mean(reduce.Reduction):
@@ -38,10 +38,12 @@ class Mean(reduce.Reduction):
 
 
 def _is_product(x: View, axes: Sequence[int]) -> bool:
-    """Return whether a product is faster: neighbouring axes of known sizes before long rows."""
+    """Return whether a product is faster: neighbouring axes of known sizes before rows."""
     if not axes or axes != list(range(axes[0], axes[-1] + 1)) or x.dtype is not DType.FLOAT32:
         return False
     if is_quantized(x.tensor) or any(isinstance(size, str) for size in x.sizes[min(axes[0], 1) :]):
         return False
     rows, columns = prod(x.shape[axes[0] : axes[-1] + 1]), prod(x.shape[axes[-1] + 1 :])
-    return rows > 1 and columns >= _FEWEST_COLUMNS and rows * columns >= _FEWEST_NUMBERS
+    product = Terms(loads=rows * round_up(columns, _VECTOR))
+    mean = Terms(loads=rows * columns)
+    return rows > 1 < columns and not explain_nodes([("row", product)], [("mean", mean)], GAIN)

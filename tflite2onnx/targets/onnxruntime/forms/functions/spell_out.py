@@ -12,8 +12,8 @@ raises each number to a power; its sum of squares is a convolution with 1x1 filt
 2. LOCAL_RESPONSE_NORMALIZATION has a known number of channels, at most 512, and beta is neither 0
    nor 1: LRN has a fast path for 1. With a bias below 1e-20 all powers are Pow: LRN subtracts
    squares from a running sum, which may then be negative;
-3. DIV has at most 16 elements. Softplus is slow, but a dense layer applies it without a node: one
-   score of a layer takes 3.8 us in place of 4.1, 16 take 4.1 in place of 4.2.
+3. DIV has few elements, about 30. Softplus is slow, but a dense layer applies it without a node:
+   one score of a layer takes 3.8 us in place of 4.1, 16 take 4.1 in place of 4.2.
 
 exp(x) - 1 is rounded to 1e-7, also for x near 0. A sum with relu(x) would take a node more, and
 between convolutions a reorder, because Relu computes in their blocks: 1.02 of the time of two
@@ -29,10 +29,9 @@ from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
+from tflite2onnx.targets.onnxruntime.costs import Terms, explain_nodes
 from tflite2onnx.tensor import Tensor
 
-_FEW = 16  # elements of a sigmoid
 _MOST = 512  # channels: the filters have their square
 _LEAST_BIAS = 1e-20  # a product of a much smaller sum and its root is 0 in float32
 _IMAGE = 4  # axes
@@ -42,10 +41,9 @@ def _spell_elu(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
     known = prod(size for axis, size in enumerate(y.shape) if axis not in y.symbols)
     numbers = Terms(loads=known)
-    expected, elu = (estimate_nodes((kernel, numbers)) for kernel in ("exponentials", "elu"))
     if not is_float(x):
         return "x must be float32"
-    if loss := expected.explain_loss(elu, ANY_GAIN):
+    if loss := explain_nodes([("exponentials", numbers)], [("elu", numbers)]):
         return loss
     rw = Rewriter(found.last)
     negative = rw.op("MINIMUM", x, 0, like=y)
@@ -57,8 +55,13 @@ def _spell_elu(found: Match) -> list[Op] | str:
 
 def _spell_sigmoid(found: Match) -> list[Op] | str:
     x, y = found.x, found.output
-    if not is_float(x) or x.sizes != y.sizes or y.elements > _FEW:
-        return "x must be float32, with the shape and few elements of the result"
+    if not is_float(x) or x.sizes != y.sizes:
+        return "x must be float32, with the shape of the result"
+    numbers = Terms(loads=y.elements)
+    # POW, beside EXP, ADD and DIV.
+    functions = [("function", numbers)] * 3
+    if loss := explain_nodes([("softplus", numbers), functions[0]], functions):
+        return loss
     rw = Rewriter(found.last)
     rw.op("POW", exp(-1), rw.op("FlexSoftplus", x, like=y, name="softplus"), output=y)
     return rw.ops

@@ -21,7 +21,6 @@ from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import same_quantization
 
 _RANKS = range(1, 4)  # of parts that become flat
-_FEWEST = 2  # of them
 # How many nodes an operator becomes depends on what `emit` adds for these operands: a node besides
 # a Reshape, or a Reshape only.
 _RESHAPES = ("EXPAND_DIMS", "GRU", "RESHAPE", "SQUEEZE", "UNPACK", "PACK")
@@ -36,7 +35,7 @@ def _flatten(found: Match) -> list[Op] | str:
     if any(n.is_builtin(*_RESHAPES) or n.code.startswith(_RECURRENT) for n in neighbours):
         return "a part is the result of a RESHAPE, or is read by one"
     axis, shape = find_axis(op), [*parts[0].shape]
-    if len(parts) < _FEWEST or len(shape) not in _RANKS or axis is None or axis >= len(shape):
+    if len(parts) == 1 or len(shape) not in _RANKS or axis is None or axis >= len(shape):
         return "it must have parts of one to three axes, and a new axis that is not the last"
     if any(t.symbols or 0 in t.shape or t.has_data for t in (whole, *parts)):
         return "the sizes must be known, and the parts computed"

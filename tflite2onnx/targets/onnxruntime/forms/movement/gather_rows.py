@@ -30,13 +30,12 @@ from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import has_channels_first
-from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, estimate_nodes
+from tflite2onnx.targets.onnxruntime.costs import MOVED, Terms, Times, estimate_nodes
 from tflite2onnx.tensor import Array, Tensor
 
 _FLOAT = 4  # bytes
 _TAKES = ("SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE")
 _MOVES = ("CONCATENATION", "RESHAPE", *_TAKES)
-_GAIN = Gain(part=0.1)  # the factors have an error of about a tenth
 _MOST_OPS, _MOST = 32, 1 << 21  # operators of one gather, and elements of a tensor
 
 
@@ -115,7 +114,7 @@ def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op] | str:
         if op.code != "RESHAPE"
         for t in op.outputs
     ]
-    if loss := times[length].explain_loss(estimate_nodes(*copies), _GAIN):
+    if loss := times[length].explain_loss(estimate_nodes(*copies), MOVED):
         return loss
     if has_channels_first(graph, x) or has_channels_first(graph, y):
         return "the images must not have channels first"

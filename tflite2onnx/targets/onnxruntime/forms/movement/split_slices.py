@@ -7,8 +7,9 @@ TRANSPOSE for its four states. The slices are replaced if
 
 1. they take one index along the same axes, and all indices along the other axes;
 2. one of these axes is the last one: Slice copies whole rows faster than Transpose moves them;
-3. there are at least three slices, one for each index along these axes;
-4. the tensor is computed, small and of fixed size, and all tensors have one scale.
+3. there are several slices, one for each index along these axes;
+4. the tensor is computed and of fixed size, and all tensors have one scale;
+5. a shorter time is expected (`costs.py`): four slices and more of up to some hundred numbers.
 
 `slice_before_transpose`: items of a TRANSPOSE are taken before it, by RESHAPE(TRANSPOSE(RESHAPE(
 SLICE(x)))). PyTorch's vision transformers compute queries, keys and values by one dense layer:
@@ -35,11 +36,11 @@ from tflite2onnx.passes.patterns.matching import Match, Named, Shared, any_of
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import same_quantization
+from tflite2onnx.targets.onnxruntime.costs import Terms, explain_nodes
 from tflite2onnx.targets.onnxruntime.forms.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.tensor import Tensor
 
-_FEWEST = 3  # slices
-_MOST = 1 << 14  # elements
+_RESHAPE = ("reshape", Terms())
 
 
 def list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
@@ -52,7 +53,7 @@ def list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
 
 
 @rule(
-    "three or more slices that take a tensor apart along the last axis and others",
+    "slices that take a tensor apart along the last axis and others",
     "TRANSPOSE, SPLIT",
     any_of(SLICES, "x", ...),
     dtype=None,
@@ -61,13 +62,15 @@ def split_slices(found: Match) -> list[Op] | str:
     """Return the operators that replace all slices of a tensor, at the first slice."""
     x = found.x
     ops = found.analyze(list_slices).get(x, [])
-    if len(ops) < _FEWEST or ops[0] is not found.last or x.has_data or x.symbols or x.per_axis:
-        return "it must be the first of three slices or more of a computed tensor of known sizes"
+    if ops[:1] != [found.last] or x.has_data or x.symbols or x.per_axis or not x.elements:
+        return "it must be the first slice of a computed tensor of known sizes"
+    if loss := _explain_loss(x, len(ops)):
+        return loss
     outputs, taken = [op.outputs[0] for op in ops], [*map(find_taken_ranges, ops)]
     same = all(same_quantization(x.quantization, y.quantization) for y in outputs)
     moved = (*taken[0],)
-    if not 0 < x.elements <= _MOST or not same or x.rank - 1 not in moved:
-        return "the tensor must be small, and taken apart along its last axis, in one scale"
+    if not same or x.rank - 1 not in moved:
+        return "the tensor must be taken apart along its last axis, in one scale"
     if any((*each,) != moved or any(len(r) != 1 for r in each.values()) for each in taken):
         return "each slice must take one index along the same axes"
     sizes = tuple(x.shape[i] for i in moved)
@@ -85,6 +88,14 @@ def split_slices(found: Match) -> list[Op] | str:
     for number, each in enumerate(rows):
         rw.reshape(each, output=parts[number])
     return rw.ops
+
+
+def _explain_loss(x: Tensor, count: int) -> str:
+    """Return why TRANSPOSE, RESHAPE and SPLIT are not faster than that many slices."""
+    moves, reshapes = ("move", Terms(loads=x.elements, size=x.nbytes)), count * [_RESHAPE]
+    split = [("move", Terms(size=x.nbytes)), *count * [("part", Terms())]]
+    slices = [moves, *(count - 1) * [("move", Terms())]]
+    return explain_nodes([moves, _RESHAPE, *split, *reshapes], [*slices, *reshapes])
 
 
 def _find_all_items(graph: Graph) -> dict[Op, tuple[int, range]]:

@@ -9,11 +9,12 @@ The product is replaced if
 1. it is float32 [..., rows, 1] by [..., 1, columns];
 2. it has one row and one column, or a TRANSPOSE reads it, possibly after RESHAPE and EXP.
 
-MUL(MUL(a, b), c) becomes MUL(MUL(a, c), b) if the product of a and c has at most a quarter of the
-elements that the product of a and b has, and all are float32 of known sizes. State space models
-(Mamba), which multiply states by BATCH_MATMUL too, multiply time steps [rows], columns [columns]
-and data [rows]: 64 steps of 64 or 256 rows and 16 columns take 0.63 of the time, products before
-EXP and TRANSPOSE 0.62 to 0.78 (AMD EPYC, family 25, model 17, with AVX-512).
+MUL(MUL(a, b), c) becomes MUL(MUL(a, c), b) if the product of a and c has so many elements less than
+the product of a and b that a shorter time is expected (`costs.py`), and all are float32 of known
+sizes. State space models (Mamba), which multiply states by BATCH_MATMUL too, multiply time steps
+[rows], columns [columns] and data [rows]: 64 steps of 64 or 256 rows and 16 columns take 0.63 of
+the time, products before EXP and TRANSPOSE 0.62 to 0.78 (AMD EPYC, family 25, model 17, with
+AVX-512).
 """
 
 from math import prod
@@ -25,10 +26,8 @@ from tflite2onnx.passes.operands import are_fixed_floats, is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin
+from tflite2onnx.targets.onnxruntime.costs import GAIN, Terms, explain_nodes
 from tflite2onnx.tensor import Tensor
-
-_SAVED = 4  # times fewer elements
-_LARGE = 1 << 12  # elements
 
 
 def _is_moved(tensor: Tensor, graph: Graph) -> bool:
@@ -51,11 +50,12 @@ def _broadcast(found: Match) -> Op | str:
 
 def _multiply_small(found: Match) -> list[Op] | str:
     y, a, b, c = found.output, *(found.tensors[name] for name in "abc")
-    if not are_fixed_floats(y, a, b, c) or y.elements < _LARGE:
-        return "all must be float32 of known sizes, and the product large"
-    small = np.broadcast_shapes(a.shape, c.shape)
-    if prod(small) * _SAVED > prod(np.broadcast_shapes(a.shape, b.shape)):
-        return "the product of a and c must be small"
+    if not are_fixed_floats(y, a, b, c):
+        return "all must be float32 of known sizes"
+    small, large = (np.broadcast_shapes(a.shape, t.shape) for t in (c, b))
+    made, replaced = ([("function", Terms(loads=prod(shape)))] for shape in (small, large))
+    if loss := explain_nodes(made, replaced, GAIN):
+        return loss
     rw = Rewriter(found.last)
     product = rw.op("MUL", a, c, like=y, shape=small)
     return [*rw.ops, as_builtin(found.last, "MUL", product, b, **found.last.options)]

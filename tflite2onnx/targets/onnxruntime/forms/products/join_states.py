@@ -16,7 +16,7 @@ States are stored as [columns, rows], because kernels compute long rows at once,
 more rows (256 and more) than columns (16). The planner moves the smaller tensors of which factors
 and terms are computed. The steps are replaced if
 
-1. there are at least four, all of float32 and of known sizes, and no batch has several samples;
+1. there are several, all of float32 and of known sizes, and no batch has several samples;
 2. the first state is the first term, and no state is an output of the graph.
 
 `join_steps` alone keeps a product for each step. 16 and 64 steps of 256 rows and 16 columns take
@@ -42,7 +42,6 @@ from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.tensor import Shape, Tensor
 
-_FEWEST = 4  # steps
 _MATRIX = 2  # axes
 
 
@@ -108,11 +107,11 @@ def join_states(found: Match) -> list[Op] | str:
     graph, op, y, find = found.graph, found.last, found.output, found.graph.producers.find
     products = [find(trace_sequence(t, graph)) for t in op.present]
     if (
-        len(products) < _FEWEST
+        len(products) == 1
         or op.activation != "NONE"
         or not all(each.is_builtin("BATCH_MATMUL") and not each.options.adj_x for each in products)
     ):
-        return "it must join four products or more"
+        return "it must join products"
     states = [trace_sequence(each.operand(0), graph) for each in products]
     outputs = {trace_sequence(t, graph) for t in graph.outputs}
     pairs = [_find_pair(find(after), before, graph) for before, after in pairwise(states)]

@@ -24,7 +24,7 @@ from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
-from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, Terms, estimate_nodes
+from tflite2onnx.targets.onnxruntime.costs import Terms, explain_nodes
 from tflite2onnx.tensor import Array
 
 _BLOCK = 8  # channels
@@ -45,8 +45,8 @@ def multiply_resizes(found: Match) -> list[Op] | str:
     if old == new or not all(old + new) or max(new) > _LARGEST:
         return "the image keeps its size, or has no pixels, or too many"
     products, loads = batch * channels * new[0] * old[1] * (old[0] + new[1]), y.elements
-    expected = estimate_nodes(("matmul", Terms(products=products)))
-    if loss := expected.explain_loss(estimate_nodes(("resize", Terms(loads=loads))), ANY_GAIN):
+    made = [("matmul", Terms(products=products))]
+    if loss := explain_nodes(made, [("resize", Terms(loads=loads))]):
         return loss
     steps = [b % a for a, b in zip(old, new, strict=True)]
     if channels % _BLOCK == 0 and not any(steps):

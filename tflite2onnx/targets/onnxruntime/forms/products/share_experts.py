@@ -18,7 +18,7 @@ from tflite2onnx.op.common.checks import axis_of
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.targets.onnxruntime.costs import Terms, estimate_nodes
+from tflite2onnx.targets.onnxruntime.costs import GAIN, Terms, explain_nodes
 from tflite2onnx.tensor import Tensor
 
 _AXES = 3
@@ -72,7 +72,5 @@ def _takes_matrices(found: Match, table: Tensor) -> bool:
 def _explain_loss(table: Tensor, rows: int) -> str:
     """Return why steps over the experts are not faster than copies, "" if they are."""
     experts, matrix = table.shape[0], _FLOAT * table.elements // max(table.shape[0], 1)
-    copies = estimate_nodes(("matrices", Terms(size=rows * matrix)))
-    used = min(rows, experts)
-    steps = estimate_nodes(*experts * [("step", Terms())], *used * [("expert", Terms())])
-    return steps.explain_loss(copies)
+    steps = experts * [("step", Terms())] + min(rows, experts) * [("expert", Terms())]
+    return explain_nodes(steps, [("matrices", Terms(size=rows * matrix))], GAIN)
