@@ -36,7 +36,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     REFERENCE_KERNELS,
-    is_quantized,
+    has_quantized_tensors,
     open_interpreter,
     run_litert,
 )
@@ -52,7 +52,7 @@ def compare_network(tflite: Path, onnx: Path) -> str:
     """Return EQUAL, or what is wrong with a converted network."""
     interpreters = list(open_kernels(tflite))
     details = interpreters[0].get_input_details()
-    limits = _INTEGERS if is_quantized(interpreters[0]) else _FLOATS
+    limits = _INTEGERS if has_quantized_tensors(interpreters[0]) else _FLOATS
     arrays = [make_array(detail["shape"], detail["dtype"].__name__) for detail in details]
     litert = [run_litert(interpreter, arrays) for interpreter in interpreters]
     try:

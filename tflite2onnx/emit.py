@@ -25,7 +25,7 @@ from tflite2onnx.builder.builder import (
 from tflite2onnx.builder.node_passes import NodePass, apply_node_passes, drop_dead_nodes
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
-from tflite2onnx.builder.qoperators import find_pairs, join_products
+from tflite2onnx.builder.qoperators import find_pairs, make_qlinear_products
 from tflite2onnx.builder.rewrites import (
     join_reshapes,
     merge_equal_nodes,
@@ -126,7 +126,7 @@ PLAIN_PASSES: tuple[NodePass, ...] = (
     share_transposed,
 )
 # The passes over the nodes of a nested graph. Its constants are shared as those of the main graph.
-_NESTED: tuple[NodePass, ...] = (drop_dead_nodes, add_adaptive_weights, join_products)
+_NESTED: tuple[NodePass, ...] = (drop_dead_nodes, add_adaptive_weights, make_qlinear_products)
 
 
 def emit(
@@ -153,7 +153,7 @@ def emit(
     _emit_operators(g, graph, planned)
     outputs = _emit_outputs(g, graph, [orders[i] for i in range(len(graph.outputs))])
     results = [port.value for port in outputs]
-    made = apply_node_passes((*_FIRST, *passes, join_products), g, g.nodes, results)
+    made = apply_node_passes((*_FIRST, *passes, make_qlinear_products), g, g.nodes, results)
     renamed = rename_ports(_list_ports(g), made.merged)
     ports = tuple(port for port in renamed if port.value not in made.changed)
     _require_products(g, graph, made.nodes, ports)

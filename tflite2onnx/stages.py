@@ -65,7 +65,7 @@ from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
 from tflite2onnx.planning import Planner, Planning, plan_graph
-from tflite2onnx.reader.metadata import describe_face_detector, describe_model, list_files
+from tflite2onnx.reader.metadata import describe_face_detector, describe_model, list_packed_files
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, make_result
 from tflite2onnx.signatures import (
@@ -488,7 +488,7 @@ def read_notes(source: Model, model: AnySource, options: ConversionOptions) -> d
         if options.preprocess or options.postprocess:
             from tflite2onnx.pictures.yolo import read_ultralytics  # noqa: PLC0415 - slow
 
-            notes["ultralytics"] = read_ultralytics(list_files(model))
+            notes["ultralytics"] = read_ultralytics(list_packed_files(model))
             notes["face_detector"] = describe_face_detector(source)
     except ModelFileError as error:
         _logger.warning("%s", error)

@@ -7,7 +7,7 @@ import pytest
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.op.operand_syntax import infer_shapes, verify_operands
+from tflite2onnx.op.operand_syntax import infer_declared_shapes, verify_operands
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -93,7 +93,7 @@ def test_refuses_operands_unlike_their_declaration(
 def test_shapes_follow_from_inputs(
     declared: str, operands: str, shapes: list[tuple[int, ...]]
 ) -> None:
-    assert infer_shapes(declared, make_op(operands)) == shapes
+    assert infer_declared_shapes(declared, make_op(operands)) == shapes
 
 
 def test_refuses_malformed_declarations() -> None:

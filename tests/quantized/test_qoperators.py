@@ -20,7 +20,7 @@ from tests.support import Build, check
 from tflite2onnx import convert, verify
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.builder.qoperators import join_products
+from tflite2onnx.builder.qoperators import make_qlinear_products
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
 from tflite2onnx.quantize import StoragePlan
@@ -108,10 +108,10 @@ def test_product_of_which_a_number_is_read_stays() -> None:
         Node("MatMul", (a, b), (y,), {}),
         Node("QuantizeLinear", (y, scale, zero), (stored,), {}),
     ]
-    assert [node.op_type for node in join_products(g, nodes, [stored])] == ["QLinearMatMul"]
-    assert join_products(g, nodes, [stored, y]) == (*nodes,)
+    assert [node.op_type for node in make_qlinear_products(g, nodes, [stored])] == ["QLinearMatMul"]
+    assert make_qlinear_products(g, nodes, [stored, y]) == (*nodes,)
     read = [*nodes, Node("Abs", (y,), (real,), {})]
-    assert join_products(g, read, [stored, real]) == (*read,)
+    assert make_qlinear_products(g, read, [stored, real]) == (*read,)
 
 
 def test_computed_weights_become_one_quantized_convolution() -> None:

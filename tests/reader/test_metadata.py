@@ -25,7 +25,7 @@ from tflite2onnx.reader import metadata
 from tflite2onnx.reader.metadata import (
     AssociatedFile,
     describe_model,
-    list_files,
+    list_packed_files,
     read_model_metadata,
 )
 from tflite2onnx.reader.model import read_model
@@ -200,14 +200,14 @@ def test_files_after_the_model_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
     (tmp_path / "model.tflite").write_bytes(data)
     want = {"labels": b"rose\ntulip", "vocab": b"x"}
-    assert list_files(data) == list_files(tmp_path / "model.tflite") == want
+    assert list_packed_files(data) == list_packed_files(tmp_path / "model.tflite") == want
     assert read_model(data).graphs
-    assert list_files(chain("ABS")) == {}
+    assert list_packed_files(chain("ABS")) == {}
     with pytest.raises(ModelFileError, match="cannot read"):
-        list_files(tmp_path / "none.tflite")
+        list_packed_files(tmp_path / "none.tflite")
     monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
     with pytest.raises(ModelFileError, match=r"it must have at most .* files and"):
-        list_files(data)
+        list_packed_files(data)
 
 
 def test_damaged_archive_is_ignored_or_refused() -> None:
@@ -217,7 +217,7 @@ def test_damaged_archive_is_ignored_or_refused() -> None:
         damaged = data.copy()
         damaged[place] ^= 0xFF
         try:
-            list_files(bytes(damaged))
+            list_packed_files(bytes(damaged))
         except ModelFileError as error:
             assert "cannot be read" in str(error)  # noqa: PT017 - either may be
 
@@ -239,7 +239,7 @@ def test_files_are_decompressed_up_to_their_declared_size() -> None:
     data = chain("ABS") + build_wrong_size_archive(1 << 28)
     tracemalloc.start()
     try:
-        assert list_files(data) == {}
+        assert list_packed_files(data) == {}
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

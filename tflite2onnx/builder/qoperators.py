@@ -25,7 +25,9 @@ _AFTER = ("Cast", "Clip", "Reshape", "Squeeze", "Transpose")
 _PIXEL = np.array([2, 3])  # the axes of an image of one pixel
 
 
-def join_products(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Sequence[Node]:
+def make_qlinear_products(
+    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
+) -> Sequence[Node]:
     """Return nodes with QLinear products, if the options ask for them, where it is possible.
 
     Data and weights must be 8-bit integers with zero points. Data and results must have one scale.

@@ -19,7 +19,11 @@ from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.common.leading_axis import Wider
 from tflite2onnx.op.facts import Fact
-from tflite2onnx.op.operand_syntax import has_several_outputs, infer_shapes, verify_operands
+from tflite2onnx.op.operand_syntax import (
+    has_several_outputs,
+    infer_declared_shapes,
+    verify_operands,
+)
 from tflite2onnx.quantization.declarations import (
     Declaration,
     Moves,
@@ -191,7 +195,7 @@ class Operator:
         """
         if self.keeps_shape:
             return [self.input(0).shape for _ in self.op.outputs]
-        return infer_shapes(self.operands, self.op)
+        return infer_declared_shapes(self.operands, self.op)
 
     @cached_property
     def output_shapes(self) -> Sequence[OutputShape]:

@@ -171,7 +171,7 @@ def verify_operands(declared: str, op: Op) -> None:
             known.expect(operand, tensor)
 
 
-def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
+def infer_declared_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
     """Return the shapes of outputs that follow from axes of inputs, or the declared shapes."""
     known, (inputs, outputs) = _Known(), _parse_declaration(declared)
     for operand, tensor in inputs.pair(op.inputs):

@@ -202,7 +202,7 @@ def _evaluate_sizes(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=shape, shape_signature=signature if -1 in signature else ())
 
 
-def list_dimensions(inputs: Sequence[Tensor], words: Mapping[str, str]) -> dict[Place, Dimension]:
+def name_dimensions(inputs: Sequence[Tensor], words: Mapping[str, str]) -> dict[Place, Dimension]:
     """Return the dimensions of dynamic axes; `words` are the user's names, by name of the axis."""
     return _make_dimensions(_name_places(_list_dynamic_axes(inputs), words))
 

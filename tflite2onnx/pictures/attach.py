@@ -25,8 +25,8 @@ from tflite2onnx.pictures.preprocessing import (
     IMAGE,
     Preprocessing,
     emit_frame,
+    emit_picture_size,
     emit_preprocessing,
-    emit_size,
     plan_preprocessing,
 )
 from tflite2onnx.pictures.settings import (
@@ -108,7 +108,7 @@ def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
     g = Nodes(network.opset, opset_is_fixed=True)
     tensor = plan.make_image_tensor()
     image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
-    size = emit_size(g, image, plan)
+    size = emit_picture_size(g, image, plan)
     value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
     pixels, named = g.identity(size, DType.INT64), Value(name=_SIZE)
     g.annotate(pixels, DType.INT64, (2,))

@@ -153,7 +153,7 @@ def _find_normalization(
     return PixelNormalization(tuple(values["mean"]), tuple(values["std"]))
 
 
-def emit_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:
+def emit_picture_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:
     """Return the height and the width of a picture, int64 [2]."""
     if plan.size is not None:
         return g.ints(plan.size)

@@ -46,7 +46,7 @@ def are_scales(scale: Array) -> bool:
     return bool(scale.min(initial=0) >= 0 and scale.max(initial=0) < np.inf)
 
 
-def check_scales(scale: Array) -> None:
+def check_stored_scales(scale: Array) -> None:
     """Raise ElementsError if a scale is negative or not finite."""
     if not all(map(are_scales, read_rows(scale))):
         raise ElementsError("its scales must be finite and not negative")

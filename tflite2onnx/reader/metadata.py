@@ -243,7 +243,7 @@ def _find_face_detector(model: Model) -> tuple[Mapping[str, Any], Mapping[str, A
     return anchors, boxes
 
 
-def list_files(model: AnySource) -> dict[str, bytes]:
+def list_packed_files(model: AnySource) -> dict[str, bytes]:
     """Return the files packed with a model, by name; none if there is no archive.
 
     Raises:
@@ -273,7 +273,7 @@ def describe_model(model: Model, source: AnySource) -> dict[str, Any]:
         return {}
     every = (*metadata.files, *(f for t in (*metadata.inputs, *metadata.outputs) for f in t.files))
     labelled = any(f.kind in _LABELS for f in every)
-    files = list_files(source) if labelled else {}
+    files = list_packed_files(source) if labelled else {}
     if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
         raise ModelFileError(
             "the label files in the metadata of the TFLite model must not exceed"

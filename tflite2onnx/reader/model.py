@@ -421,7 +421,7 @@ class _ModelReader(TableReader):
         if dtype.is_integer:
             # Operators check infinite scales, and `flip_negative_scales` makes scales positive.
             known = scale if not constant else np.where(scale == np.inf, 0, abs(scale))
-            buffers.check_scales(known)
+            buffers.check_stored_scales(known)
             if not buffers.fits_type(dtype, zero):
                 raise buffers.ElementsError(f"its zero points must fit into {dtype.label}")
         return Quantization(
@@ -441,7 +441,7 @@ class _ModelReader(TableReader):
             )
         blocks = (*shape[:-1], shape[-1] // size)
         scale = self._read_parameter(tensors, details["scales"], blocks)
-        buffers.check_scales(scale)
+        buffers.check_stored_scales(scale)
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._read_parameter(tensors, index, blocks)
         key = find_address(scale), blocks

@@ -86,7 +86,7 @@ def verify_folder(bundle: Bundle, target: str, folder: Path, prompt: Sequence[in
         VerifyError: a model cannot be run; the prompt is too long, or has an invalid token.
     """
     part = import_part(target, "sessions")
-    model, key = part.find_signature(bundle)
+    model, key = part.find_decoder_signature(bundle)
     with as_verify_error(part.PACKAGE):
         session = part.LoadedDecoder(import_runtime(part.MODULE, part.PACKAGE), folder)
         return _verify_decoder(bundle.models, model, key, session, prompt)

@@ -32,7 +32,7 @@ from tflite2onnx.verification.runtimes import (
     PLAIN_KERNELS,
     REFERENCE_KERNELS,
     has_half_endpoints,
-    is_quantized,
+    has_quantized_tensors,
     read_inner_tensor,
     run_litert,
     run_onnx,
@@ -85,7 +85,7 @@ class Run:
         has_half = opened.options.float16 or has_half_endpoints(interpreter)
         is_half = has_half and tolerance is None
         half = HALF_DECIBELS if is_half else math.inf
-        noise = DECIBELS if is_quantized(interpreter) else half
+        noise = DECIBELS if has_quantized_tensors(interpreter) else half
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
         bound = DECIBELS if opened.options.with_target().quantization == "symmetric" else half
         self._limits = Limits(part, noise, decibels_alone=bound)

@@ -66,7 +66,7 @@ def read_inner_tensor(interpreter: Any, index: int) -> Array | None:
         return None
 
 
-def is_quantized(interpreter: Any) -> bool:
+def has_quantized_tensors(interpreter: Any) -> bool:
     """Return whether the network has a quantized tensor."""
     return any(
         np.dtype(detail["dtype"]).name in QUANTIZED

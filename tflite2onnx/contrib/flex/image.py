@@ -109,8 +109,8 @@ class FlexCropAndResize(DynamicShape):
             lower = interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
             resized = interpolate(g, upper, lower, down)
         inside = g.And(
-            g.Unsqueeze(is_inside(g, rows, height), [2, 3]),
-            g.Unsqueeze(is_inside(g, columns, width), [1, 3]),
+            g.Unsqueeze(is_in_image(g, rows, height), [2, 3]),
+            g.Unsqueeze(is_in_image(g, columns, width), [1, 3]),
         )
         outside = g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
         return g.Where(inside, resized, outside)
@@ -125,7 +125,7 @@ def _sample_positions(g: Builder, first: Value, last: Value, size: Value, count:
     return g.Add(g.Mul(first, pixels), g.Mul(step, np.arange(count, dtype=np.float32)))
 
 
-def is_inside(g: Builder, places: Value, size: Value, border: int = 0) -> Value:
+def is_in_image(g: Builder, places: Value, size: Value, border: int = 0) -> Value:
     """Return whether positions are between the first and the last pixel of an axis.
 
     `border` is the number of pixels by which they may be outside.

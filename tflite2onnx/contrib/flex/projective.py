@@ -12,7 +12,7 @@ from tflite2onnx.contrib.flex.image import (
     clip_to_image,
     find_lengths,
     interpolate,
-    is_inside,
+    is_in_image,
     read_image_shape,
     read_two_sizes,
     to_real,
@@ -146,7 +146,7 @@ class FlexImageProjectiveTransform(DynamicShape):
             found = g.recast(g.GatherND(pixels, index, batch_dims=1), x.dtype, dtype)
             if self._fill_mode != "CONSTANT":
                 return found
-            is_pixel = g.And(is_inside(g, row, height), is_inside(g, column, width))
+            is_pixel = g.And(is_in_image(g, row, height), is_in_image(g, column, width))
             other = g.recast(outside, y.dtype, dtype)
             return g.where(g.Unsqueeze(is_pixel, [2]), found, other, dtype)
 
@@ -200,6 +200,6 @@ class FlexImageProjectiveTransform(DynamicShape):
         height, width = image
         down = move(g, g.Div(combine(*numbers[3:6]), divisor), height)
         across = move(g, g.Div(combine(*numbers[:3]), divisor), width)
-        inside = g.And(is_inside(g, across, width, border), is_inside(g, down, height, border))
+        inside = g.And(is_in_image(g, across, width, border), is_in_image(g, down, height, border))
         inside = g.And(inside, g.Not(infinite))
         return (g.Where(inside, down, zero), g.Where(inside, across, zero)), inside

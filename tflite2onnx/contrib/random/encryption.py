@@ -17,12 +17,12 @@ def stack_words(g: Builder, words: Sequence[UnsignedInt]) -> UnsignedInt:
     return UnsignedInt(g, g.Concat(*columns, axis=1), words[0].dtype)
 
 
-def split_words(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
+def split_halves(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
     """Return the low and the high 32 bits of uint64, each as uint32."""
     return word.as_type(DType.UINT32), (word >> 32).as_type(DType.UINT32)
 
 
-def join_words(low: UnsignedInt, high: UnsignedInt) -> UnsignedInt:
+def join_halves(low: UnsignedInt, high: UnsignedInt) -> UnsignedInt:
     """Return uint64 of their low and high 32 bits."""
     return low.as_type(DType.UINT64) + (high.as_type(DType.UINT64) << 32)
 
@@ -47,8 +47,8 @@ def encrypt_with_philox(
     """Return counters encrypted by Philox-4x32 with 10 rounds."""
     a, b, c, d = counter
     for _ in range(10):
-        low, high = split_words(a.as_type(DType.UINT64) * _PHILOX_FACTORS[0])
-        other_low, other_high = split_words(c.as_type(DType.UINT64) * _PHILOX_FACTORS[1])
+        low, high = split_halves(a.as_type(DType.UINT64) * _PHILOX_FACTORS[0])
+        other_low, other_high = split_halves(c.as_type(DType.UINT64) * _PHILOX_FACTORS[1])
         a, b, c, d = other_high ^ b ^ key[0], other_low, high ^ d ^ key[1], low
         key = key[0] + _PHILOX_STEPS[0], key[1] + _PHILOX_STEPS[1]
     return a, b, c, d

@@ -7,7 +7,7 @@ import numpy as np
 from tflite2onnx.contrib.random.encryption import (
     encrypt_with_philox,
     encrypt_with_threefry,
-    split_words,
+    split_halves,
     stack_words,
 )
 from tflite2onnx.operators import Builder, DType, Operator, OperatorError, UnsignedInt, Value, View
@@ -51,11 +51,11 @@ class RandomBits(Operator):
             return UnsignedInt(g, g.Slice(state, [index], [index + 1], [0]), DType.UINT64)
 
         count = UnsignedInt(g, g.cast(g.Range(0, blocks, 1), DType.UINT64), DType.UINT64)
-        key, counter = split_words(read_state_word(0)), split_words(read_state_word(1) + count)
+        key, counter = split_halves(read_state_word(0)), split_halves(read_state_word(1) + count)
         if self._is_threefry:
             results: Sequence[UnsignedInt] = encrypt_with_threefry(key, counter)
         else:
-            rest = key if state.shape == (2,) else split_words(read_state_word(2))
+            rest = key if state.shape == (2,) else split_halves(read_state_word(2))
             results = encrypt_with_philox(key, (*counter, *rest))
         flat = g.reshape(stack_words(g, results).value, [blocks * per_block])
         bits = g.Slice(flat, [0], [words], [0])

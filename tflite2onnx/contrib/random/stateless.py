@@ -17,8 +17,8 @@ import numpy as np
 
 from tflite2onnx.contrib.random.encryption import (
     encrypt_with_philox,
-    join_words,
-    split_words,
+    join_halves,
+    split_halves,
     stack_words,
 )
 from tflite2onnx.operators import (
@@ -60,12 +60,12 @@ class FlexStatelessKey(AnySizes):
 
     def emit(self, g: Builder, ys: tuple[View, ...], seed: View) -> tuple[Value, ...]:
         wide = g.cast(g.recast(seed, seed.dtype, _I64), _U64)
-        low, high = (split_words(UnsignedInt(g, _take(g, wide, i), _U64)) for i in range(2))
+        low, high = (split_halves(UnsignedInt(g, _take(g, wide, i), _U64)) for i in range(2))
         first, second = (UnsignedInt(g, g.scalar(number, _U32), _U32) for number in _SEED_KEY)
         words = encrypt_with_philox((first, second), (*low, *high))
         zero = g.constant(np.zeros(1, np.uint64))
-        counter = g.Concat(zero, join_words(*words[2:]).value, axis=0)
-        return join_words(*words[:2]).value, counter
+        counter = g.Concat(zero, join_halves(*words[2:]).value, axis=0)
+        return join_halves(*words[:2]).value, counter
 
 
 class _StatelessDraw(AnySizes):
@@ -106,8 +106,8 @@ class _StatelessDraw(AnySizes):
         moved = low + UnsignedInt(g, self._number_blocks(g, groups), _U64)
         # The low half has overflowed if its highest bit has become 0.
         carry = (low >> 63) * ((moved >> 63) ^ 1)
-        words = (*split_words(moved), *split_words(high + carry))
-        blocks = encrypt_with_philox(split_words(UnsignedInt(g, key, _U64)), words)
+        words = (*split_halves(moved), *split_halves(high + carry))
+        blocks = encrypt_with_philox(split_halves(UnsignedInt(g, key, _U64)), words)
         return g.reshape(self._make_numbers(g, blocks, *bounds), [-1])
 
     def _number_blocks(self, _: Builder, groups: Value) -> Value:
@@ -141,7 +141,7 @@ class FlexStatelessIntegers(_StatelessDraw):
     def _make_numbers(self, g: Builder, words: _Words, *bounds: Value) -> Value:
         dtype, unsigned = self.output.dtype, _U32
         if self._per_block == 2:
-            words, unsigned = [join_words(*words[:2]), join_words(*words[2:])], _U64
+            words, unsigned = [join_halves(*words[:2]), join_halves(*words[2:])], _U64
         bits = stack_words(g, words).value
         if bounds:
             low, high = (g.recast(bound, dtype, unsigned) for bound in bounds)

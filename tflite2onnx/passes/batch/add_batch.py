@@ -67,13 +67,13 @@ from tflite2onnx.passes.batch.places import (
     Place,
     count_before,
     divide,
-    find_axis,
+    find_sample_axis,
     has_samples,
     join_samples,
     rank_places,
     take_sample,
 )
-from tflite2onnx.passes.dynamic_shapes import list_dimensions
+from tflite2onnx.passes.dynamic_shapes import name_dimensions
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
@@ -132,7 +132,7 @@ class Batching:
         self._given = [
             t if t in shared or has_batch_axis(t) else add_first_axis(t) for t in graph.inputs
         ]
-        opened = list_dimensions(self._given, words)
+        opened = name_dimensions(self._given, words)
         self._builder = BatchBuilder(graph, self._given, operator_of, opened, same, shared)
         self._places = self._builder.places
         self._replaced: dict[Tensor, Tensor] = {}
@@ -220,7 +220,7 @@ class Batching:
         for y in op.outputs:
             tensor = self._builder.walk.known[y]
             if any(map(has_samples, tensor.shape)):
-                axis = find_axis(tensor.shape)
+                axis = find_sample_axis(tensor.shape)
                 if axis is None or Fact.REPEATS not in operator.facts:
                     raise OperatorError("its elements depend on the number of samples")
                 self._places[y] = Place(axis)
@@ -393,7 +393,7 @@ class Batching:
             outer = operator.count_before_samples(place.outer)
         for y in op.outputs:
             shape = self._builder.find_shape(y)
-            axis = find_axis(shape)
+            axis = find_sample_axis(shape)
             moves = isinstance(operator, ReshapesInputs) and axis != place.axis
             if axis is None or outer is None or moves:
                 raise OperatorError(_MIXES)
@@ -405,7 +405,7 @@ class Batching:
         """Add an operator that takes the only element of the batch axis, and drops the axis."""
         y = kept.outputs[0]
         self._builder.emit(kept)
-        axis = find_axis(self._builder.find_shape(y))
+        axis = find_sample_axis(self._builder.find_shape(y))
         if axis is None:
             raise OperatorError(_MIXES)
         self._places[y] = Place(axis, place.outer)

@@ -19,7 +19,7 @@ from tflite2onnx.passes.batch.places import (
     count_before,
     count_in_sample,
     divide,
-    find_axis,
+    find_sample_axis,
     has_samples,
     join_samples,
     list_places,
@@ -121,7 +121,7 @@ class BatchBuilder:
     def find_computed_place(self, y: Tensor, before: Dim) -> Place:
         """Return the place of the samples in a shape that is computed from their number."""
         shape = self.find_shape(y)
-        axis = find_axis(shape)
+        axis = find_sample_axis(shape)
         if axis is not None:
             sample = take_sample(shape, Place(axis))
             outer = divide(before, prod(sample[:axis]))

@@ -29,7 +29,7 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     Raises:
         MixedSamplesError: the size of an output is known at run time only.
     """
-    check_sizes(graph, operator_of)
+    expect_no_computed_sizes(graph, operator_of)
     fixed_inputs = [replace(t, shape_signature=()) for t in graph.inputs]
     declared = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed_inputs]
     rw, number = Rewriter(ADDED), _make_number("sample")
@@ -45,7 +45,7 @@ def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
     return replace(graph, inputs=tuple(declared), outputs=tuple(ends), ops=(*rw.ops, loop))
 
 
-def check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
+def expect_no_computed_sizes(graph: Graph, operator_of: OperatorOf) -> None:
     """Raise MixedSamplesError if the size of an output depends on data."""
     tensors = ShapeWalk(graph, operator_of, {}).walk()
     for tensor in graph.outputs:

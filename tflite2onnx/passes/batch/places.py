@@ -48,7 +48,7 @@ def has_samples(size: object) -> bool:
     return BATCH in list_symbols(size)
 
 
-def find_axis(sizes: Sequence[Dim]) -> int | None:
+def find_sample_axis(sizes: Sequence[Dim]) -> int | None:
     """Return the only axis whose size is a multiple of the number of samples, else None."""
     axes = [axis for axis, size in enumerate(sizes) if has_samples(size)]
     part = divide(sizes[axes[0]], SAMPLES) if len(axes) == 1 else None

@@ -13,14 +13,14 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import add_batch
 from tflite2onnx.passes.batch.batch_builder import ADDED, compute_size, make_list
 from tflite2onnx.passes.batch.inputs import find_shared_states
-from tflite2onnx.passes.batch.loop_samples import check_sizes, loop_samples
+from tflite2onnx.passes.batch.loop_samples import expect_no_computed_sizes, loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import has_samples
 from tflite2onnx.passes.dynamic_shapes import (
     enlarge_samples,
     find_equal_sizes,
     infer_shapes,
-    list_dimensions,
+    name_dimensions,
     report_fixed_axes,
 )
 from tflite2onnx.passes.rewriter import Rewriter
@@ -154,7 +154,7 @@ def _add_samples(
 def _propose_loop(graph: Graph, batch: Batch, operator_of: OperatorOf) -> str:
     """Return that a loop computes the samples, or why it does not."""
     try:
-        check_sizes(graph, operator_of)
+        expect_no_computed_sizes(graph, operator_of)
     except MixedSamplesError as error:
         return f"; {error}"
     return f"; {LOOP}{batch.size} computes sample by sample"
@@ -182,7 +182,7 @@ def _add_to_axes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]
 def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
     """Return the graph for a batch, in which sizes are equal that operators require to be equal."""
     replacements = dict[Dimension, Dim]()
-    sizes = dict.fromkeys(list_dimensions(graph.inputs, words).values())
+    sizes = dict.fromkeys(name_dimensions(graph.inputs, words).values())
     order = {size: i for i, size in enumerate(sizes)}
     while True:
         try:

@@ -9,7 +9,7 @@ from tflite2onnx.targets.genai.decoder import (
     FILE,
     choose_signature,
     find_decoder,
-    list_files,
+    list_decoder_files,
     prepare_decoder,
 )
 from tflite2onnx.targets.genai.prompts import take_prompts
@@ -29,5 +29,5 @@ def prepare_model(bundle: Bundle) -> PreparedModel:
         model=decoder.model,
         options=decoder.options,
         replaced=others | {name},
-        list_files=partial(list_files, decoder),
+        list_files=partial(list_decoder_files, decoder),
     )

@@ -323,7 +323,7 @@ def _compute_parameters(rw: Rewriter, positions: Tensor, parameters: Tensor) -> 
     rw.reshape(rw.op("ADD", product, terms, like=product), output=parameters)
 
 
-def list_files(decoder: BundleDecoder, bundle: Bundle) -> dict[str, memoryview]:
+def list_decoder_files(decoder: BundleDecoder, bundle: Bundle) -> dict[str, memoryview]:
     """Return the files beside the decoder: its configuration, and the tokenizer's."""
     tokenizer = read_tokenizer(bundle)
     metadata = bundle.description.get("metadata", {})

@@ -23,7 +23,7 @@ def is_folder(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def find_signature(bundle: Bundle) -> tuple[str, str]:
+def find_decoder_signature(bundle: Bundle) -> tuple[str, str]:
     """Return the model and the signature of the decoder; BundleError if the bundle has none."""
     name = find_decoder(bundle)
     return name, choose_signature(read_model(bundle.models[name])).key
