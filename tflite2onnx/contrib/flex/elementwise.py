@@ -9,6 +9,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from tflite2onnx.contrib.flex.names import spell_as_tflite
 from tflite2onnx.operators import (
     Builder,
     DType,
@@ -50,6 +51,11 @@ Binary: TypeAlias = Callable[[Builder, DType, Operand, Operand], Value]
 _BITS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 _UNSIGNED_TYPES = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
 _ONES = np.array([i.bit_count() for i in range(256)], np.int64)
+
+
+def _extend_rows(names: str, types: str) -> dict[str, Row]:
+    """Return the rows of operators that compute what TFLite's do, for other types."""
+    return {f"Flex{name}": extend_row(spell_as_tflite(name), types) for name in names.split()}
 
 
 def _without_options(emit: Callable[..., Value]) -> Emit:
@@ -153,32 +159,26 @@ class FlexUnary(Elementwise):
     rows: ClassVar[Mapping[str, Row]] = {
         **{f"Flex{name}": Row(emit_node(name), "float32 float16") for name in _OF_SINGLE.split()},
         **{f"Flex{name}": Row(emit_node(name), _REAL) for name in _OF_DOUBLE.split()},
-        "FlexAbs": Row(emit_node("Abs"), _SIGNED, np.abs),
-        "FlexCeil": Row(emit_node("Ceil"), _REAL, np.ceil),
+        **_extend_rows("Ceil Floor Round Rsqrt Sqrt", _REAL),
+        **_extend_rows("Abs Neg Sign", _SIGNED),
+        **_extend_rows("LogicalNot", "bool"),
+        "FlexRint": extend_row("ROUND", _REAL),
         "FlexCosh": Row(_without_options(_emit_node_but_double("Cosh", _emit_cosh)), _REAL),
         "FlexElu": Row(_without_options(_emit_node_but_double("Elu", _emit_elu)), _REAL),
         "FlexExpm1": Row(_without_options(_emit_expm1), _PRECISE),
-        "FlexFloor": Row(emit_node("Floor"), _REAL, np.floor),
         "FlexInv": Row(emit_node("Reciprocal"), _REAL),
         "FlexLog1p": Row(_without_options(_emit_log1p), _PRECISE),
-        "FlexLogicalNot": extend_row("LOGICAL_NOT", "bool"),
-        "FlexNeg": Row(emit_node("Neg"), _SIGNED, np.negative),
         "FlexOnesLike": Row(_fill_with_ones, f"{_NUMBERS} bool", np.ones_like),
         "FlexRelu": Row(_without_options(_emit_relu), _NUMBERS),
         "FlexRelu6": Row(_without_options(_emit_relu6), _NUMBERS),
-        "FlexRint": Row(emit_node("Round"), _REAL, np.rint),
-        "FlexRound": Row(emit_node("Round"), _REAL, np.rint),
-        "FlexRsqrt": extend_row("RSQRT", _REAL),
         "FlexSelu": Row(
             _without_options(_emit_node_but_double("Selu", _emit_selu, **_SELU)), _REAL
         ),
-        "FlexSign": Row(emit_node("Sign"), _SIGNED),
         "FlexSinh": Row(_without_options(_emit_node_but_double("Sinh", _emit_sinh)), _REAL),
         "FlexSoftplus": Row(
             _without_options(_emit_node_but_double("Softplus", _emit_softplus)), _REAL
         ),
         "FlexSoftsign": Row(_without_options(_emit_softsign), _REAL),
-        "FlexSqrt": Row(emit_node("Sqrt"), _REAL, np.sqrt),
         "FlexSquare": Row(
             lambda g, dtype, _, x: g.add_with_casts("Mul", dtype, x, x), _NUMBERS, np.square
         ),
@@ -281,17 +281,13 @@ class FlexBinary(Elementwise):
         "FlexDiv": Row(emit_node("Div"), _NUMBERS),
         "FlexDivNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
         "FlexFloorDiv": Row(_emit_floor_div, _NUMBERS),
-        "FlexFloorMod": extend_row("FLOOR_MOD", _NUMBERS),
-        "FlexLogicalAnd": extend_row("LOGICAL_AND", "bool"),
-        "FlexLogicalOr": extend_row("LOGICAL_OR", "bool"),
-        "FlexMaximum": extend_row("MAXIMUM", _NUMBERS),
-        "FlexMinimum": extend_row("MINIMUM", _NUMBERS),
         "FlexMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
-        "FlexMul": Row(emit_node("Mul"), _NUMBERS, np.multiply),
         "FlexMulNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
         "FlexPow": Row(_without_options(_raise_to_power), f"{_REAL} int32 int64"),
         "FlexRealDiv": Row(emit_node("Div"), _REAL),
-        "FlexSquaredDifference": extend_row("SQUARED_DIFFERENCE", f"{_REAL} int32 int64"),
+        **_extend_rows("FloorMod Maximum Minimum Mul", _NUMBERS),
+        **_extend_rows("LogicalAnd LogicalOr", "bool"),
+        **_extend_rows("SquaredDifference", f"{_REAL} int32 int64"),
         "FlexSub": Row(emit_node("Sub"), _NUMBERS, np.subtract),
         "FlexTruncateDiv": Row(_without_options(_truncate_quotient), _NUMBERS),
         "FlexTruncateMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
@@ -310,17 +306,8 @@ class FlexComparison(Elementwise):
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexApproximateEqual": Row(_compare_approximately, _PRECISE),
-        **{
-            f"Flex{name}": extend_row(code, _NUMBERS)
-            for name, code in (
-                ("Greater", "GREATER"),
-                ("GreaterEqual", "GREATER_EQUAL"),
-                ("Less", "LESS"),
-                ("LessEqual", "LESS_EQUAL"),
-            )
-        },
-        "FlexEqual": extend_row("EQUAL", f"{_NUMBERS} bool string"),
-        "FlexNotEqual": extend_row("NOT_EQUAL", f"{_NUMBERS} bool string"),
+        **_extend_rows("Greater GreaterEqual Less LessEqual", _NUMBERS),
+        **_extend_rows("Equal NotEqual", f"{_NUMBERS} bool string"),
     }
 
 

@@ -1,5 +1,7 @@
 """Names of custom operators of TensorFlow."""
 
+import re
+
 PREFIX = "Flex"
 # Other names of custom operators that have the same operands and options.
 OTHER_CUSTOM_NAMES = {
@@ -25,3 +27,8 @@ OTHER_NAMES = {
     "custom_call.PixelShuffle": "DEPTH_TO_SPACE",
     "custom_call.pixel_shuffle": "DEPTH_TO_SPACE",
 }
+
+
+def spell_as_tflite(name: str) -> str:
+    """Return the name of an operator as TFLite spells it: EXPAND_DIMS for ExpandDims."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()

@@ -1,9 +1,9 @@
 """The table of TensorFlow operators that have an equivalent in TFLite."""
 
-import re
 from collections.abc import Mapping
 
 from tflite2onnx.contrib.flex import rewrites
+from tflite2onnx.contrib.flex.names import spell_as_tflite
 from tflite2onnx.contrib.flex.rewrites import Same, Translation, put_channels_last
 from tflite2onnx.operators import DType
 
@@ -47,11 +47,6 @@ _CARRIED = {
 }
 
 
-def _to_upper_case(name: str) -> str:
-    """Return the name of an operator as TFLite spells it: EXPAND_DIMS for ExpandDims."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()
-
-
 # Operators that have TFLite's name in another spelling, and its inputs and defaults.
 _SAME = (
     "BatchToSpaceND Bitcast BroadcastArgs BroadcastTo ComplexAbs ExpandDims Fill GatherNd Imag Pad "
@@ -60,7 +55,7 @@ _SAME = (
 )
 
 RULES: Mapping[str, Translation] = {
-    **{name: Same(_to_upper_case(name)) for name in _SAME.split()},
+    **{name: Same(spell_as_tflite(name)) for name in _SAME.split()},
     # Shapes
     "Reshape": Same("RESHAPE", inputs=2),
     "Squeeze": Same("SQUEEZE", "squeeze_dims"),
@@ -110,7 +105,7 @@ RULES: Mapping[str, Translation] = {
     },
     **{
         name: put_channels_last(
-            Same(_to_upper_case(name), "block_size", needs={"data_format": "NHWC"})
+            Same(spell_as_tflite(name), "block_size", needs={"data_format": "NHWC"})
         )
         for name in ("SpaceToDepth", "DepthToSpace")
     },
@@ -146,7 +141,7 @@ RULES: Mapping[str, Translation] = {
     "FakeQuantWithMinMaxVarsPerChannel": rewrites.rewrite_fake_quantization,
     # Random numbers
     **{
-        name: Same(_to_upper_case(name), "seed seed2", _UNSEEDED)
+        name: Same(spell_as_tflite(name), "seed seed2", _UNSEEDED)
         for name in ("Multinomial", "RandomStandardNormal", "RandomUniform")
     },
     **dict.fromkeys(
@@ -176,7 +171,7 @@ RULES: Mapping[str, Translation] = {
         {"radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
     ),
     **{
-        name: Same(_to_upper_case(name), needs={"pad_to_max_output_size": True})
+        name: Same(spell_as_tflite(name), needs={"pad_to_max_output_size": True})
         for name in ("NonMaxSuppressionV4", "NonMaxSuppressionV5")
     },
     "ResizeBilinear": Same("RESIZE_BILINEAR", " ".join(_UNALIGNED), _UNALIGNED, through=_RESIZED),

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
+from tflite2onnx.contrib.stablehlo.resolve_computations import OF_BOOLS, ComputationOptions
 from tflite2onnx.operators import (
     Builder,
     DType,
@@ -29,17 +29,9 @@ from tflite2onnx.operators import (
     is_quantized,
 )
 
-# The reduction of each computation. Converters of PyTorch write builtin operators into sub-graphs,
-# which LiteRT's kernel does not run.
-_REDUCTIONS = {
-    "": None,
-    **dict.fromkeys(("STABLEHLO_ADD", "ADD"), "add"),
-    **dict.fromkeys(("STABLEHLO_MULTIPLY", "MUL"), "mul"),
-    **dict.fromkeys(("STABLEHLO_MAXIMUM", "MAXIMUM"), "max"),
-    **dict.fromkeys(("STABLEHLO_MINIMUM", "MINIMUM"), "min"),
-}
+_REDUCTIONS = ("add", "mul", "max", "min")
 # Bools are reduced as integers. Cast turns every integer but 0 into true.
-_OF_BOOLS = {"max": "add", "min": "mul"}
+_OF_INTEGERS = {"or": "add", "and": "mul"}
 
 
 class _Indexed(Operator):
@@ -261,13 +253,13 @@ class StablehloScatter(_Indexed):
 
     @property
     def _reduction(self) -> str | None:
-        computation = self.op.read_made(ComputationOptions).computation
-        if computation not in _REDUCTIONS:
+        made = self.op.read_made(ComputationOptions)
+        if made.computation != "" and made.reduction not in _REDUCTIONS:
             raise OperatorError(
-                f"its update computation must be one of {', '.join(filter(None, _REDUCTIONS))}, or "
-                f"return the update, got {computation or 'a missing subgraph'}"
+                f"its update computation must be one of {', '.join(_REDUCTIONS)}, or return the"
+                f" update, got {made.computation or 'a missing subgraph'}"
             )
-        return _REDUCTIONS[computation]
+        return made.reduction or None
 
     def check(self) -> None:
         x, updates = self.input(0), self.input(2)
@@ -308,7 +300,7 @@ class StablehloScatter(_Indexed):
         """Return the type in which runtimes reduce, and the reduction."""
         reduction = self._reduction
         if dtype is DType.BOOL and reduction:
-            return DType.INT32, _OF_BOOLS.get(reduction, reduction)
+            return DType.INT32, _OF_INTEGERS[OF_BOOLS[reduction]]
         return DType.FLOAT32 if dtype is DType.FLOAT16 and reduction else dtype, reduction
 
     def _find_rows(

@@ -20,7 +20,7 @@ from tflite2onnx.contrib.stablehlo.lower_regions import (
     lower_sort,
     reduce_halves,
 )
-from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
+from tflite2onnx.contrib.stablehlo.resolve_computations import OF_BOOLS, ComputationOptions
 from tflite2onnx.operators import DType, Op, OperatorError, Options, Shape, Tensor
 from tflite2onnx.rewriting import (
     Graph,
@@ -52,24 +52,16 @@ SAME: Mapping[str, str] = {
     "SUBTRACT": "FlexSub",
     "TANH": "FlexTanh",
 }
-# The reduction, and the operator that adds the initial value, by the operator of the sub-graph.
-_REDUCTIONS: Mapping[str, tuple[str, str]] = {
-    "ADD": ("SUM", "FlexAddV2"),
-    "MULTIPLY": ("REDUCE_PROD", "FlexMul"),
-    "MUL": ("REDUCE_PROD", "FlexMul"),
-    "MAXIMUM": ("REDUCE_MAX", "FlexMaximum"),
-    "MINIMUM": ("REDUCE_MIN", "FlexMinimum"),
-    "AND": ("REDUCE_ALL", "LOGICAL_AND"),
-    "LOGICAL_AND": ("REDUCE_ALL", "LOGICAL_AND"),
-    "OR": ("REDUCE_ANY", "LOGICAL_OR"),
-    "LOGICAL_OR": ("REDUCE_ANY", "LOGICAL_OR"),
+# The operator of each reduction, and the operator that adds the initial value.
+_REDUCED: Mapping[str, tuple[str, str]] = {
+    "add": ("SUM", "FlexAddV2"),
+    "mul": ("REDUCE_PROD", "FlexMul"),
+    "max": ("REDUCE_MAX", "FlexMaximum"),
+    "min": ("REDUCE_MIN", "FlexMinimum"),
+    "and": ("REDUCE_ALL", "LOGICAL_AND"),
+    "or": ("REDUCE_ANY", "LOGICAL_OR"),
 }
 _SEVERAL = ("WHILE", "REDUCE", "SORT")  # operators that may have several outputs
-# The same for bools, whose sum is their disjunction.
-_OF_BOOLS = {
-    "SUM": _REDUCTIONS["OR"], "REDUCE_MAX": _REDUCTIONS["OR"],
-    "REDUCE_PROD": _REDUCTIONS["AND"], "REDUCE_MIN": _REDUCTIONS["AND"],
-}  # fmt: skip
 
 
 def lower_stablehlo(model: Model) -> Model:
@@ -247,16 +239,16 @@ def _lower_update(rw: Rewriter, op: Op, x: Tensor, update: Tensor, *starts: Tens
 
 def _lower_reduce(rw: Lowering, op: Op, *operands: Tensor) -> None:
     """Make a sum, product, maximum or minimum; else combine halves until one element is left."""
-    function = (op.read_made(ComputationOptions).computation or "").removeprefix(PREFIX)
-    if len(operands) != 2 or function not in _REDUCTIONS:
+    reduction = op.read_made(ComputationOptions).reduction
+    if len(operands) != 2 or not reduction:
         reduce_halves(rw, op, operands)
         return
     (x, first), (y,), axes = operands, op.outputs, tuple(op.options.dimensions or ())
-    code, combine = _REDUCTIONS[function]
     if x.dtype is DType.BOOL:
-        code, combine = _OF_BOOLS.get(code, (code, combine))
-    elif code in ("REDUCE_ALL", "REDUCE_ANY"):
-        raise OperatorError(f"{function} must reduce bools, got {x.dtype.label}")
+        reduction = OF_BOOLS[reduction]
+    elif reduction in ("and", "or"):
+        raise OperatorError(f"{reduction.upper()} must reduce bools, got {x.dtype.label}")
+    code, combine = _REDUCED[reduction]
     reduced = rw.op(code, x, [*axes], like=y, keep_dims=False)
     rw.op(combine, reduced, first, output=y)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.contrib.stablehlo.pad import dilate_axes, pad_axes
-from tflite2onnx.contrib.stablehlo.resolve_computations import ComputationOptions
+from tflite2onnx.contrib.stablehlo.resolve_computations import OF_BOOLS, ComputationOptions
 from tflite2onnx.operators import (
     AnySizes,
     Builder,
@@ -22,18 +22,6 @@ from tflite2onnx.sizes import AXIS_END, Dim, is_known
 
 _MOST_AXES = 6
 _TYPES = "bool|uint8|int8|int16|int32|int64|float32|float64"
-
-# The node of each reduction, by the operator in the sub-graph or by the option.
-_NODES = {
-    **dict.fromkeys(("ADD", "STABLEHLO_ADD"), "Add"),
-    **dict.fromkeys(("MUL", "STABLEHLO_MULTIPLY"), "Mul"),
-    **dict.fromkeys(("MAXIMUM", "STABLEHLO_MAXIMUM"), "Max"),
-    **dict.fromkeys(("MINIMUM", "STABLEHLO_MINIMUM"), "Min"),
-    **dict.fromkeys(("LOGICAL_AND", "STABLEHLO_AND", "ALL"), "And"),
-    **dict.fromkeys(("LOGICAL_OR", "STABLEHLO_OR", "ANY"), "Or"),
-}
-# The nodes that reduce bools. The results are the same as those of the kernel's int8 arithmetic.
-_OF_BOOLS = {"Add": "Or", "Mul": "And", "Max": "Or", "Min": "And"}
 
 
 class WindowAxis(NamedTuple):
@@ -72,17 +60,15 @@ class _Windows(AnySizes):
 
     @property
     def _function(self) -> str:
-        """The name of the function in the option or in the subgraph, a key of _NODES."""
+        """One of add, mul, max, min, and, or; "" for other functions."""
         raise NotImplementedError
 
     @property
     def _node(self) -> str:
-        function = self._function
-        if function not in _NODES:
-            raise OperatorError(
-                f"its function must be one of {', '.join(_NODES)}, got {function or 'none'}"
-            )
-        return _NODES[function]
+        if not self._function:
+            named = self.op.read_made(ComputationOptions).computation or "none"
+            raise OperatorError(f"its function must be one of {', '.join(OF_BOOLS)}, got {named}")
+        return self._function.title()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
@@ -125,7 +111,7 @@ class _Windows(AnySizes):
         if node in ("And", "Or"):
             return node, DType.BOOL
         if dtype is DType.BOOL:
-            return _OF_BOOLS[node], dtype
+            return OF_BOOLS[self._function].title(), dtype
         narrow = dtype in (DType.INT8, DType.UINT8, DType.INT16)
         return node, DType.INT32 if narrow else dtype
 
@@ -203,7 +189,7 @@ class StablehloReduceWindow(_Windows):
 
     @property
     def _function(self) -> str:
-        return self.op.read_made(ComputationOptions).computation or ""
+        return self.op.read_made(ComputationOptions).reduction
 
 
 class ReduceWindow(_Windows):
@@ -224,6 +210,6 @@ class ReduceWindow(_Windows):
 
     @property
     def _function(self) -> str:
-        names = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "ALL", "ANY")
-        index = self.options.reduce_function
-        return index if isinstance(index, str) else names[index] if 0 <= index < 7 else ""
+        names = ("", "add", "mul", "min", "max", "and", "or")
+        number = int(self.options.reduce_function)
+        return names[number] if 0 <= number < len(names) else ""

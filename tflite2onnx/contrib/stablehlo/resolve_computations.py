@@ -16,12 +16,29 @@ _REGIONS = {
     "STABLEHLO_REDUCE": "body_subgraph_index",
     "STABLEHLO_REDUCE_WINDOW": "body_subgraph_index",
 }
+# The reduction of each computation. Converters of PyTorch write builtin operators into sub-graphs,
+# which LiteRT's kernels do not run.
+_REDUCTIONS = {
+    **dict.fromkeys(("STABLEHLO_ADD", "ADD"), "add"),
+    **dict.fromkeys(("STABLEHLO_MULTIPLY", "MUL"), "mul"),
+    **dict.fromkeys(("STABLEHLO_MAXIMUM", "MAXIMUM"), "max"),
+    **dict.fromkeys(("STABLEHLO_MINIMUM", "MINIMUM"), "min"),
+    **dict.fromkeys(("STABLEHLO_AND", "LOGICAL_AND"), "and"),
+    **dict.fromkeys(("STABLEHLO_OR", "LOGICAL_OR"), "or"),
+}
+# The same results for bools: of integers, every number but 0 is true.
+OF_BOOLS = {"add": "or", "mul": "and", "max": "or", "min": "and", "and": "and", "or": "or"}
 
 
 class ComputationOptions(MadeOptions):
     """The codes of a sub-graph's operators, separated by spaces; None if there is no sub-graph."""
 
     computation: str | None = None
+
+    @property
+    def reduction(self) -> str:
+        """One of add, mul, max, min, and, or; "" for other computations."""
+        return _REDUCTIONS.get(self.computation or "", "")
 
 
 def resolve_computations(model: Model) -> Model:
