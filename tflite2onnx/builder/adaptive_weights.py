@@ -164,7 +164,7 @@ def _dequantize(
         value, target = integers, storage
         if as_uint8:
             if integers not in as_bytes:
-                as_bytes[integers] = _add_128(inner, integers, len(order))
+                as_bytes[integers] = add_128(inner, integers, len(order))
             value, target = as_bytes[integers], move_zero_point(storage, DType.UINT8)
         elif copy:
             value = _copy(inner, integers, copy)
@@ -178,7 +178,7 @@ def _copy(g: Builder, integers: Value, copy: int) -> Value:
     return g.Slice(integers, [0], [end])
 
 
-def _add_128(g: Builder, integers: Value, rank: int) -> Value:
+def add_128(g: Builder, integers: Value, rank: int) -> Value:
     """Return int8 integers plus 128, as uint8."""
     if g.opset < find_first_opset("BitwiseXor"):
         return g.quantize(g.cast(integers, DType.FLOAT32), _AS_UINT8, make_identity(rank))

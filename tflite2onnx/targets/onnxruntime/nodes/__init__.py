@@ -15,6 +15,7 @@ from tflite2onnx.builder.node_passes import NodePass, Rewritten, drop_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
+from tflite2onnx.targets.onnxruntime.nodes.add_biases import add_biases
 from tflite2onnx.targets.onnxruntime.nodes.choices import fill_branches
 from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
 from tflite2onnx.targets.onnxruntime.nodes.split_transposes import split_transposes
@@ -162,6 +163,8 @@ PASSES: tuple[NodePass, ...] = (
     drop_dead_nodes,
     # ONNX Runtime runs nodes before an If although only the branch that it removes reads them.
     fill_branches,
+    # After branches have the products that they alone need.
+    add_biases,
     # Before filters are padded in branches: adaptive weights are read before these.
     add_adaptive_weights,
     # Images of 8 channels fill no block of 16.
