@@ -20,8 +20,6 @@ import pytest
 from tests.support import Build
 from tests.support.project import PROJECT
 from tflite2onnx import convert, unregister
-from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.tensor import DType, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +138,7 @@ def test_code_of_the_guide_passes_ruff_and_mypy(project: Path, tmp_path: Path) -
     own = list_created_files()
     assert len(own) == 3
     places = [tmp_path / name for name in files if name.startswith("mypackage/")]
-    assert len(places) == 3
+    assert len(places) == 4
     places[0].parent.mkdir()
     (places[0].parent / "__init__.py").touch()
     for place in places:
@@ -193,15 +191,26 @@ def test_functions_of_the_guide_are_converted_by_their_rows() -> None:
         unregister("CeluOfAlpha", "HardShrink")
 
 
-def test_pass_of_the_guide_replaces_its_operator() -> None:
-    """The pass in the guide makes a sum and a product."""
-    files = guided_files()
-    lower = module("lower_scaled_sum", files["mypackage/lower_scaled_sum.py"]).lower_scaled_sum
-    x, y = (Tensor(name, (2, 3), DType.FLOAT32) for name in "xy")
-    op = Op("ScaledSum", 0, (x, x), (y,), Options({"scale": 0.5}), custom=True)
-    graph = lower(Graph("", (x,), op.outputs, (op,)))
-    assert [each.code for each in graph.ops] == ["ADD", "MUL"]
-    assert graph.ops[-1].outputs == op.outputs
+def test_pass_of_an_installed_package_replaces_its_operator(tmp_path: Path) -> None:
+    """The pass in the guide makes a sum and a product, if its package is installed."""
+    files, package = guided_files(), tmp_path / "mypackage"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name in ("offers", "lower_scaled_sum"):
+        (package / f"{name}.py").write_text(files[f"mypackage/{name}.py"])
+    info = tmp_path / "mypackage-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
+    (points,) = re.findall(r'"(tflite2onnx.offers)"\]\n(.*)', (ROOT / GUIDE).read_text())
+    (info / "entry_points.txt").write_text("[{}]\n{}".format(*points).replace('"', ""))
+    m = Build()
+    x = m.input([2, 3])
+    m.output(*m.custom("ScaledSum", [x, x], [[2, 3]], {"scale": 0.5}))
+    (tmp_path / "model.tflite").write_bytes(m.bytes())
+    done = run_module(tmp_path, "tflite2onnx", "model.tflite", path=[ROOT])
+    assert not done.returncode, done.stderr
+    nodes = onnx.load(tmp_path / "model.onnx").graph.node
+    assert [node.op_type for node in nodes] == ["Add", "Mul"]
 
 
 def test_code_of_the_state_guide_prints_the_shown_output(

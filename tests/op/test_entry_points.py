@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tflite2onnx.errors import OperatorError
-from tflite2onnx.op import registry
-from tflite2onnx.op.registry import GROUP, Key, find_class, find_entry_points
+from tflite2onnx.errors import OperatorError, RegistrationError
+from tflite2onnx.op import registry, supported_operators
+from tflite2onnx.op.registry import GROUP, OFFERS, Key, find_class, find_entry_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Return a function that replaces the entry points of installed packages."""
 
     def replace_points(*points: EntryPoint) -> None:
-        monkeypatch.setattr(registry, "entry_points", lambda group: points if group else ())
+        monkeypatch.setattr(registry, "entry_points", lambda: EntryPoints(points))
         find_entry_points.cache_clear()
 
     yield replace_points
@@ -54,3 +54,18 @@ def test_a_class_that_cannot_be_loaded_is_named(
     offer(point)
     with pytest.raises(OperatorError, match=f"its class {point.value} of a package cannot be load"):
         find_class(MYSTERY)
+
+
+def test_functions_that_offer_are_called_once(offer: Callable[..., None]) -> None:
+    point = EntryPoint("contrib", "tflite2onnx.contrib:offer", OFFERS)
+    before = supported_operators()
+    offer(point, point)
+    assert supported_operators() == before
+    assert find_entry_points() == {}
+
+
+@pytest.mark.parametrize("value", ["tflite2onnx.no_module:offer", "tflite2onnx.contrib:PASSES"])
+def test_a_function_that_cannot_offer_is_named(offer: Callable[..., None], value: str) -> None:
+    offer(EntryPoint("mine", value, OFFERS))
+    with pytest.raises(RegistrationError, match=f"{value} of a package, which offers operators"):
+        supported_operators()

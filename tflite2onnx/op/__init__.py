@@ -145,4 +145,5 @@ def list_operators() -> dict[str, type[Operator]]:
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    return sorted((OPERATORS.keys() - MADE) | {key.code for key in registry.list_known_keys()})
+    known = {key.code for key in registry.list_known_keys()}  # adds what packages offer
+    return sorted((OPERATORS.keys() - MADE) | known)

@@ -3,7 +3,7 @@
 Registered classes come first, then the classes of packages, then the built-in classes. A package
 offers its operators as entry points, because the command line imports no user's program. Entry
 points are looked up once, when the first model is converted. A class is imported when a model
-contains its operator.
+contains its operator. Functions that offer operators and passes (`extensions.py`) are called.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import TRAITS
 from tflite2onnx.reader.schema import ENUMERATIONS
 
-GROUP = "tflite2onnx.operators"
+GROUP, OFFERS = "tflite2onnx.operators", "tflite2onnx.offers"
 
 T = TypeVar("T", bound=type[Operator])
 
@@ -122,13 +122,25 @@ def _find_name(cls: type) -> str:
 
 @cache
 def find_entry_points() -> dict[Key, tuple[EntryPoint, ...]]:
-    """Return the entry points of installed packages; none is imported."""
+    """Return the entry points of operators; none is imported. Call those that offer.
+
+    Raises:
+        RegistrationError: a function that offers cannot be imported or called.
+    """
+    found = entry_points()
     points: dict[Key, tuple[EntryPoint, ...]] = {}
-    for point in entry_points(group=GROUP):
+    for point in found.select(group=GROUP):
         key = _find_key(point.name, custom=None)
         # Two entries of the import path can lead to the same package.
         if point not in points.get(key, ()):
             points[key] = (*points.get(key, ()), point)
+    for point in dict.fromkeys(found.select(group=OFFERS)):
+        try:
+            point.load()()
+        except Exception as error:  # a function of a user can raise any exception
+            reason = str(error) or type(error).__name__
+            message = f"{_describe_origin(point)}, which offers operators or passes, must run"
+            raise RegistrationError(f"{message}, got {reason}") from error
     return points
 
 

@@ -17,6 +17,7 @@ from tflite2onnx.errors import InternalWarning, OperatorError, collect_errors
 from tflite2onnx.extensions import list_offered_passes, list_packages
 from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import find_operator
+from tflite2onnx.op.registry import find_entry_points
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.recurrent.step_codes import may_have_steps
@@ -115,6 +116,7 @@ def find_pass(path: str, package: str = __name__) -> Callable[[T], T]:
 
 def apply_offered(receives: str, value: T) -> T:
     """Return a model or graph after the passes that packages offer for it (`extensions.py`)."""
+    find_entry_points()  # packages that are installed, but not imported, offer passes then
     for offered in list_offered_passes(receives):
         package, _, path = offered.path.rpartition(".")
         if offered.codes:
