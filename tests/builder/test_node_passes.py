@@ -12,8 +12,10 @@ from tflite2onnx.builder.builder import Builder, Value
 from tflite2onnx.builder.node_passes import (
     NodePass,
     Rewritten,
+    Yielded,
     apply_node_passes,
     drop_dead_nodes,
+    keep,
     replace_nodes,
 )
 from tflite2onnx.builder.nodes import Node
@@ -66,6 +68,14 @@ def test_passes_log_what_became_and_why_nodes_stayed(caplog: pytest.LogCaptureFi
         "drop_dead_nodes: -1 Neg",
         "reverse_inputs: 2 nodes changed",
     ]
+
+
+def test_passes_that_yield_nodes_log_why_nodes_stayed(caplog: pytest.LogCaptureFixture) -> None:
+    def yield_all(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> Yielded:
+        return (keep(node, ["Abs"], "it reads a number") for node in nodes)
+
+    assert apply(yield_all, caplog=caplog) == ["Abs", "Abs", "Add", "Neg"]
+    assert caplog.messages == ["yield_all: 2 nodes stayed: it reads a number"]
 
 
 def test_passes_without_changes_log_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,14 +1,14 @@
 """Passes over the nodes of a graph, after layouts and storage are known.
 
 A pass has one signature: it takes the builder, the nodes and the results of a graph, and returns or
-yields the nodes that replace them. `Rewritten` says more than that. Each target has a sequence of
-passes, in the order in which they apply. A pass may leave nodes that nothing reads any more:
-`drop_dead_nodes` is a pass, too.
+yields the nodes that replace them. `Rewritten` says more than that, and `Stayed` why a node stays.
+Each target has a sequence of passes, in the order in which they apply. A pass may leave nodes that
+nothing reads any more: `drop_dead_nodes` is a pass, too.
 """
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -36,7 +36,17 @@ class Rewritten(NamedTuple):
     stayed: Mapping[str, Sequence[Node]] = MappingProxyType({})
 
 
-NodePass = Callable[[Builder, Sequence[Node], Sequence[Value]], Iterable[Node] | Rewritten]
+class Stayed(NamedTuple):
+    """A node that a pass could not replace, and why."""
+
+    node: Node
+    reason: str
+
+
+Yielded = Iterator[Node | Stayed]
+NodePass = Callable[
+    [Builder, Sequence[Node], Sequence[Value]], Iterable[Node] | Iterable[Node | Stayed] | Rewritten
+]
 
 
 def apply_node_passes(
@@ -47,13 +57,27 @@ def apply_node_passes(
     changed: set[Value] = set()
     for change in passes:
         made = change(g, nodes, results)
-        made = made if isinstance(made, Rewritten) else Rewritten((*made,))
+        made = made if isinstance(made, Rewritten) else _collect(made)
         if _logger.isEnabledFor(logging.DEBUG):
             _log_changes(change.__name__.lstrip("_"), g, nodes, made)
         nodes = made.nodes
         merged = {**{x: made.merged.get(y, y) for x, y in merged.items()}, **made.merged}
         changed.update(made.changed)
     return Rewritten((*nodes,), merged, changed)
+
+
+def _collect(made: Iterable[Node | Stayed]) -> Rewritten:
+    nodes, stayed = list[Node](), defaultdict[str, list[Node]](list)
+    for each in made:
+        nodes.append(each.node if isinstance(each, Stayed) else each)
+        if isinstance(each, Stayed):
+            stayed[each.reason].append(each.node)
+    return Rewritten((*nodes,), stayed=stayed)
+
+
+def keep(node: Node, kinds: Collection[str], reason: str) -> Node | Stayed:
+    """Return a node that a pass does not replace, with the reason if it is of these kinds."""
+    return Stayed(node, reason) if node.op_type in kinds else node
 
 
 def drop_dead_nodes(_: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterable[Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from contextlib import closing
 from typing import Any
@@ -635,3 +636,20 @@ def test_computed_indices_are_a_list() -> None:
 @pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
 def test_the_simulator_gathers_by_computed_indices() -> None:
     assert measure_distance(convert(build_lookup(), target="qnn").model, QNN) <= 1
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "reason"),
+    [
+        (build_rows("SLICE", 8), "gather_rows", "it must start within a block of pixels"),
+        (build_trained(), "divide_weights", "int8 has all weights"),
+        (build_trained(), "part_activations", "no Conv is before it"),
+    ],
+)
+def test_the_log_says_why_nodes_stay(
+    model: bytes, name: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        convert(model, target="qnn")
+    logged = [line for line in caplog.messages if line.startswith(f"{name}: ")]
+    assert any("stayed" in line and f": {reason}" in line for line in logged), logged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -330,3 +331,20 @@ def test_averages_do_not_pool() -> None:
     operators = {node.op_type for node in convert(case.path, target="rknn").model.graph.node}
     assert "ReduceMean" in operators
     assert "GlobalAveragePool" not in operators
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "reason"),
+    [
+        (build_average(3), "convolve_averages", "it must average a large window"),
+        (build_strides(8, 1), "join_groups", "it must have several groups"),
+        (build_groups(), "fold_strides", "it must have one large even stride"),
+    ],
+)
+def test_the_log_says_why_nodes_stay(
+    model: bytes, name: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        convert(model, target="rknn")
+    logged = [line for line in caplog.messages if line.startswith(f"{name}: ")]
+    assert any("stayed" in line and f": {reason}" in line for line in logged), logged

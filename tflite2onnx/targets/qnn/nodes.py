@@ -44,7 +44,13 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, find_makers, find_readers
-from tflite2onnx.builder.node_passes import NodePass, Rewritten, drop_dead_nodes
+from tflite2onnx.builder.node_passes import (
+    NodePass,
+    Rewritten,
+    Yielded,
+    drop_dead_nodes,
+    keep,
+)
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import PLAIN_PASSES
@@ -92,7 +98,7 @@ def _is_row(shape: Shape | None) -> bool:
     return shape is not None and len(shape) > 1 and prod(shape) == shape[1]
 
 
-def _flatten_functions(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _flatten_functions(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes; functions of one tensor compute one row in place of five axes."""
     rows: dict[Value, tuple[Value, Shape]] = {}
     for node in nodes:
@@ -102,7 +108,11 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) ->
             other.data is not None and other.data.size == 1 for other in others
         )
         if not is_function or len(shape) <= _MOST_AXES:
-            yield node
+            yield keep(
+                node,
+                _FUNCTIONS,
+                "it has 4 axes or less, or a second tensor",
+            )
             continue
         if row is None:
             row = Value()
@@ -113,7 +123,7 @@ def _flatten_functions(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) ->
         rows[node.outputs[0]] = made, shape
 
 
-def _simplify_gathers(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _simplify_gathers(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes; GatherND by one index for each element becomes Gather.
 
     Integers are gathered by rows of indices in place of five axes.
@@ -133,7 +143,11 @@ def _simplify_gathers(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> 
         source = made.get(x)
         is_read = source is not None and source.op_type == "DequantizeLinear"
         if source is None or not is_read or not shape or not sizes or len(shape) <= _MOST_AXES:
-            yield node
+            yield keep(
+                node,
+                ("GatherND",),
+                "it must gather by one index, or integers of five axes",
+            )
             continue
         rows, gathered = Value(), Value()
         yield Node("Reshape", (indices, g.ints([-1, shape[-1]])), (rows,), {})
@@ -143,7 +157,7 @@ def _simplify_gathers(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> 
         yield Node("Reshape", (real, g.ints(whole)), node.outputs, {})
 
 
-def _multiply_sums(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _multiply_sums(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a MatMul in place of a CumSum of integers."""
     made = find_makers(nodes)
     ends = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
@@ -154,11 +168,11 @@ def _multiply_sums(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Ite
         place = others[0].data if others else None
         is_read = source is not None and source.op_type == "DequantizeLinear"
         if x is None or source is None or not is_read or not shape or not end or place is None:
-            yield node
+            yield keep(node, ("CumSum",), "it must add integers of known sizes along an axis")
             continue
         axis = int(place) % len(shape)
         if shape[axis] > _LONGEST_SUM:
-            yield node
+            yield keep(node, ("CumSum",), "the matrix of ones would be too large")
             continue
         # The places that each sum adds: those up to its own.
         ones = np.triu(
@@ -201,9 +215,7 @@ def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]
         stored[result] = g.make_separate_constant(integers, dtype, result.name)
 
 
-def _quantize_products(
-    g: Builder, nodes: Sequence[Node], results: Sequence[Value]
-) -> Iterator[Node]:
+def _quantize_products(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a QuantizeLinear between a Conv and a Relu or Clip.
 
     It is that after the Relu. The results do not change, because rounding keeps the order.
@@ -218,7 +230,9 @@ def _quantize_products(
         operands = found[0].inputs[1:] if [n.op_type for n in found] == ["QuantizeLinear"] else ()
         is_product = source is not None and source.op_type in _PRODUCTS
         if not is_product or len(operands) < 2 or _has_range(node, operands[1]):
-            yield node
+            yield keep(
+                node, ("Clip", "Relu"), "no product is before it, or integers have its range"
+            )
             continue
         (_, *bounds), dtype = node.inputs, g.types[found[0].outputs[0]][0]
         stored = g.annotate(Value(), dtype, g.types[node.outputs[0]][1])
@@ -238,7 +252,7 @@ def _has_range(node: Node, zero: Value | None) -> bool:
     return bool(zero.data == find_integer_range(zero.dtype)[0])
 
 
-def _divide_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _divide_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with parts of weights, for the same data, if int8 lacks the weights."""
     made = find_makers(nodes)
     for node in nodes:
@@ -247,7 +261,7 @@ def _divide_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> It
         steps = _find_steps(weights)
         is_whole = node.attributes.get("group", 1) == 1 and not node.attributes.get("transA", 0)
         if data is None or weights is None or steps is None or not is_whole:
-            yield node
+            yield keep(node, _PRODUCTS, "int8 has all weights, or the product has several groups")
             continue
         axis = int(node.op_type == "Conv" or node.attributes.get("transB") == 1)  # of the data
         count = -(-max(int(steps.max()), -int(steps.min())) // _HIGH)
@@ -276,19 +290,17 @@ def _find_steps(weights: Node | None) -> Array | None:
     return steps if steps.min() < low or steps.max() > high else None
 
 
-def _widen_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _widen_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Return the nodes, with uint16 around products of 8 bits whose results are one row."""
     return _widen_products(g, nodes, lambda y: _is_row(find_static_shape(y, g.types)))
 
 
-def _widen_all(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _widen_all(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Return the nodes, with uint16 around all products and sums of 8 bits."""
     return _widen_products(g, nodes, lambda _: True)
 
 
-def _widen_products(
-    g: Builder, nodes: Sequence[Node], is_wide: Callable[[Value], bool]
-) -> Iterator[Node]:
+def _widen_products(g: Builder, nodes: Sequence[Node], is_wide: Callable[[Value], bool]) -> Yielded:
     """Yield the nodes, with uint16 before and after some products and sums of 8 bits."""
     made = find_makers(nodes)
     readers = find_readers(nodes)
@@ -310,14 +322,22 @@ def _widen_products(
         scales = [_find_wide_scale(g, made.get(each), *_DATA) for each in data]
         is_rounded = bool(end) and all(scales) and is_wide(result)
         if node.op_type not in (*_PRODUCTS, *_SUMS) or not is_rounded:
-            yield node
+            yield keep(
+                node,
+                (*_PRODUCTS, *_SUMS),
+                "it must make 8 bits of one scale, of such data",
+            )
             continue
         operands: Sequence[Value] = ()
         if is_product:
             weights = made.get(node.present[1])
             operands = yield from _widen_operands(g, node, weights, scales[0][0])
             if not operands:
-                yield node
+                yield keep(
+                    node,
+                    _PRODUCTS,
+                    "its weights are equal, or tiny beside the bias",
+                )
                 continue
         read = yield from _widen_data(g, node, made, scales, wide)
         ends[result] = end
@@ -489,19 +509,23 @@ def _find_wide_scale(g: Builder, node: Node | None, count: int, more: int) -> Se
     return g.scalar(step, DType.FLOAT32), g.scalar(number, DType.UINT16)
 
 
-def _gather_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _gather_rows(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with Gather in place of a Slice or Split that starts within a block."""
     return chain.from_iterable(_gather_slice(g, node) for node in nodes)
 
 
-def _gather_slice(g: Builder, node: Node) -> Iterator[Node]:
+def _gather_slice(g: Builder, node: Node) -> Yielded:
     """Yield nodes in place of a Slice or Split, which gather what starts within a block."""
     x = node.inputs[0] if node.inputs else None
     shape = find_static_shape(x, g.types)
     rows = [] if shape is None or len(shape) < _LEAST_RANK else _list_rows(node, shape)
     within = [_is_within(axis, each) for found in rows for axis, each in found.items()]
     if x is None or not any(within):
-        yield node
+        yield keep(
+            node,
+            ("Slice", "Split"),
+            "it must start within a block of pixels",
+        )
         return
     for result, found in zip(node.outputs, rows, strict=True):
         value = x
@@ -546,7 +570,7 @@ def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
     yield node._replace(inputs=(rows, *node.inputs[1:]))
 
 
-def _part_activations(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _part_activations(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a MaxPool of single pixels between a Conv and such an activation."""
     made = find_makers(nodes)
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
@@ -558,7 +582,7 @@ def _part_activations(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> 
         operands = real.inputs[1:] if real else ()
         is_fused = source is not None and source.op_type == "Conv"
         if real is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
-            yield node
+            yield keep(node, _ACTIVATIONS, "no Conv is before it, or its result has the same scale")
             continue
         pooled, stored = Value(), g.annotate(Value(), *g.types[real.present[0]])
         yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})

@@ -31,7 +31,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, find_makers
-from tflite2onnx.builder.node_passes import NodePass, drop_dead_nodes
+from tflite2onnx.builder.node_passes import NodePass, Stayed, Yielded, drop_dead_nodes, keep
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
 from tflite2onnx.emit import PLAIN_PASSES
@@ -66,7 +66,7 @@ _LOW, _HIGH = -128, 127  # steps around the middle
 _PARTED = (*PAIRS, (PRODUCTS, ("Slice", "Split")))
 
 
-def _join_groups(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _join_groups(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with one group in place of several, whose other weights are zeros."""
     made = find_makers(nodes)
     for node in nodes:
@@ -75,11 +75,15 @@ def _join_groups(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Itera
         numbers = [x.data for x in weights.present] if weights else []
         stored, scales, zero = numbers if len(numbers) > 2 else [None] * 3
         if weights is None or stored is None or scales is None or zero is None:
-            yield node
+            yield keep(node, ("Conv",), "it must have several groups and quantized weights")
             continue
         count, width, *window = stored.shape
         if width == 1 or scales.size == 1:  # one channel in each group: RKNN has depthwise Conv
-            yield node
+            yield keep(
+                node,
+                ("Conv",),
+                "its groups must have several channels and scales",
+            )
             continue
         whole = np.empty((groups, count // groups, groups, width, *window), stored.dtype)
         whole[:] = zero.reshape(groups, -1, *[1] * (len(window) + 2))
@@ -95,7 +99,7 @@ def _join_groups(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Itera
         )
 
 
-def _fold_strides(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _fold_strides(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with the rows of a stride as channels of a Conv of floats."""
     has_integers = any(node.op_type in QDQ for node in nodes)
     for node in nodes:
@@ -106,7 +110,11 @@ def _fold_strides(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iter
         weights = node.present[1].data if large and has_integers else None
         shape = find_static_shape(node.present[0], g.types) or ()
         if weights is None or len(large) > 1 or not _is_plain(node, shape, large[0]):
-            yield node
+            yield keep(
+                node,
+                ("Conv",),
+                "it must have one large even stride, of an image without pads",
+            )
             continue
         axis, stride = large[0] + 2, strides[large[0]]
         windows = -(-weights.shape[axis] // stride)
@@ -140,7 +148,7 @@ def _is_plain(node: Node, shape: Shape, side: int) -> bool:
     return is_whole and own.get("group", 1) == dilations == 1 and not any(own.get("pads", ()))
 
 
-def _convolve_averages(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _convolve_averages(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a depthwise Conv in place of an average of a large window."""
     operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     real = {n.outputs[0] for n in nodes if n.op_type == "DequantizeLinear"}
@@ -151,7 +159,7 @@ def _convolve_averages(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) ->
         )
         window = _find_window(node, shape or ())
         if not shape or not scale or max(window, default=0) <= LARGEST_WINDOW:
-            yield node
+            yield keep(node, ("AveragePool", "ReduceMean"), "it must average a large window")
             continue
         ones = np.full((shape[1], 1, *window), 128, np.uint8)
         weights, around = g.make_separate_constant(ones, DType.UINT8), g.scalar(127, DType.UINT8)
@@ -181,7 +189,7 @@ def _find_window(node: Node, shape: Shape) -> Shape:
     return tuple(node.attributes["kernel_shape"]) if is_pool and len(shape) == _IMAGE_RANK else ()
 
 
-def _convolve_images(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _convolve_images(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a Conv in place of a Gemm of a flattened image."""
     made = find_makers(nodes)
     operands = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
@@ -195,12 +203,12 @@ def _convolve_images(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> I
         stored = weights.present[0].data if weights else None
         is_written = node.outputs[0] in operands and node.attributes.get("transB") == 1
         if image is None or weights is None or stored is None or not is_written:
-            yield node
+            yield keep(node, ("Gemm",), "it must multiply a flattened image by quantized weights")
             continue
         # Rows of tokens, as attention has, are no image.
         is_image = len(shape) == _IMAGE_RANK and prod(shape) == stored.shape[1]
         if not is_image or shape[0] != 1 or prod(shape[2:]) == 1:
-            yield node
+            yield keep(node, ("Gemm",), "what it multiplies must be one image of several pixels")
             continue
         windows = g.make_separate_constant(
             stored.reshape(-1, *shape[1:]), weights.present[0].dtype or DType.INT8, ""
@@ -309,7 +317,7 @@ def _reads_pixel(g: Builder, node: Node, read: Node, made: Mapping[Value | None,
     return shape is not None and is_reshaped_pixel(find_static_shape(x, g.types) or (), shape)
 
 
-def _narrow_inputs(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _narrow_inputs(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with another zero point before functions whose input has a larger range.
 
     Outside of the range the results do not change. If a range has more steps than the type, numbers
@@ -324,7 +332,7 @@ def _narrow_inputs(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Ite
         numbers = [x.data.reshape(-1) for x in known if x.data is not None]
         end = scales.get(node.outputs[0])
         if source is None or end is None or [x.size for x in numbers] != [1, 1]:
-            yield node
+            yield keep(node, _CENTERS, "its data and its result must have one known scale each")
             continue
         x, (scale, zero) = source.outputs[0], (float(each[0]) for each in numbers)
         dtype = known[1].dtype or DType.INT8
@@ -396,7 +404,7 @@ def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -
         yield from reshape_twice(g, real, node, shape)
 
 
-def _move_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _move_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes; weights with both extremes of their type have no room, and stay."""
     made: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     for node in nodes:
@@ -407,15 +415,17 @@ def _move_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iter
         scale, zero = node.present[1:]
         steps = x.data.astype(np.int16) - MIDDLES[(zero.dtype or DType.INT8).label]
         low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
-        if low > _LOW or high < _HIGH:
-            place = 129 if low == _LOW else 127
-            if (x, zero) not in made:
-                weights = g.make_separate_constant(
-                    (steps + place).astype(np.uint8), DType.UINT8, x.name
-                )
-                shape = [] if zero.data is None else zero.data.shape
-                made[x, zero] = weights, g.constant(np.full(shape, place, np.uint8), DType.UINT8)
-            x, zero = made[x, zero]
+        if low <= _LOW and high >= _HIGH:
+            yield Stayed(node, "its weights have both extremes of their type")
+            continue
+        place = 129 if low == _LOW else 127
+        if (x, zero) not in made:
+            weights = g.make_separate_constant(
+                (steps + place).astype(np.uint8), DType.UINT8, x.name
+            )
+            shape = [] if zero.data is None else zero.data.shape
+            made[x, zero] = weights, g.constant(np.full(shape, place, np.uint8), DType.UINT8)
+        x, zero = made[x, zero]
         yield node._replace(inputs=(x, scale, zero))
 
 
