@@ -247,6 +247,7 @@ def _emit_input(g: Builder, tensor: Tensor, order: Order, least_sizes: Mapping[s
     inside, in_file = g.find_storage(tensor), g.find_endpoint_storage(tensor)
     shape = tuple(tensor.sizes[i] for i in order)
     value = checked = g.annotate(Value(dtype=in_file.dtype), in_file.dtype, shape)
+    g.inputs.append(value)
     least = [least_sizes.get(str(size), 0) for size in shape]
     if any(least):
         sizes = g.Max(g.Shape(value), g.ints(least))

@@ -122,6 +122,7 @@ class Nodes:
         self.opset, self.is_nested = opset, around is not None
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
+        self.inputs: list[Value] = []  # of the model
         # From the outputs of Reshape nodes to their inputs.
         self._reshaped: dict[Value | None, Value | None] = {}
         self._shared: dict[Callable[..., Value], Value] = {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.runtimes.environments import OPENVINO, RUNTIMES
 from tests.runtimes.remote import RemoteSession
-from tests.support import Build, run_onnx
+from tests.support import Build, check, run_onnx
 from tests.support.control import count_rounds, loop, op
 from tflite2onnx import convert
 from tflite2onnx.targets.checker import check_model
@@ -60,3 +61,16 @@ def fill(dtype: str) -> np.ndarray:
 def test_models_that_read_all_inputs_are_unchanged() -> None:
     plain, read = (convert(add_beside(), target=name) for name in ("portable", "openvino"))
     assert list(plain.model.graph.node) == list(read.model.graph.node)
+
+
+def test_data_of_dead_layers_are_no_inputs_of_the_model() -> None:
+    """Only the shape of the layer's result is read, so that no node of the model computes it."""
+    m, shape = Build(), [1, 4, 4, 8]
+    stored: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+    weights = np.random.default_rng(0).integers(-127, 128, (8, 1, 1, 8)).astype(np.int8)
+    w = m.constant(weights, scale=0.01, zero_point=0)
+    inputs = [m.input(shape, **stored), w, m.constant(np.zeros(8, np.int32), scale=0.0005)]
+    (dead,) = m.op("CONV_2D", inputs, [m.tensor(shape, **stored)], stride_h=1, stride_w=1)
+    (real,) = m.op("DEQUANTIZE", [dead], [m.tensor(shape)])
+    m.output(*m.op("ZEROS_LIKE", [real], [m.tensor(shape)]))
+    check(m.bytes(), steps=0, target="openvino")

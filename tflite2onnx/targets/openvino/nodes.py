@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tflite2onnx.builder.builder import Builder, find_bodies, walk_nodes
+from tflite2onnx.builder.builder import Builder, walk_nodes
 from tflite2onnx.builder.node_passes import NodePass, drop_dead_nodes
 from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.emit import PLAIN_PASSES
@@ -17,12 +17,8 @@ from tflite2onnx.tensor import DType
 
 def _read_inputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
     """Yield the nodes, and nodes that expand a result by no element of each input not read."""
-    every = [*walk_nodes((*g.nodes, *nodes))]
-    bodies = (body for node in every for body in find_bodies(node).values())
-    computed = {value for node in every for value in node.outputs}
-    computed |= {value for body in bodies for value in body.inputs}
     read = {x for node in walk_nodes(nodes) for x in node.present}.union(results)
-    inputs = [v for v in g.types if v.data is None and v not in computed and v not in read]
+    inputs = [x for x in g.inputs if x not in read]
     if not inputs:
         yield from nodes
         return
