@@ -290,8 +290,8 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
         if op is NO_OP or op.graphs or self._dtype not in (None, op.outputs[0].dtype):
             return None
         if isinstance(value, Op) or (op.outputs[0] is value and op.activation == "NONE"):
-            # A custom operator of a file may have the name of a builtin one.
-            is_same = op.code == code and op.custom == code.startswith("Flex")
+            # A custom operator of a file may have the name of a builtin one, which is upper case.
+            is_same = op.code == code and op.custom != code.isupper()
             return Step(op.inputs, op) if is_same else None
         applies = op.outputs[0] is value and op.activation == code and code in BOUNDS
         return Step([op]) if applies else None

@@ -6,28 +6,23 @@ with a rate below 0 or a decay above 1, has the rate or the logarithm 0, as in L
 An operator is replaced if all tensors are float32 and have fixed sizes.
 """
 
-from collections.abc import Sequence
-
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import are_fixed_floats
-from tflite2onnx.passes.patterns.rules import log_loss
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
-_CODE = "gated_delta_update"
 _VECTORS = 4  # axes of queries, keys and values
 
 
-def fuse_linear_attention(graph: Graph) -> Graph:
-    """Return the graph with LINEAR_ATTENTION."""
-    return graph.rewrite(lambda op: _replace_update(op) if op.custom and op.code == _CODE else [op])
-
-
-def _replace_update(op: Op) -> Sequence[Op]:
+@rule("gated_delta_update", "LINEAR_ATTENTION", ("gated_delta_update", ...), dtype=None)
+def fuse_linear_attention(found: Match) -> list[Op] | str:
+    """Return what replaces the match, or why nothing does."""
+    op = found.last
     query, key, value, rate, decay, state = op.present
     if not are_fixed_floats(*op.present, *op.outputs):
-        log_loss(op, "LINEAR_ATTENTION", "all tensors must be float32, of known sizes")
-        return [op]
+        return "all tensors must be float32, of known sizes"
     rw, (y, after) = Rewriter(op), op.outputs
     rate = rw.op("MAXIMUM", rate, 0.0, like=rate)
     decay = rw.op("MINIMUM", decay, 0.0, like=decay)
