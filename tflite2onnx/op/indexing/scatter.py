@@ -1,4 +1,4 @@
-"""SCATTER_ND, SPARSE_TO_DENSE and segment reductions: elements are written to indices."""
+"""SCATTER_ND and SPARSE_TO_DENSE: elements are written to indices."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -51,7 +51,7 @@ class Bitcast(AnySizes, Foldable):
             return reinterpret_bits(g, x.value, x.dtype, y.dtype)
         source, target = (_UNSIGNED[dtype.bits] for dtype in (x.dtype, y.dtype))
         unsigned = reinterpret_bits(g, x.value, x.dtype, source)
-        convert = _split_words if x.dtype.bits > y.dtype.bits else join_words
+        convert = _split_words if x.dtype.bits > y.dtype.bits else _join_words
         return reinterpret_bits(g, convert(g, unsigned, source, target), target, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -111,7 +111,7 @@ def _split_words(g: Builder, words: Value, dtype: DType, narrow: DType) -> Value
     return g.cast(g.BitShift(column, _list_shifts(dtype, narrow), direction="RIGHT"), narrow)
 
 
-def join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
+def _join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
     """Return words from their parts, which are along the last axis, the lowest first."""
     shifts = _list_shifts(wide, narrow)
     shifted = g.BitShift(g.cast(parts, DType.UINT64), shifts, direction="LEFT")

@@ -1,4 +1,4 @@
-"""PAD, PADV2, MIRROR_PAD, DILATE and STABLEHLO_PAD: elements around and between elements."""
+"""PAD, PADV2 and MIRROR_PAD: elements around elements."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
