@@ -131,7 +131,7 @@ def add_channels(
 @pytest.fixture
 def _is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of a small model count as more than a cache has."""
-    monkeypatch.setattr(block_products, "_LEAST_STORED", CHANNELS[0] * CHANNELS[1])
+    monkeypatch.setattr(block_products, "CACHED", CHANNELS[0] * CHANNELS[1])
 
 
 def test_channels_of_a_small_model_stay_integers() -> None:

@@ -81,6 +81,7 @@ _FLOAT = 4  # bytes
 _BYTE = 8  # bits
 _FILTERS = 16  # that a product of integers computes together
 _FEWEST_BYTES = 8  # Gather is slow if it copies fewer bytes at a time
+CACHED = 1 << 25  # bytes of constants; a network with more reads them from memory each time
 _MOST_ESTIMATED = 1 << 18  # operators, in all trials of a pass, which takes some seconds
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.op.common.hybrid import quantize_asymmetric
+from tflite2onnx.targets.onnxruntime.costs import CACHED
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.mapped_files import read_rows, release_memory
 
@@ -40,7 +41,6 @@ _LARGEST = 127
 _LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
 # The least numbers of features and of weights with a scale for each output that become blocks.
 _LEAST_CHANNEL_FEATURES, _LEAST_CHANNEL_WEIGHTS = 1024, 1 << 19
-_LEAST_STORED = 1 << 25  # bytes of all constants, 1 for each weight: caches have fewer
 _MATRIX = 2  # axes
 _SIGN_BITS = np.array(0x88, np.uint8)  # of the two elements in a byte
 
@@ -69,7 +69,7 @@ def has_channels(g: Builder, weights: Tensor) -> bool:
         scales is not None
         and not scales.block_size
         and weights.elements >= _LEAST_CHANNEL_WEIGHTS
-        and g.budget.stored >= _LEAST_STORED
+        and g.budget.stored >= CACHED  # a byte for each weight
         and weights.shape[-1] >= _LEAST_CHANNEL_FEATURES
         and weights.shape[-1] % min(_BLOCKS) == 0
         and _is_packed(g, weights)

