@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.support import Build, check
+from tests.support import Build, check, run_onnx
 from tests.support.fusions import count_optimized_nodes
 from tests.support.tensor import Tensor
 from tflite2onnx.cli import main
 from tflite2onnx.convert import convert
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.targets.onnxruntime.operators import block_products
 
 if TYPE_CHECKING:
@@ -68,6 +70,26 @@ def test_blocks_of_weights_give_the_numbers_of_litert(
     # One more product finds out what the kernel of this processor rounds.
     probes = shape == SHAPES[1] and rows == 1
     assert count_optimized_nodes(result.model)["MatMulNBits"] == 1 + probes
+
+
+@pytest.mark.parametrize("size", [32, 256])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rows_of_small_numbers_are_not_differences_of_large_products(size: int, sign: int) -> None:
+    """Most integers are near the zero point, and the error is that of float32, not 20 times it."""
+    x = np.random.default_rng(0).normal(0, 0.03, (1, 2048)).astype(np.float32)
+    x[0, :2] = sign, -sign / 2
+    data = build(1, (300, 2048), size)
+    (w,) = (t for t in read_model(data).graphs[0].ops[0].present if t.has_data)
+    assert w.quantization is not None
+    scales = w.quantization.scale.astype(ml_dtypes.bfloat16).reshape(300, -1, 1)
+    step = (x.max() - x.min()) / np.float32(255)
+    zero = np.rint(-x.min() / step)
+    integers = np.clip(np.rint(x / step) + zero, 0, 255) - zero
+    weights = (w.values.reshape(300, -1, size) * scales.astype(np.float64)).reshape(300, -1)
+    exact = integers.astype(np.float64) @ weights.T * float(step)
+    model = convert(data).model
+    (y,) = run_onnx(model, {model.graph.input[0].name: x})
+    assert np.abs(y - exact).max() <= 3e-6 * np.ptp(exact)
 
 
 @pytest.mark.parametrize("rounds_rows", [True, False])

@@ -10,14 +10,19 @@ bfloat16 (qd8_f32_qb4w). MatMulNBits has two kernels for these weights:
   becomes 127, and multiplies integers. For one row it takes a third of the time, but rounds again.
 
 Level 4 rounds nothing if the largest integer of each block is 127. So one row becomes the
-difference of two. The integers of a row, less 127, are -127 to 128. In the first row the largest
-integers of each block are 127 in place of their value; the second row has what this adds, and
-zeros. In each block of the second row all numbers but 0 are equal, so level 4 represents them, too.
+difference of two. The integers of a row, less their zero point, are -127 to 255, if a zero point
+above 127 changes the sign of all. In the first row the largest integers of each block are 127 in
+place of their value; the second row has what this adds, and zeros. In each block of the second row
+all numbers but 0 are equal, so level 4 represents them, too. If other integers than the largest are
+above 127, all are less by their excess, and the sums of the weights add the product of it. An
+excess of 127 less the zero point in each row would be simpler, but the product would be the
+difference of large numbers: rows of an activation, most of whose numbers are near 0, had errors of
+5e-5 to 1.4e-4 of 1/255 of the range, and have 2e-6, where LiteRT has 3e-6 to 1e-5. Each error lets
+as many numbers in a million round to another integer in the next product.
 
 On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. There
-the first row has the integers less their zero point, which are 0 to 255, -255 to 0, or from the one
-to the other in 255 steps, and the second is 0. A small product finds out at run time what level 4
-does.
+the first row has all integers, in 255 steps, and the second is 0. A small product finds out at run
+time what level 4 does.
 """
 
 from collections.abc import Sequence
@@ -36,6 +41,7 @@ _DOMAIN = "com.microsoft"
 _BLOCKS = (16, 32, 64, 128, 256)  # the sizes that MatMulNBits takes
 _FLOATS, _INTEGERS = 1, 4  # accuracy levels
 _LARGEST = 127
+_ABOVE = 512.0  # above all differences of two integers of 8 bits
 # The least numbers of features and of weights for which one row becomes two rows of integers. With
 # fewer features the stored sums would add more than 1.5 % to the weights.
 _LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
@@ -117,7 +123,7 @@ class _PairedRow(NamedTuple):
     """A row as two rows of integers that level 4 does not round.
 
     The product of the row is the products of both times `scales`, [1, 2], plus `offset` times the
-    negated sum of each output's weights.
+    sum of each output's weights.
     """
 
     rows: Value
@@ -125,7 +131,7 @@ class _PairedRow(NamedTuple):
     offset: Value
 
     def multiply(self, g: Builder, weights: _PackedWeights, sums: Value) -> Value:
-        """Return the product of the row, [1, outputs]; `sums` are negated."""
+        """Return the product of the row, [1, outputs]."""
         products = weights.multiply(g, self.rows, _INTEGERS)
         return g.Gemm(self.scales, products, g.Mul(self.offset, sums))
 
@@ -143,10 +149,10 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     if few or (count != 1 and isinstance(count, int)):
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
-    sums = g.constant(_negate_sums(w, _find_factors(w, scales)))
-    level = g.share(_rounds_rows), g.share(_find_margin)
+    sums = g.constant(_sum_outputs(w, _find_factors(w, scales)))
+    margin = g.share(_find_margin)
     if count == 1:
-        product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights, margin).multiply(g, weights, sums)
         if not scales.block_size:
             product = g.Mul(product, g.constant(scales.scale.reshape(1, -1)))
         axes = g.types[rows][1][:-1]
@@ -156,7 +162,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights, *level)),
+        *(g, single, one, _pair_row(one, rows, weights, margin)),
         # The scale is not read.
         *(several, (quantized.dequantize(several), quantized.scale, quantized.scale)),
     )
@@ -182,26 +188,26 @@ def _branch(
     )
 
 
-def _pair_row(
-    g: Builder, row: Value, weights: _PackedWeights, rounds_rows: Value, margin: Value
-) -> _PairedRow:
+def _pair_row(g: Builder, row: Value, weights: _PackedWeights, margin: Value) -> _PairedRow:
     """Return a row as two rows, which level 4 does not round; see `_find_margin`."""
     size, features = weights.block_size, weights.features
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
-    # A row of zeros has the scale 1, and a rounding error of its product would remain. All other
-    # scales are below the sum of the row.
-    scale = g.Min(scale, g.ReduceL1(row, keepdims=0))
-    one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_LARGEST, DType.UINT8)
-    center = g.Where(rounds_rows, zero, middle)
+    one, minus = (g.scalar(n, DType.FLOAT32) for n in (1, -1))
+    sign = g.Where(g.Less(g.scalar(_LARGEST, DType.UINT8), zero), minus, one)
+    largest = g.scalar(_LARGEST, DType.FLOAT32)
     # ONNX Runtime would repeat a DequantizeLinear for each of its readers, but not a Reshape.
-    blocks = g.reshape(g.DequantizeLinear(integers, one, center), (features // size, size))
+    blocks = g.reshape(g.DequantizeLinear(integers, sign, zero), (features // size, size))
     highest = g.reduce("ReduceMax", blocks, [1], keepdims=True)
     # 1 for the largest numbers of a block, 0 for all others.
     is_highest = g.Relu(g.Sub(blocks, g.Add(highest, margin)))
-    rest = g.Mul(is_highest, g.Sub(g.scalar(_LARGEST, DType.FLOAT32), highest))
-    rows = g.reshape(g.Concat(g.Add(blocks, rest), rest, axis=0), (2, features))
+    others = g.Sub(blocks, g.Mul(is_highest, g.scalar(_ABOVE, DType.FLOAT32)))
+    most = g.Max(g.reduce("ReduceMax", others, [0, 1], keepdims=False), largest)
+    shift = g.Sub(most, largest)
+    rest = g.Mul(is_highest, g.Sub(most, highest))
+    rows = g.Concat(g.Sub(g.Add(blocks, rest), shift), rest, axis=0)
+    scale = g.Mul(scale, sign)  # 1 or -1 for a row of zeros, whose two rows are equal
     signs = g.constant(np.array([[1, -1]], np.float32))
-    return _PairedRow(rows, g.Mul(scale, signs), g.DequantizeLinear(zero, scale, center))
+    return _PairedRow(g.reshape(rows, (2, features)), g.Mul(scale, signs), g.Mul(shift, scale))
 
 
 def _find_margin(g: Builder) -> Value:
@@ -262,13 +268,13 @@ def _find_scales(w: View, *, rounds: bool) -> Quantization:
     return scales.with_scale(_round_to_bfloat16(scales.scale), scales.zero_point)
 
 
-def _negate_sums(w: View, scales: Array) -> Array:
-    """Return the negated sum of the real weights of each output, float32 [1, outputs]."""
+def _sum_outputs(w: View, scales: Array) -> Array:
+    """Return the sum of the real weights of each output, float32 [1, outputs]."""
     sums = list[Array]()
     for part in read_rows(w.constant):
         factors = scales[len(sums) : len(sums) + len(part)].astype(np.float64)
         blocks = part.reshape(*factors.shape, -1).sum(2, dtype=np.int64)
-        sums.extend(-(blocks * factors).sum(1))
+        sums.extend((blocks * factors).sum(1))
     release_memory(scales)
     return np.asarray(sums, np.float32).reshape(1, -1)
 
