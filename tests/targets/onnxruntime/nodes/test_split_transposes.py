@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tests.support.fusions import count_optimized_nodes
+from tests.support.fusions import count_optimized_nodes, optimize_model
 
 
 def build(shape: list[int], order: list[int], dtype: str = "float32") -> bytes:
@@ -68,3 +68,22 @@ def test_canonical_transposes_are_one() -> None:
 
 def test_integers_are_moved_once() -> None:
     assert count([16, 64, 8], [2, 1, 0], "int32") == 1
+
+
+@pytest.mark.parametrize("shape", [[1, 64, 1, 200], [1, 200, 1, 64], [3, 20, 1, 50]])
+def test_axes_of_one_do_not_move(shape: list[int]) -> None:
+    result: Any = check(build(shape, [0, 3, 2, 1]))
+    (node,) = (n for n in optimize_model(result.model).graph.node if n.op_type == "Transpose")
+    assert list(node.attribute[0].ints) == [0, 3, 1, 2]
+
+
+def test_reshapes_read_any_axes() -> None:
+    m = Build()
+    x = m.op("ABS", [m.input([1, 64, 1, 200])], [m.tensor([1, 64, 1, 200])])[0]
+    order = m.constant(np.array([0, 3, 2, 1], np.int32))
+    y = m.op("TRANSPOSE", [x, order], [m.tensor([1, 200, 1, 64])])[0]
+    z = m.op("RESHAPE", [y], [m.tensor([1, 100, 128])], new_shape=[1, 100, 128])[0]
+    m.output(*m.op("ABS", [z], [m.tensor([1, 100, 128])]))
+    result: Any = check(m.bytes())
+    perms = [[*n.attribute[0].ints] for n in result.model.graph.node if n.op_type == "Transpose"]
+    assert [0, 3, 2, 1] not in perms

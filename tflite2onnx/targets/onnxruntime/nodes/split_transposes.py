@@ -18,11 +18,13 @@ only splits, joins or adds axes. So the Reshape between them leaves out an axis 
 axes in other factors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
 
-from tflite2onnx.builder.builder import Builder
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, find_readers
 from tflite2onnx.builder.node_passes import Rewritten, replace_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
@@ -31,11 +33,43 @@ from tflite2onnx.tensor import DType, Shape
 
 _FACTORS = range(2, 12)
 _FLOAT = 4  # bytes
+_SWAPPED = (0, 3, 2, 1)
+_FEWEST = 256  # numbers that take longer than a Reshape
 
 
-def split_transposes(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
+def split_transposes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
     """Return nodes with two Transposes in place of each slow one of floats of a static shape."""
-    return replace_nodes(nodes, partial(_split, g))
+    moved = replace_nodes(nodes, partial(_move_one_axis, g, find_readers(nodes), {*results}))
+    return replace_nodes(moved.nodes, partial(_split, g))
+
+
+def _move_one_axis(
+    g: Builder, readers: Mapping[Value, Sequence[Node]], results: Collection[Value], node: Node
+) -> Sequence[Node] | str:
+    """Return a Transpose of one axis in place of one that moves two, of which one is 1."""
+    if node.op_type != "Transpose" or tuple(node.attributes["perm"]) != _SWAPPED:
+        return ""
+    (x,), (y,) = node.present, node.outputs
+    dtype, sizes = g.types.get(x, (None, ()))
+    first, rows, one, columns = sizes if len(sizes) == len(_SWAPPED) else (0, 0, 0, 0)
+    if one != 1 or dtype is not DType.FLOAT32 or isinstance(rows, str) or isinstance(columns, str):
+        return ""
+    if rows * columns < _FEWEST:
+        return "few numbers"
+    if y not in results and all(_ignores_axes(reader) for reader in readers.get(y, ())):
+        g.types[y] = (dtype, (first, 1, columns, rows))
+        return [node._replace(attributes={**node.attributes, "perm": [0, 2, 3, 1]})]
+    image = Value()
+    return [
+        Node("Reshape", (x, g.ints([0, 1, rows, columns])), (image,), {}),
+        node._replace(inputs=(image,), attributes={**node.attributes, "perm": [0, 3, 1, 2]}),
+    ]
+
+
+def _ignores_axes(node: Node) -> bool:
+    """Return whether a node is a Reshape to sizes that copy none but the first of its input."""
+    sizes = node.inputs[1].data if node.op_type == "Reshape" and node.inputs[1] else None
+    return sizes is not None and bool(np.all(sizes[1:] != 0))
 
 
 def _split(g: Builder, node: Node) -> Sequence[Node] | str:
