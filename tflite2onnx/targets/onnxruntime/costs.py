@@ -209,7 +209,8 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # up to a tenth). A memcpy takes 7.5 ns beside its bytes. The kernels do not depend on AVX-512.
 # `small`, `part` and `reshape`: nodes of 64 and 128 floats in a row, on the same processor.
 # `function` to `row`: chains of two and of ten nodes of 1 to 400,000 numbers, same processor.
-# With AVX-512 hidden (`scripts/hide_avx512.py`) the times are equal, but Exp takes twice its time.
+# With AVX-512 hidden (`scripts/hide_avx512.py`) `function` is equal, but Exp takes twice its time;
+# the other rows were not measured so. No script in scripts/ repeats these chains.
 # `integer row`: 2 to 16 rows of 5 to 64 numbers, joined by `join_rows` and not, in turns.
 # Kernels with the same factors for both kinds of processors.
 _OF_BOTH: Mapping[str, Factors] = {
