@@ -583,6 +583,32 @@ def test_the_simulator_computes_functions_of_five_axes() -> None:
     assert measure_distance(convert(build_functions(), target="qnn").model, QNN) <= 1
 
 
+def build_bounds(code: str) -> bytes:
+    """Build a MAXIMUM or MINIMUM of an image and a constant one."""
+    m, shape = Build(), [1, 5, 6, 4]
+    x = m.input(shape, dtype="int8", scale=0.05, zero_point=3)
+    numbers = np.random.default_rng(0).integers(-60, 60, shape, np.int8)
+    bounds = m.constant(numbers, scale=0.05, zero_point=3)
+    m.output(*m.op(code, [x, bounds], [m.tensor(shape, dtype="int8", scale=0.05, zero_point=3)]))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_bounds_of_a_whole_image_are_floats(code: str) -> None:
+    model = check(build_bounds(code), target="qnn").model
+    assert not check_model(model, "qnn")
+    stored = {t.name: t.data_type for t in model.graph.initializer}
+    (node,) = (n for n in model.graph.node if n.op_type in ("Max", "Min"))
+    assert [stored[x] for x in node.input if x in stored] == [TensorProto.FLOAT]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_the_simulator_computes_bounds_of_a_whole_image(code: str) -> None:
+    assert measure_distance(convert(build_bounds(code), target="qnn").model, QNN) <= 1
+
+
 def build_sums(axis: int, **options: Any) -> bytes:
     """Build a CUMSUM between DEQUANTIZE and QUANTIZE, as AI Edge Quantizer does."""
     m, shape = Build(), [2, 5, 6]

@@ -31,6 +31,8 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
   computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
   them.
 - GatherND by indices of five axes ends the process. It is right by rows of indices.
+- Max and Min with a constant of 8 bits for each number of the data do not load (MEM_ALLOC) if both
+  have one scale. With a constant of floats they load, and are up to a step off.
 - CumSum ignores zero points. A MatMul with ones and zeros is right.
 - Most functions of five axes are refused; of two axes they are right.
 - ONNX Runtime moves the Transpose after a Conv through DequantizeLinear and QuantizeLinear to the
@@ -213,6 +215,23 @@ def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]
         dtype = g.types[result][0]
         integers = np.clip(steps, *find_integer_range(dtype)).astype(zero.dtype)
         stored[result] = g.make_separate_constant(integers, dtype, result.name)
+
+
+def _limit_by_floats(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+    """Yield the nodes, with floats in place of 8-bit constants of a whole image in Max and Min."""
+    made = find_makers(nodes)
+    for node in nodes:
+        floats = {}
+        for x in node.present if node.op_type in ("Max", "Min") else ():
+            arrays = [each.data for each in made[x].present] if x in made else []
+            known = [array for array in arrays if array is not None]
+            if len(known) < 3 or known[1].size > 1 or known[0].dtype.itemsize > 1:
+                continue
+            shape = find_static_shape(node.outputs[0], g.types)
+            if known[0].size > 1 and shape and known[0].size == prod(shape):
+                numbers = (known[0].astype(np.float32) - known[2]) * known[1]
+                floats[x] = g.constant(numbers.astype(np.float32), DType.FLOAT32)
+        yield node.with_inputs(floats)
 
 
 def _quantize_products(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
@@ -694,6 +713,7 @@ _BEFORE: tuple[NodePass, ...] = (
     _flatten_functions,
     _simplify_gathers,
     _multiply_sums,
+    _limit_by_floats,
     # The passes of products count the nodes that read a value.
     drop_dead_nodes,
     # Weights are integers from here on.
