@@ -124,6 +124,32 @@ def build_activation(code: str) -> bytes:
     return m.bytes()
 
 
+def build_dense() -> bytes:
+    """Build a dense layer of an image, and LEAKY_RELU to a finer scale."""
+    m, shape = Build(), [1, 8, 8, CHANNELS]
+    x = m.input(shape, dtype="int8", scale=SCALE, zero_point=3)
+    weights = np.random.default_rng(0).integers(-127, 127, (CHANNELS, CHANNELS), np.int8)
+    w = m.constant(weights, scale=0.01, zero_point=0)
+    y, z = (
+        m.tensor(shape, dtype="int8", scale=s, zero_point=o) for s, o in ((0.09, -13), (0.04, -37))
+    )
+    (y,) = m.op("FULLY_CONNECTED", [x, w, None], [y], keep_num_dims=True)
+    m.output(*m.op("LEAKY_RELU", [y], [z], alpha=0.1))
+    return m.bytes()
+
+
+def test_an_activation_is_no_part_of_a_dense_layer() -> None:
+    model = check(build_dense(), steps=3, target="qnn").model
+    assert [n.op_type for n in model.graph.node].count("MaxPool") == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+def test_the_simulator_parts_an_activation_from_a_dense_layer() -> None:
+    # A step of the layer is over two of the result.
+    assert measure_distance(convert(build_dense(), target="qnn").model, QNN) <= 3
+
+
 def build_constants() -> bytes:
     """Build two additions of one stored array, which stands for two real numbers."""
     m = Build()
@@ -669,7 +695,7 @@ def test_the_simulator_gathers_by_computed_indices() -> None:
     [
         (build_rows("SLICE", 8), "gather_rows", "it must start within a block of pixels"),
         (build_trained(), "divide_weights", "int8 has all weights"),
-        (build_trained(), "part_activations", "no Conv is before it"),
+        (build_trained(), "part_activations", "no product is before it"),
     ],
 )
 def test_the_log_says_why_nodes_stay(

@@ -27,9 +27,9 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 - A Gemm of uint16 whose rows have 32 numbers and less, and its weights several scales, may not load
   (MEM_ALLOC) if the rows were 8 bits, as an input of the model is. It loads if they become uint16
   in an image.
-- A Conv and the activation after it become one function, which does not round what the Conv
-  computes to its scale. A third of the results differ by a step. A MaxPool of single pixels parts
-  them.
+- A Conv, or a dense layer of an image, and the activation after it become one function, which does
+  not round or limit what is computed to its scale. A third of the results differ by a step, after a
+  dense layer by up to 67. A MaxPool of single pixels parts them.
 - GatherND by indices of five axes ends the process. It is right by rows of indices.
 - Max and Min with a constant of 8 bits for each number of the data do not load (MEM_ALLOC) if both
   have one scale. With a constant of floats they load, and are up to a step off.
@@ -69,6 +69,7 @@ from tflite2onnx.tensor import Array, DType, Shape
 _LONGEST_SUM = 1024  # numbers, whose weights are 1 MB
 _BLOCK = 8  # pixels
 _LEAST_RANK = 3  # of an image
+_IMAGE_RANK = 4  # of one that MaxPool reads
 _CHANNELS = 1  # their axis
 # The type without a sign, and its number in place of 0.
 _UNSIGNED = {
@@ -590,18 +591,22 @@ def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
 
 
 def _part_activations(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
-    """Yield the nodes, with a MaxPool of single pixels between a Conv and such an activation."""
+    """Yield the nodes, with a MaxPool of single pixels between a product and such an activation."""
     made = find_makers(nodes)
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
         real = made.get(node.present[0]) if node.op_type in _ACTIVATIONS else None
         source = real if real and real.op_type == "DequantizeLinear" else None
-        while source is not None and source.op_type in (*QDQ, "Transpose"):
+        while source is not None and source.op_type in (*QDQ, "Reshape", "Transpose"):
             source = made.get(source.present[0])
         operands = real.inputs[1:] if real else ()
-        is_fused = source is not None and source.op_type == "Conv"
+        is_image = len(find_static_shape(node.outputs[0], g.types) or ()) == _IMAGE_RANK
+        before = ("Conv", "Gemm") if is_image else ("Conv",)
+        is_fused = source is not None and source.op_type in before
         if real is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
-            yield keep(node, _ACTIVATIONS, "no Conv is before it, or its result has the same scale")
+            yield keep(
+                node, _ACTIVATIONS, "no product is before it, or its result has the same scale"
+            )
             continue
         pooled, stored = Value(), g.annotate(Value(), *g.types[real.present[0]])
         yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})
