@@ -15,7 +15,7 @@ def build_average(kind: str, zero: int, stride: int = 2) -> bytes:
     scale["zero_point"] = zero if kind == "int8" else zero + 128
     window: dict[str, Any] = {"filter_width": 2, "filter_height": 2, "padding": "VALID"}
     window |= {"stride_w": stride, "stride_h": stride}
-    x, y = m.input([1, 64, 64, 4], **scale), m.tensor([1, size, size, 4], **scale)
+    x, y = m.input([1, 64, 64, 8], **scale), m.tensor([1, size, size, 8], **scale)
     m.output(*m.op("AVERAGE_POOL_2D", [x], [y], **window))
     return m.bytes()
 

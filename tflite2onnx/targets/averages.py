@@ -14,6 +14,7 @@ from tflite2onnx.quantization.storage import AS_NUMBERS, Storage
 from tflite2onnx.tensor import DType
 
 _LONGEST_STRIDE = 3  # compilers refuse longer strides of a depthwise Conv
+_WRONG_CHANNELS = range(2, 5)  # of a depthwise Conv, whose averages were up to 207 steps off
 _SIZES = range(2, 17, 2)  # pixels of a window whose averages may be halves; few are of larger ones
 _WEIGHT = 255  # the integer that all weights of an average are
 
@@ -29,9 +30,10 @@ class ConvolvedAverage(AveragePool2D):
     def _average(self, g: Builder, x: View, image: Operand, window: Mapping[str, Any]) -> Value:
         size = prod(window["kernel_shape"])
         is_refused = max(window["strides"]) > _LONGEST_STRIDE or any(window.get("pads", [1]))
-        if x.plan.reading is not Reading.UNIFORM or size not in _SIZES or is_refused:
-            return super()._average(g, x, image, window)
         channels, stored = x.size("C"), x.tensor.quantization or AS_NUMBERS
+        is_plain = x.plan.reading is not Reading.UNIFORM or size not in _SIZES or is_refused
+        if is_plain or (isinstance(channels, int) and channels in _WRONG_CHANNELS):
+            return super()._average(g, x, image, window)
         zero, whole = int(stored.zero_point[0]), size * _WEIGHT
         steps = zero if x.dtype is DType.INT8 else round(zero / 2)
         slack = steps / (zero * whole - steps) if steps else 1 / (2 * whole)

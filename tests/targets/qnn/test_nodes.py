@@ -150,6 +150,31 @@ def test_the_simulator_parts_an_activation_from_a_dense_layer() -> None:
     assert measure_distance(convert(build_dense(), target="qnn").model, QNN) <= 3
 
 
+def build_average(channels: int) -> bytes:
+    """Build an average of windows of 2x2 pixels."""
+    m = Build()
+    x = m.input([1, 8, 8, channels], dtype="int8", scale=SCALE, zero_point=3)
+    y = m.tensor([1, 4, 4, channels], dtype="int8", scale=SCALE, zero_point=3)
+    window: dict[str, Any] = {"filter_height": 2, "filter_width": 2, "stride_h": 2, "stride_w": 2}
+    m.output(*m.op("AVERAGE_POOL_2D", [x], [y], padding="VALID", **window))
+    return m.bytes()
+
+
+@pytest.mark.parametrize(
+    ("channels", "operator"), [(2, "AveragePool"), (4, "AveragePool"), (8, "Conv")]
+)
+def test_averages_of_few_channels_pool(channels: int, operator: str) -> None:
+    model = check(build_average(channels), steps=1, target="qnn").model
+    assert operator in {n.op_type for n in model.graph.node}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize("channels", [2, 4, 8])
+def test_the_simulator_averages_few_channels(channels: int) -> None:
+    assert measure_distance(convert(build_average(channels), target="qnn").model, QNN) <= 1
+
+
 def build_constants() -> bytes:
     """Build two additions of one stored array, which stands for two real numbers."""
     m = Build()
