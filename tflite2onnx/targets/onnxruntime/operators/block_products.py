@@ -150,9 +150,9 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
     sums = g.constant(_sum_outputs(w, _find_factors(w, scales)))
-    margin = g.share(_find_margin)
+    level = g.share(_find_margin), g.share(_find_largest)
     if count == 1:
-        product = _pair_row(g, rows, weights, margin).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
         if not scales.block_size:
             product = g.Mul(product, g.constant(scales.scale.reshape(1, -1)))
         axes = g.types[rows][1][:-1]
@@ -162,7 +162,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights, margin)),
+        *(g, single, one, _pair_row(one, rows, weights, *level)),
         # The scale is not read.
         *(several, (quantized.dequantize(several), quantized.scale, quantized.scale)),
     )
@@ -188,13 +188,17 @@ def _branch(
     )
 
 
-def _pair_row(g: Builder, row: Value, weights: _PackedWeights, margin: Value) -> _PairedRow:
-    """Return a row as two rows, which level 4 does not round; see `_find_margin`."""
+def _pair_row(
+    g: Builder, row: Value, weights: _PackedWeights, margin: Value, largest: Value
+) -> _PairedRow:
+    """Return a row as two rows, which level 4 does not round.
+
+    `_find_margin` and `_find_largest` describe the last operands.
+    """
     size, features = weights.block_size, weights.features
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
     one, minus = (g.scalar(n, DType.FLOAT32) for n in (1, -1))
     sign = g.Where(g.Less(g.scalar(_LARGEST, DType.UINT8), zero), minus, one)
-    largest = g.scalar(_LARGEST, DType.FLOAT32)
     # ONNX Runtime would repeat a DequantizeLinear for each of its readers, but not a Reshape.
     blocks = g.reshape(g.DequantizeLinear(integers, sign, zero), (features // size, size))
     highest = g.reduce("ReduceMax", blocks, [1], keepdims=True)
@@ -216,6 +220,15 @@ def _find_margin(g: Builder) -> Value:
     Of a block, the integers above the largest one plus this number become 127.
     """
     return g.Where(g.share(_rounds_rows), *(g.scalar(n, DType.FLOAT32) for n in (1024, -1)))
+
+
+def _find_largest(g: Builder) -> Value:
+    """Return 127 if level 4 quantizes blocks; if rows, a number above all differences of data.
+
+    Numbers above it are shifted. A shifted row of one sign would have a range of less than 255,
+    which rows that are quantized again do not keep.
+    """
+    return g.Where(g.share(_rounds_rows), *(g.scalar(n, DType.FLOAT32) for n in (1024, _LARGEST)))
 
 
 def _rounds_rows(g: Builder) -> Value:
