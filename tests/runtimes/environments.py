@@ -171,7 +171,13 @@ RUNTIMES = {
         _compiler("mnn", "MNN==3.6.1"),
         # The command pnnx in Python would need PyTorch; its program does not.
         _compiler(
-            "ncnn", "--no-deps", "pnnx==20261020", "ncnn==1.0.20261020", "ml-dtypes", "protobuf"
+            "ncnn",
+            "--no-deps",
+            "pnnx==20261020",
+            "ncnn==1.0.20261020",
+            "ml-dtypes",
+            "protobuf",
+            "typing-extensions",
         ),
     )
 }
