@@ -18,7 +18,7 @@ from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.targets.onnxruntime.nodes.add_biases import add_biases
 from tflite2onnx.targets.onnxruntime.nodes.choices import fill_branches
 from tflite2onnx.targets.onnxruntime.nodes.join_rows import join_rows
-from tflite2onnx.targets.onnxruntime.nodes.split_transposes import split_transposes
+from tflite2onnx.targets.onnxruntime.nodes.split_transposes import move_one_axis, split_transposes
 from tflite2onnx.targets.onnxruntime.nodes.wide_blocks import widen_blocks
 from tflite2onnx.tensor import DType
 
@@ -158,6 +158,8 @@ PASSES: tuple[NodePass, ...] = (
     # Sigmoid has a kernel of 8 bits, Tanh has none.
     _join_tanh,
     # After the pass of Softmax, which looks for one Transpose at each side.
+    move_one_axis,
+    # Those that move one axis are fast.
     split_transposes,
     # The next pass asks who reads a value.
     drop_dead_nodes,

@@ -16,6 +16,9 @@ the first and the last axis exchanged take 79 us in place of 243, 4x256x64 take 
 ONNX Runtime would join two Transposes (onnx_transpose_optimization.cc), also around a Reshape that
 only splits, joins or adds axes. So the Reshape between them leaves out an axis of 1, and splits
 axes in other factors.
+
+A Transpose by [0, 3, 2, 1] moves two axes, also if the third axis is 1, as after a 1-D convolution.
+Without this axis one axis moves: 200x64 floats take 12 us in place of 52 (same processor).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,13 +40,17 @@ _SWAPPED = (0, 3, 2, 1)
 _FEWEST = 256  # numbers that take longer than a Reshape
 
 
-def split_transposes(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
+def move_one_axis(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
+    """Return nodes whose Transposes of two axes, of which one is 1, move one axis."""
+    return replace_nodes(nodes, partial(_move_axis, g, find_readers(nodes), {*results}))
+
+
+def split_transposes(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Rewritten:
     """Return nodes with two Transposes in place of each slow one of floats of a static shape."""
-    moved = replace_nodes(nodes, partial(_move_one_axis, g, find_readers(nodes), {*results}))
-    return replace_nodes(moved.nodes, partial(_split, g))
+    return replace_nodes(nodes, partial(_split, g))
 
 
-def _move_one_axis(
+def _move_axis(
     g: Builder, readers: Mapping[Value, Sequence[Node]], results: Collection[Value], node: Node
 ) -> Sequence[Node] | str:
     """Return a Transpose of one axis in place of one that moves two, of which one is 1."""
