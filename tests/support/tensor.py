@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 Shape: TypeAlias = "Sequence[int | None]"
 
+# Numbers of whole bytes, and bool.
+NUMBER_TYPES = (
+    *("float32", "float16", "float64", "bfloat16", "bool", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+)
+
 
 class TensorFields(TypedDict, total=False):
     """Optional fields of a tensor besides its shape.

@@ -9,24 +9,9 @@ import pytest
 
 from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Tensor
+from tests.support.tensor import NUMBER_TYPES
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-
-TYPES = (
-    "float32",
-    "float16",
-    "float64",
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "bfloat16",
-)
 
 
 def add_dilate(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
@@ -55,7 +40,7 @@ def test_dilate_of_every_shape_equals_litert(
     check_outputs(m, add_dilate(m, add_input(m, shape), value, steps))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
 def test_dilate_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(
@@ -125,7 +110,7 @@ def test_pad_before_after_and_between_equals_litert(
     check_outputs(m, add_pad(m, add_input(m, shape), value, *pads))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
 def test_pad_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     x, value = add_input(m, [3, 5], dtype), add_input(m, [], dtype)

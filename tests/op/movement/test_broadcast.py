@@ -9,24 +9,9 @@ import pytest
 
 from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, Tensor
+from tests.support.tensor import NUMBER_TYPES
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-
-TYPES = (
-    "float32",
-    "float16",
-    "float64",
-    "bfloat16",
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
 
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()),
@@ -60,7 +45,7 @@ def test_broadcast_to_every_shape_equals_litert(
     check_outputs(m, broadcast(m, add_input(m, old), new, index))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
 def test_broadcast_to_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, broadcast(m, add_input(m, [3, 1, 5], dtype), (2, 3, 7, 5)))
@@ -109,7 +94,7 @@ def test_fill_of_every_shape_equals_litert(shape: tuple[int, ...], index: str) -
     check_outputs(m, *m.op("FILL", [m.constant(np.array(shape, index)), add_input(m, [])], [shape]))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
 def test_fill_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     value = add_input(m, [], dtype)

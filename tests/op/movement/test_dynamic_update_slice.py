@@ -7,24 +7,9 @@ import pytest
 
 from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, Tensor
+from tests.support.tensor import NUMBER_TYPES
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-
-TYPES = (
-    "float32",
-    "float16",
-    "float64",
-    "bfloat16",
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
 
 # shape, shape of the update, starts
 UPDATES: list[tuple[list[int], list[int], list[int]]] = [
@@ -84,7 +69,7 @@ def test_starts_beyond_32_bits_are_exact() -> None:
 
 
 @pytest.mark.parametrize("rows", [5, 300])  # Slice and Concat, ScatterND
-@pytest.mark.parametrize("dtype", [*TYPES, "int4"])
+@pytest.mark.parametrize("dtype", [*NUMBER_TYPES, "int4"])
 def test_update_of_every_type_equals_litert(dtype: str, rows: int) -> None:
     m = Build()
     x, update = add_input(m, [3, rows, 7, 2], dtype), add_input(m, [2, 1, 7, 2], dtype)

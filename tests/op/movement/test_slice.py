@@ -14,6 +14,7 @@ from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.op.ports import FLOAT8, add_input, check_float8, check_outputs, folds
 from tests.support import Build, check, run_tflite
 from tests.support.runtimes import session
+from tests.support.tensor import NUMBER_TYPES
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
@@ -22,21 +23,6 @@ if TYPE_CHECKING:
 
     from tests.support import Tensor
 
-TYPES = (
-    "float32",
-    "float16",
-    "float64",
-    "bfloat16",
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
 SIZES = (2, 3, 5, 7, 4)
 
 # shape, begin, size
@@ -71,7 +57,7 @@ def test_slice_of_every_shape_equals_litert(
     check_outputs(m, add_slice(m, add_input(m, shape), begin, size, index))
 
 
-@pytest.mark.parametrize("dtype", [*TYPES, "int4"])
+@pytest.mark.parametrize("dtype", [*NUMBER_TYPES, "int4"])
 def test_slice_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, add_slice(m, add_input(m, [3, 5, 7, 2], dtype), [0, 2, 1, 0], [3, 2, -1, 2]))
@@ -313,7 +299,7 @@ def test_offset_makes_ends_relative_to_begins() -> None:
     check_cuts(cuts, (5, 7))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
 def test_strided_slice_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     each = Cut(((1, 3, 1), (0, 0, 1), (6, 0, -2), (1, 0, 1)), new_axis_mask=2, shrink_axis_mask=8)

@@ -7,24 +7,9 @@ import pytest
 
 from tests.op.ports import add_input, check_outputs
 from tests.support import Build, Tensor
+from tests.support.tensor import NUMBER_TYPES
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
-
-TYPES = (
-    "float32",
-    "float16",
-    "float64",
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "bfloat16",
-)
 
 # shape, block, paddings, shape of the output
 SPACES: list[tuple[list[int], list[int], list[list[int]], list[int]]] = [
@@ -64,7 +49,7 @@ def test_space_to_batch_and_batch_to_space_equal_litert(
     check_outputs(m, to_space(m, add_input(m, made), block, edges, shape))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
 def test_blocks_of_every_type_equal_litert(dtype: str) -> None:
     m = Build()
     x = add_input(m, [2, 5, 7, 3], dtype)
