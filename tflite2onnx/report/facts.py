@@ -114,11 +114,13 @@ def collect_facts(
         tuple(skeleton.storage),
         tuple(describe_tensors(source.graphs[0], skeleton)),
         converted if isinstance(converted, (str, os.PathLike)) else file,
-        *_log_rules(model, opened),
+        *_collect_lines(model, opened),
     )
 
 
-def _log_rules(model: ModelFile, opened: OpenedModel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _collect_lines(
+    model: ModelFile, opened: OpenedModel
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what rules and forms change, and why others do not apply, each line once."""
     changes: dict[str, None] = {}
     losses: dict[str, None] = {}

@@ -14,7 +14,7 @@ OTHER_CUSTOM_NAMES = {
     "custom_call.MaxUnpooling2D": "MaxUnpooling2D",
     "custom_call.scaled_dot_product_attention": "odml.scaled_dot_product_attention",
 }
-# The same, and custom operators that have a builtin operator's operands and options.
+# These names, and those of custom operators with the operands and options of a builtin operator.
 OTHER_NAMES = {
     **OTHER_CUSTOM_NAMES,
     # Operators that are builtin now, and were custom operators in files of 2021.
