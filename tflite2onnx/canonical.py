@@ -49,7 +49,7 @@ def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf)
     named = name_dynamic_axes(graph, operator_of, (), words)
     normal = apply_passes(list_canonical_passes(operator_of), named.graph)
     operators = [*map(operator_of, normal.walk_ops())]
-    make_sites(operators)
+    make_sites(operators, {})
     check_dynamic_axes(operators, named.axes)
 
 

@@ -180,13 +180,15 @@ class _Problem:
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.frames: list[Frame] = []
+        self._unmoved: dict[int, _End] = {}
+        self._written = {tensor for site in sites for tensor in site.writes}
         self._ends = [self._add(site) for site in sites]
         producers: dict[Tensor, _End] = {}
         readers: dict[Tensor, list[_End]] = {}
         for site, ends in zip(sites, self._ends, strict=True):
             producers |= {tensor: ends[~i] for i, tensor in enumerate(site.writes)}
             for i, tensor in enumerate(site.reads):
-                if tensor is not None:
+                if tensor in self._written:
                     readers.setdefault(tensor, []).append(ends[i])
         # A tensor without a producer is a constant: moving it costs nothing, and it propagates no
         # order from one reader to another.
@@ -204,9 +206,20 @@ class _Problem:
         operands = [(i, t) for i, t in enumerate(site.reads) if t is not None]
         for operand, tensor in [*operands, *((~i, t) for i, t in enumerate(site.writes))]:
             if operand not in ends:
-                ends[operand] = (len(self.frames), axis_names(tensor.rank))
-                self.frames.append(pin_operand(operand, make_identity(tensor.rank)))
+                is_computed = tensor in self._written
+                ends[operand] = self._pin(tensor.rank) if is_computed else self._keep(tensor.rank)
         return ends
+
+    def _pin(self, rank: int) -> _End:
+        """Add a frame that keeps the TFLite order of an operand."""
+        self.frames.append(pin_operand(0, make_identity(rank)))
+        return len(self.frames) - 1, axis_names(rank)
+
+    def _keep(self, rank: int) -> _End:
+        """Return the frame that keeps the TFLite order of all constants of a rank."""
+        if rank not in self._unmoved:
+            self._unmoved[rank] = self._pin(rank)
+        return self._unmoved[rank]
 
     def plan(
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()

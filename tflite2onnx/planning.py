@@ -3,7 +3,7 @@
 The plan is made when it is first needed, and again for each graph that a form returns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import NamedTuple
@@ -20,16 +20,21 @@ Planner = Callable[[Sequence[Site]], Plan]
 _IMAGE = 4  # axes
 
 
-def make_sites(operators: Sequence[Operator]) -> list[Site]:
-    """Return operators as sites of the plan; UnsupportedOperators lists all that are not valid."""
+def make_sites(operators: Iterable[Operator], known: dict[Operator, Site]) -> list[Site]:
+    """Return operators as sites of the plan; UnsupportedOperators lists all that are not valid.
+
+    `known` has the sites that were made before, and receives the others.
+    """
     operator_sites = []
     with collect_errors() as errors:
         for operator in operators:
             op = operator.op
             with errors.at(op.place):
-                operator.verify()
-                site = Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
-                operator_sites.append(site)
+                if operator not in known:
+                    operator.verify()
+                    frames = tuple(operator.frames())
+                    known[operator] = Site(op.plan_inputs, op.plan_outputs, frames)
+                operator_sites.append(known[operator])
     return operator_sites
 
 
@@ -46,17 +51,21 @@ class Planned(NamedTuple):
 
 
 class Planning(NamedTuple):
-    """What a plan depends on besides the operators: the orders that the user wants, and options."""
+    """What a plan depends on besides the operators: the orders that the user wants, and options.
+
+    Most operators are the same in the next graph that is planned: `sites` has their sites.
+    """
 
     operator_of: OperatorOf
     planner: Planner
     user_orders: Mapping[Tensor, Order]
     io_layout: str
+    sites: dict[Operator, Site]
 
     def plan(self, graph: Graph) -> Planned:
         """Plan the orders of all tensors of a graph; see `make_sites` for the errors."""
         operators = [*map(self.operator_of, graph.walk_ops())]
-        sites = make_sites(operators)
+        sites = make_sites(operators, self.sites)
         interface = make_interface(graph, self.user_orders, self.io_layout)
         return Planned(operators, interface, sites, self.planner([interface, *sites]))
 

@@ -437,7 +437,7 @@ def _emit_canonical(
     graph, user_orders, letters = make_canonical(graph, options, operator_of.read_op)
     _logger.debug("canonical: %d operators", len(graph.ops))
     fixed_orders = user_orders or find_state_orders(graph, options)
-    planning = Planning(operator_of, planner, fixed_orders, options.io_layout)
+    planning = Planning(operator_of, planner, fixed_orders, options.io_layout, {})
     planned = apply_forms(plan_graph(pin_orders(graph, user_orders), planning), options)
     graph = planned.without_plan()
     _logger.debug("chose forms of %d operators", len(graph.ops))

@@ -173,7 +173,7 @@ def parse_graph(text: str) -> PlannedGraph:
 
 def plan_by_default(graph: Graph) -> PlannedGraph:
     """Return a graph with the plan that it gets without options, as forms of targets need it."""
-    return plan_graph(graph, Planning(find_operator, plan, {}, "auto"))
+    return plan_graph(graph, Planning(find_operator, plan, {}, "auto", {}))
 
 
 def read_graph(model: bytes) -> PlannedGraph:

@@ -45,7 +45,7 @@ def take_prompts(decoder: BundleDecoder) -> BundleDecoder:
         graph = open_graph(model, index, operator_of.read_op)
         sized = keep_file_sizes(graph, operator_of.read_op).graph
         canonical, orders, _ = make_canonical(sized, options, operator_of.read_op)
-        planning = Planning(operator_of, plan, orders, options.io_layout)
+        planning = Planning(operator_of, plan, orders, options.io_layout, {})
         normal = apply_forms(plan_graph(canonical, planning), options).without_plan()
         endpoints = _pair(old, normal)
         caches = {endpoints[cache.source]: endpoints[cache.target] for cache in decoder.caches}
