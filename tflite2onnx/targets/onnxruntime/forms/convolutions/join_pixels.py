@@ -41,7 +41,9 @@ If processors with VNNI gain more from pieces that the others do not take, the m
 filters. The file has 3 to 10 KB more.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import inf, prod
 from typing import NamedTuple
 
@@ -67,7 +69,7 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.costs import Gain, Terms, Times, choose_form, estimate_nodes
 from tflite2onnx.targets.onnxruntime.operators.convolution import AnyOrderOptions
 from tflite2onnx.targets.onnxruntime.operators.reshape import MovedOptions
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 _IMAGE = 4  # axes
 # The zero points of filters by element type: int8 with the zero point 0, as uint8 or int8.
@@ -200,16 +202,30 @@ def _reads_pieces(match: Match) -> bool:
     return is_made and source.operand(0).shape[-1] < x.shape[-1]
 
 
-def _list_forms(match: Match) -> dict[_Pieces, Times]:
+def _list_forms(match: Match) -> Mapping[_Pieces, Times]:
     """Return the forms, that of single pixels first, and their expected times."""
     op, x, w = match.last, match.tensors["x"], match.tensors["filters#"]
-    y = op.outputs[0]
     window = make_window(op, *w.shape[1:3])
     pads = window.make_attributes(x.shape[1:3])["pads"]
-    single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
-    several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
     is_input = not {x, *match.graph.producers.find(x).present}.isdisjoint(match.graph.inputs)
-    return {form: _estimate_time(form, x, w, y, is_input=is_input) for form in (single, *several)}
+    is_adaptive = _find_zero(w) == _ZEROS[w.dtype]
+    shapes = x.shape, w.shape, op.outputs[0].shape
+    return _estimate_forms(
+        *shapes, window.strides[1], pads[1], is_input=is_input, is_adaptive=is_adaptive
+    )
+
+
+@lru_cache(maxsize=1 << 10)  # layers of a network have equal shapes, and two rules ask
+def _estimate_forms(
+    x: Shape, w: Shape, y: Shape, stride: int, pad: int, *, is_input: bool, is_adaptive: bool
+) -> Mapping[_Pieces, Times]:
+    """Return the forms and their expected times; `pad` is the padding on the left."""
+    single = _Pieces(1, 1, w[2], 0, x[2], (0, 0))
+    several = [_place_pieces(n, x, w, y, stride, pad) for n in _BLOCKS]
+    times = {form: _estimate_time(form, x, w, y, is_input=is_input) for form in (single, *several)}
+    if is_adaptive:
+        return times
+    return {form: each._replace(avx512=each.avx2) for form, each in times.items()}
 
 
 def _convolve_pieces(op: Op, pieces: _Pieces) -> list[Op]:
@@ -255,41 +271,37 @@ def _join_columns(rw: Rewriter, x: Tensor, y: Tensor) -> Tensor:
     return rw.op("RESHAPE", x, output=y, made=made, new_shape=sizes)
 
 
-def _place_pieces(block: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:
+def _place_pieces(block: int, x: Shape, w: Shape, y: Shape, stride: int, pad: int) -> _Pieces:
     """Return the pieces for blocks of `block` pixels; `pad` is the padding on the left."""
     joined = block * stride
-    width, blocks, before = (
-        -(-n // m) for n, m in ((x.shape[2], joined), (y.shape[2], block), (pad, joined))
-    )
-    count = before + ((block - 1) * stride + w.shape[2] - 1 - pad) // joined + 1
+    width, blocks, before = (-(-n // m) for n, m in ((x[2], joined), (y[2], block), (pad, joined)))
+    count = before + ((block - 1) * stride + w[2] - 1 - pad) // joined + 1
     after = max(blocks - 1 + count - width - before, 0)
     return _Pieces(block, joined, count, before * joined - pad, width, (before, after))
 
 
-def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor, *, is_input: bool) -> Times:
-    outputs, height, _, channels = w.shape
+def _estimate_time(pieces: _Pieces, x: Shape, w: Shape, y: Shape, *, is_input: bool) -> Times:
+    outputs, height, _, channels = w
     numbers, size = pieces.made * outputs, channels * pieces.joined
     has_direct_kernel = not (size % 4 or numbers % 8) and numbers >= _FILTERS
-    rows = prod(y.shape[1:3]) / pieces.made
+    rows = prod(y[1:3]) / pieces.made
     products = rows * height * pieces.read * size * -(-numbers // _FILTERS) * _FILTERS
     # QLinearConv reads the image itself if each window is a pixel.
-    blocks = (1, 1, y.shape[1], -(-y.shape[2] // pieces.made))
-    is_matrix = (height, pieces.read, x.shape[1], pieces.width) == blocks
+    blocks = (1, 1, y[1], -(-y[2] // pieces.made))
+    is_matrix = (height, pieces.read, x[1], pieces.width) == blocks
     copies = 0 if is_matrix else rows * height
     terms = Terms(products, loads=copies, size=rows * numbers, rows=rows)
     kernel = "int8" if has_direct_kernel else "int8 rows"
     nodes = [(kernel, terms)]
-    image, made = (Terms(size=prod(each.shape[1:])) for each in (x, y))
+    image, made = (Terms(size=prod(each[1:])) for each in (x, y))
     if pieces.made == 1:
         # The model's input is planned with channels first, its pieces are not.
         nodes += [("transpose", image)] * is_input
     else:
         nodes += 2 * [("copy", Terms())]  # RESHAPE
-        nodes += [("copy", image)] * (pieces.width * pieces.joined != x.shape[2])
-        nodes += [("copy", made)] * (pieces.blocks * pieces.made != y.shape[2])
-    times = estimate_nodes(*nodes, weight=_WEIGHT)
-    is_adaptive = _find_zero(w) == _ZEROS[w.dtype]
-    return times if is_adaptive else times._replace(avx512=times.avx2)
+        nodes += [("copy", image)] * (pieces.width * pieces.joined != x[2])
+        nodes += [("copy", made)] * (pieces.blocks * pieces.made != y[2])
+    return estimate_nodes(*nodes, weight=_WEIGHT)
 
 
 def _find_zero(w: Tensor) -> int:
