@@ -64,7 +64,8 @@ def _list_bounds(part: slice) -> tuple[int, int, int]:
 
 def _take_ranges(data: Array, ranges: Sequence[range]) -> Array:
     for axis, indices in enumerate(ranges):
-        data = data.take(indices, axis)
+        if indices != range(data.shape[axis]):
+            data = data.take(indices, axis)
     return data
 
 

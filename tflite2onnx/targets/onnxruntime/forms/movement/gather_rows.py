@@ -50,11 +50,12 @@ def gather_rows(graph: Graph) -> Graph:
     """Return the graph with GATHER in place of operators that move rows; see above."""
     inner: set[Op] = set()
     found: dict[Op, list[Op]] = {}
+    places = _Places(graph)
     for op in reversed(graph.ops):
         if op in inner or not op.is_builtin(*_MOVES):
             continue
         moves = _trace(graph, op)
-        made = _gather(graph, op, moves) if moves else ""
+        made = _gather(places, op, moves) if moves else ""
         if isinstance(made, str):
             if made:
                 log_loss(op, "GATHER", made)
@@ -94,17 +95,63 @@ def _list_data(op: Op) -> tuple[Tensor, ...]:
     return (op.operand(1 if op.code == "SPLIT" else 0),)
 
 
-def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op] | str:
+class _Places:
+    """Where the elements of tensors are in their source, which the last operators have.
+
+    If the last operator of several stays, the operators before it are tried, whose places are
+    known then.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._known: dict[Tensor, Array] = {}
+
+    def find(self, tensor: Tensor, source: Tensor) -> Mapping[Tensor, Array] | None:
+        """Return the places of the elements of a tensor and those before it.
+
+        None if they are not known.
+        """
+        if source not in self._known:
+            self._known = {source: np.arange(source.elements, dtype=np.int32).reshape(source.shape)}
+        waiting = [tensor]
+        while waiting:
+            op = self.graph.producers.find(waiting[-1])
+            data = _list_data(op)
+            if waiting[-1] in self._known:
+                waiting.pop()
+            elif missing := [t for t in data if t not in self._known]:
+                waiting += missing
+            elif not self._move(op, data):
+                return None
+        return self._known
+
+    def _move(self, op: Op, data: tuple[Tensor, ...]) -> bool:
+        """Find the places of the outputs; return whether they are known."""
+        # The shape of a RESHAPE is that of its output.
+        operands = data if op.code == "RESHAPE" else op.present
+        if not all(t in data or t.has_data for t in operands):
+            return False
+        arrays = [self._known[t] if t in data else t.values for t in operands]
+        results = evaluate_op(find_operator(op), arrays)
+        if len(results) != len(op.outputs):
+            return False
+        self._known.update(zip(op.outputs, results, strict=True))
+        return True
+
+
+def _gather(all_places: _Places, last: Op, moves: _RowMoves) -> list[Op] | str:
     """Return what replaces the last operator, or why nothing does."""
     (x,), y = moves.sources, last.outputs[0]
     if not are_fixed_floats(x, y) or x.elements > _MOST or not x.rank or x.has_data:
         return f"the tensor must be float32, of known sizes and at most {_MOST} elements"
-    places = _find_places(graph, y, {x: np.arange(x.elements, dtype=np.int32).reshape(x.shape)})
+    places = all_places.find(y, x)
     if places is None:
         return "the operands that say where elements move must be constant"
     order = places[y].reshape(-1)
     starts = _find_runs(order)
-    longest = math.gcd(x.elements, y.elements, *np.gcd.reduce([starts, order[starts]], axis=1))
+    longest = 1  # if there are more runs than pairs of elements, one run is a single element
+    if 2 * starts.size <= order.size:
+        longest = math.gcd(x.elements, y.elements, *np.gcd.reduce([starts, order[starts]], axis=1))
     lengths = {longest, x.shape[-1] if longest % x.shape[-1] == 0 else longest}
     times = {n: _estimate_gather(n, x, y) for n in lengths}
     length = min(times, key=lambda n: times[n].mean)
@@ -116,7 +163,7 @@ def _gather(graph: Graph, last: Op, moves: _RowMoves) -> list[Op] | str:
     ]
     if loss := times[length].explain_loss(estimate_nodes(*copies), MOVED):
         return loss
-    if has_channels_first(graph, x) or has_channels_first(graph, y):
+    if any(has_channels_first(all_places.graph, image) for image in (x, y)):
         return "the images must not have channels first"
     rw, indices = Rewriter(last), make_int32(f"{y.name}/rows", order[::length] // length)
     matrix = rw.reshape(x, (x.elements // length, length), like=x, name="rows")
@@ -133,35 +180,9 @@ def _estimate_gather(length: int, x: Tensor, y: Tensor) -> Times:
     return estimate_nodes(("rows", rows), *reshapes)
 
 
-def _find_places(
-    graph: Graph, tensor: Tensor, known: Mapping[Tensor, Array]
-) -> dict[Tensor, Array] | None:
-    """Return the places in the source of the elements of a tensor and those before it.
-
-    None if they are not known.
-    """
-    places = dict(known)
-    waiting = [tensor]
-    while waiting:
-        op = graph.producers.find(waiting[-1])
-        data = _list_data(op)
-        if missing := [t for t in data if t not in places]:
-            waiting += missing
-            continue
-        waiting.pop()
-        constants = [t for t in op.present if t not in data]
-        # The shape of a RESHAPE is that of its output.
-        operands = data if op.code == "RESHAPE" else op.present
-        if op.code != "RESHAPE" and not all(t.has_data for t in constants):
-            return None
-        arrays = [places[t] if t in data else t.values for t in operands]
-        results = evaluate_op(find_operator(op), arrays)
-        if len(results) != len(op.outputs):
-            return None
-        places.update(zip(op.outputs, results, strict=True))
-    return places
-
-
 def _find_runs(places: Array) -> Array:
     """Return where runs of elements start that are together in the source, too."""
-    return np.flatnonzero(np.diff(places.reshape(-1), prepend=-2) != 1)
+    flat = places.reshape(-1)
+    starts = np.ones(flat.size, np.bool_)
+    starts[1:] = flat[1:] - flat[:-1] != 1
+    return np.flatnonzero(starts)
