@@ -9,16 +9,19 @@ bfloat16 (qd8_f32_qb4w). MatMulNBits has two kernels for these weights:
 - accuracy level 4 quantizes each block of data around 0, so that the largest number of a block
   becomes 127, and multiplies integers. For one row it takes a third of the time, but rounds again.
 
-Level 4 rounds nothing if the largest integer of each block is 127. So one row becomes the
-difference of two. The integers of a row, less their zero point, are -127 to 255, if a zero point
-above 127 changes the sign of all. In the first row the largest integers of each block are 127 in
-place of their value; the second row has what this adds, and zeros. In each block of the second row
-all numbers but 0 are equal, so level 4 represents them, too. If other integers than the largest are
-above 127, all are less by their excess, and the sums of the weights add the product of it. An
-excess of 127 less the zero point in each row would be simpler, but the product would be the
-difference of large numbers: rows of an activation, most of whose numbers are near 0, had errors of
-5e-5 to 1.4e-4 of 1/255 of the range, and have 2e-6, where LiteRT has 3e-6 to 1e-5. Each error lets
-as many numbers in a million round to another integer in the next product.
+Level 4 rounds nothing if the largest integer of each block is 127. So one row becomes the sum of
+two rows. The integers of a row, less their zero point, are -255 to 255. The first row has them, or
+127 and -127 if they are beyond; the second row has the rest. Two integers of each block have other
+parts, so that each row has 127 or -127 in each block: the first integer has this part in the second
+row, the second integer in the first row. 255 has no two such parts. Only a row of one sign has it,
+whose zero point is 0 or 255. That becomes 1 or 254, and the sums of the weights are added.
+
+An offset of 127 in both rows would be simpler, but the product would be the difference of large
+numbers: rows of an activation, most of whose numbers are near 0, had errors of 5e-5 to 1.4e-4 of
+1/255 of the range, and have 2e-6, where LiteRT has 3e-6 to 1e-5. Each error lets as many numbers in
+a million round to another integer in the next product. Rows of one sign without numbers near 0 have
+larger errors than other rows: 8e-7 to 4e-6 of the range for 512 to 2,048 features, in place of 4e-8
+to 3e-7.
 
 On ARM64 with dot product, level 4 quantizes rows, not blocks, to 256 steps that include 0. There
 the first row has all integers, in 255 steps, and the second is 0. A small product finds out at run
@@ -41,13 +44,14 @@ _DOMAIN = "com.microsoft"
 _BLOCKS = (16, 32, 64, 128, 256)  # the sizes that MatMulNBits takes
 _FLOATS, _INTEGERS = 1, 4  # accuracy levels
 _LARGEST = 127
-_ABOVE = 512.0  # above all differences of two integers of 8 bits
+_BEYOND = 255  # the largest difference of two integers of 8 bits
 # The least numbers of features and of weights for which one row becomes two rows of integers. With
 # fewer features the stored sums would add more than 1.5 % to the weights.
 _LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
 # The least numbers of features and of weights with a scale for each output that become blocks.
 _LEAST_CHANNEL_FEATURES, _LEAST_CHANNEL_WEIGHTS = 1024, 1 << 19
 _MATRIX = 2  # axes
+_ROWS = np.array([[1], [0]], np.uint8)  # the first of two rows
 _SIGN_BITS = np.array(0x88, np.uint8)  # of the two elements in a byte
 
 
@@ -136,6 +140,47 @@ class _PairedRow(NamedTuple):
         return g.Gemm(self.scales, products, g.Mul(self.offset, sums))
 
 
+class _Parts(NamedTuple):
+    """What makes two rows of integers of one row, which depends on the kernel of level 4.
+
+    The nearest part of each number is the number times `factors`, plus `offsets`, within `limits`.
+    `is_nearest` says where a row has this part; elsewhere it has the rest. `zeros` are the least
+    and the largest zero point, uint8. The shapes of the last three broadcast to [2, features].
+    """
+
+    zeros: tuple[Value, Value]
+    limits: tuple[Value, Value]
+    factors: Value
+    offsets: Value
+    is_nearest: Value
+
+    @classmethod
+    def find(cls, g: Builder, weights: _PackedWeights) -> "_Parts":
+        """Return the parts for kernels that quantize blocks, or rows: there all is one part."""
+        place = np.arange(weights.features) % weights.block_size
+        # The sign of a number times 254, plus 127, is that of the number; 0 is positive.
+        factors = np.where(place < len(_ROWS), 2 * _LARGEST, 1).astype(np.float32)
+        offsets = np.where(place < len(_ROWS), _LARGEST, 0).astype(np.float32)
+        nearest = np.stack([place != 0, place == 0]).astype(np.uint8)
+        by_rows = [
+            *(np.array(n, np.uint8) for n in (0, _BEYOND)),
+            *(np.array(n, np.float32) for n in (-_BEYOND, _BEYOND)),
+            *(np.float32(1).reshape(1, 1), np.float32(0).reshape(1, 1), _ROWS),
+        ]
+        by_blocks = [
+            *(np.array(n, np.uint8) for n in (1, _BEYOND - 1)),
+            *(np.array(n, np.float32) for n in (-_LARGEST, _LARGEST)),
+            *(factors[None], offsets[None], nearest),
+        ]
+        condition = g.share(_rounds_rows)
+        least, most, lower, upper, *factors_offsets, is_nearest = (
+            g.Where(condition, g.constant(a), g.constant(b))
+            for a, b in zip(by_rows, by_blocks, strict=True)
+        )
+        # ONNX Runtime has no Where of bool.
+        return cls((least, most), (lower, upper), *factors_offsets, g.cast(is_nearest, DType.BOOL))
+
+
 def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
     """Return rows, float32 [count, features], times weights with blocks, [count, outputs].
 
@@ -150,9 +195,9 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
     sums = g.constant(_sum_outputs(w, _find_factors(w, scales)))
-    level = g.share(_find_margin), g.share(_find_largest)
+    parts = _Parts.find(g, weights)
     if count == 1:
-        product = _pair_row(g, rows, weights, *level).multiply(g, weights, sums)
+        product = _pair_row(g, rows, weights.features, parts).multiply(g, weights, sums)
         if not scales.block_size:
             product = g.Mul(product, g.constant(scales.scale.reshape(1, -1)))
         axes = g.types[rows][1][:-1]
@@ -162,7 +207,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
     one, several = g.make_nested(), g.make_nested()
     quantized = quantize_asymmetric(several, rows, _MATRIX, is_one=False)
     made = _branch(
-        *(g, single, one, _pair_row(one, rows, weights, *level)),
+        *(g, single, one, _pair_row(one, rows, weights.features, parts)),
         # The scale is not read.
         *(several, (quantized.dequantize(several), quantized.scale, quantized.scale)),
     )
@@ -188,47 +233,20 @@ def _branch(
     )
 
 
-def _pair_row(
-    g: Builder, row: Value, weights: _PackedWeights, margin: Value, largest: Value
-) -> _PairedRow:
-    """Return a row as two rows, which level 4 does not round.
-
-    `_find_margin` and `_find_largest` describe the last operands.
-    """
-    size, features = weights.block_size, weights.features
+def _pair_row(g: Builder, row: Value, features: int, parts: _Parts) -> _PairedRow:
+    """Return a row as two rows, which level 4 does not round."""
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
-    one, minus = (g.scalar(n, DType.FLOAT32) for n in (1, -1))
-    sign = g.Where(g.Less(g.scalar(_LARGEST, DType.UINT8), zero), minus, one)
+    # The zero point of a row of zeros stays 0: its two rows have opposite signs.
+    highest = g.reduce("ReduceMax", integers, None, keepdims=False)
+    least, most = parts.zeros
+    moved = g.Clip(zero, g.Clip(highest, None, least), most)
+    one = g.scalar(1, DType.FLOAT32)
     # ONNX Runtime would repeat a DequantizeLinear for each of its readers, but not a Reshape.
-    blocks = g.reshape(g.DequantizeLinear(integers, sign, zero), (features // size, size))
-    highest = g.reduce("ReduceMax", blocks, [1], keepdims=True)
-    # 1 for the largest numbers of a block, 0 for all others.
-    is_highest = g.Relu(g.Sub(blocks, g.Add(highest, margin)))
-    others = g.Sub(blocks, g.Mul(is_highest, g.scalar(_ABOVE, DType.FLOAT32)))
-    most = g.Max(g.reduce("ReduceMax", others, [0, 1], keepdims=False), largest)
-    shift = g.Sub(most, largest)
-    rest = g.Mul(is_highest, g.Sub(most, highest))
-    rows = g.Concat(g.Sub(g.Add(blocks, rest), shift), rest, axis=0)
-    scale = g.Mul(scale, sign)  # 1 or -1 for a row of zeros, whose two rows are equal
-    signs = g.constant(np.array([[1, -1]], np.float32))
-    return _PairedRow(g.reshape(rows, (2, features)), g.Mul(scale, signs), g.Mul(shift, scale))
-
-
-def _find_margin(g: Builder) -> Value:
-    """Return -1 if level 4 quantizes blocks; if rows, a number above all differences of data.
-
-    Of a block, the integers above the largest one plus this number become 127.
-    """
-    return g.Where(g.share(_rounds_rows), *(g.scalar(n, DType.FLOAT32) for n in (1024, -1)))
-
-
-def _find_largest(g: Builder) -> Value:
-    """Return 127 if level 4 quantizes blocks; if rows, a number above all differences of data.
-
-    Numbers above it are shifted. A shifted row of one sign would have a range of less than 255,
-    which rows that are quantized again do not keep.
-    """
-    return g.Where(g.share(_rounds_rows), *(g.scalar(n, DType.FLOAT32) for n in (1024, _LARGEST)))
+    numbers = g.reshape(g.DequantizeLinear(integers, one, moved), (1, features))
+    nearest = g.Clip(g.Add(g.Mul(numbers, parts.factors), parts.offsets), *parts.limits)
+    rows = g.Where(parts.is_nearest, nearest, g.Sub(numbers, nearest))
+    scales = g.Mul(scale, g.constant(np.ones((1, 2), np.float32)))
+    return _PairedRow(rows, scales, g.DequantizeLinear(moved, scale, zero))
 
 
 def _rounds_rows(g: Builder) -> Value:
