@@ -156,12 +156,28 @@ def test_layers_become_recurrent_nodes_where_equivalent(make: Make, form: Form, 
 
 
 @pytest.mark.parametrize("opset", [13, 18, 19])
-def test_cells_are_clipped_at_their_limit(opset: int) -> None:
+@pytest.mark.parametrize(
+    ("make", "times", "expected"),
+    [
+        (cells.lstm, 5, ["If"]),
+        (cells.lstm, 9, ["If"]),
+        (cells.lstm, 10, ["Scan"]),
+        (cells.lstm, 13, ["Scan", "If"]),
+        (cells.lstm, 11, ["Scan", "If"]),
+        (cells.lstm, 16, ["Scan"]),
+        (cells.lstm, 46, ["Scan", "LSTM"]),
+        (cells.bidirectional_lstm, 7, ["If", "If"]),
+        (cells.bidirectional_lstm, 13, ["Scan", "If", "Scan", "If"]),
+    ],
+)
+def test_cells_are_clipped_at_their_limit(
+    make: Make, times: int, expected: list[str], opset: int
+) -> None:
     """The cells grow by 1 in each step until the steps run one by one, and are clipped."""
-    model = cells.lstm(Form(cell_clip=10))
+    model = make(Form(cell_clip=10, times=times, auxiliary=""))
     check(model, runs=6, seeds=[0], ranges={"float32": (20.0, 21.0)}, opset=opset)
     result = convert(model, opset=opset)
-    assert [node for node in nodes(result) if node in ("Scan", "If", "LSTM")] == ["Scan"]
+    assert [node for node in nodes(result) if node in ("Scan", "If", "LSTM")] == expected
     session = InferenceSession(result.model.SerializeToString())
     names = {state.input.name: state.output.name for state in result.states}
     feeds = {i.name: np.full(i.shape, 20, np.float32) for i in session.get_inputs()}
