@@ -251,20 +251,13 @@ def _overruns_output(op: Op) -> bool:
 
 
 def _misreads_operands(op: Op) -> bool:
-    """Return whether a kernel reads operands of integers as another type.
+    """Return whether FULLY_CONNECTED reads int8 data as uint8, because the output is int16.
 
-    Weights for int16 data are read as int8 (EvalQuantizedPerChannel16x8 of all convolutions); only
-    CONV_2D unpacks int4. FULLY_CONNECTED reads int8 data as uint8 if the output is int16
-    (EvalQuantized in fully_connected.cc).
+    See EvalQuantized in fully_connected.cc.
     """
-    types = [None if t is None else t.dtype for t in op.inputs[:3]]
-    if op.code == "FULLY_CONNECTED":
-        return types[:1] == [DType.INT8] and op.outputs[0].dtype is DType.INT16
-    data, weights = (2, 1) if op.code == "TRANSPOSE_CONV" else (0, 1)
-    if op.code not in _CONVOLUTIONS or len(types) <= data or types[data] is not DType.INT16:
+    if op.code != "FULLY_CONNECTED" or not op.inputs or op.inputs[0] is None:
         return False
-    is_unpacked = op.code == "CONV_2D" and types[weights] is DType.INT4
-    return types[weights] is not DType.INT8 and not is_unpacked
+    return op.inputs[0].dtype is DType.INT8 and op.outputs[0].dtype is DType.INT16
 
 
 def _reads_several_scales(op: Op) -> bool:

@@ -138,6 +138,16 @@ def convolve_int4() -> bytes:
     return m.bytes()
 
 
+def convolve_by_computed_filter() -> bytes:
+    m = Build()
+    inputs = [m.input([1, 6, 5, 4], **INT16), m.input([1, 3, 3, 4], **INT16)]
+    inputs.append(m.constant(np.zeros(4, np.int64), scale=1e-4))
+    made = m.tensor([1, 4, 3, 4], **INT16)
+    options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    m.output(*m.op("DEPTHWISE_CONV_2D", inputs, [made], **options))
+    return m.bytes()
+
+
 def build_list(*, listed: bool) -> bytes:
     return build_loop(Build(), listed=listed, batch=2, first=5, grows=listed).bytes()
 
@@ -193,6 +203,9 @@ FAULTS = {
     ),
     "slice without known sizes": Fault(
         slice_one_row, sizes=[(2, 5, 6, 8), (1, 3, 7, 9)], batch=False
+    ),
+    "computed depthwise filter of int16": Fault(
+        convolve_by_computed_filter, refused="must be int8 beside int16 data, got int16, which"
     ),
     "convolution of int4 data": Fault(
         convolve_int4, refused="must be uint8, int8 or int16, got int4"

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from tests.quantized.layers import Layer, Scheme, Shape
 from tests.support import Build, check, run_onnx
 from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import ConversionError
 from tflite2onnx.convert import convert
 from tflite2onnx.options import ACTIVATIONS, WEIGHTS
 
@@ -67,12 +68,10 @@ TAKEN = {
     "flattened": (*EVERY, *NARROW, "no bias"),
 }
 CASES = [(shape, scheme) for shape, schemes in TAKEN.items() for scheme in schemes]
-# Schemes that the kernels accept but misread: packed int4 or int16 weights as int8, and int8 data
-# as uint8.
+# Schemes that the kernels accept but misread as int8: packed int4 and int16 weights.
 MISREAD = [
     ("DEPTHWISE_CONV_2D", "int16 and int4"),
     ("CONV_2D", "int16 by int16"),
-    ("FULLY_CONNECTED", "int8 to int16"),
 ]
 # ONNX Runtime's fused kernels for 8-bit layers; transposed convolutions have none.
 KERNELS = {"CONV_2D": "QLinearConv", "DEPTHWISE_CONV_2D": "QLinearConv", "FULLY_CONNECTED": "QGemm"}
@@ -121,8 +120,14 @@ def test_every_type_agrees_with_litert(shape: str, scheme: str, *, exact: bool) 
 
 
 @pytest.mark.parametrize(("shape", "scheme"), MISREAD)
-def test_layers_that_litert_misreads_are_exact(shape: str, scheme: str) -> None:
-    check_exactly(Layer(SHAPES[shape], SCHEMES[scheme]))
+def test_weights_that_litert_misreads_are_refused(shape: str, scheme: str) -> None:
+    with pytest.raises(ConversionError, match="which LiteRT's kernel reads as int8; quantize"):
+        convert(Layer(SHAPES[shape], SCHEMES[scheme]).model())
+
+
+def test_layer_of_int8_that_litert_reads_as_uint8_is_exact() -> None:
+    """The kernel reads int8 data as uint8 if the output is int16."""
+    check_exactly(Layer(SHAPES["FULLY_CONNECTED"], SCHEMES["int8 to int16"]))
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])

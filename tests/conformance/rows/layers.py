@@ -322,7 +322,7 @@ ROWS = (
           ("CONV_2D", ("int16 by int4", "float32 by uint8", "float32 by int4"),
            {"float32 by int2": _AS_BYTES,
             "float32 by float16": "not converted: the kernel reads the weights as float32"}),
-          ("DEPTHWISE_CONV_2D", (), {"int16 by int4": _AS_BYTES}))),
+          ("DEPTHWISE_CONV_2D", (), {"int16 by int4": f"not converted: {_AS_BYTES}"}))),
     Row("TRANSPOSE_CONV", transpose_conv, (*SCHEMES[:4], "float32 by int8"),
         {**_WINDOWS, "bias": (True, False), **_TWO}, tried=ALL_SCHEMES),
     Row("FULLY_CONNECTED", fully_connected,

@@ -45,6 +45,7 @@ from tflite2onnx.utils.dimension import (
     require_equal,
     require_number,
 )
+from tflite2onnx.utils.suggestions import join_alternatives
 
 _BIAS = 2  # The index of the bias among the inputs of CONV_2D.
 
@@ -54,9 +55,15 @@ class Convolution(ImageOperator, ReshapesInputs):
 
     Keras 3 gives transposed convolutions biases of the shape [1, 1, 1, O]. Kernels count elements;
     only that of DEPTHWISE_CONV_2D requires one axis.
+
+    Attributes:
+        weights_of_int16: the types of weights that the kernel for int16 data reads as they are. It
+            reads others as int8 (EvalQuantizedPerChannel16x8): converters that quantize a network
+            make int16 weights of a filter that is computed.
     """
 
     product: ClassVar[Product] = Product(0, 1, 2, folds=True)
+    weights_of_int16: ClassVar[Sequence[DType]] = (DType.INT8,)
     facts = (Fact.CONVOLVES,)
 
     @cached_property
@@ -154,6 +161,7 @@ class Convolution(ImageOperator, ReshapesInputs):
             )
         expect_real(self.input(data), self.input(weights))
         expect_weights(self.input(data), self.input(weights))
+        self._expect_weights_of_int16(self.input(data), self.input(weights))
         if self.input(data).dtype in (DType.INT8, DType.INT16):
             expect_symmetric(self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
@@ -164,6 +172,15 @@ class Convolution(ImageOperator, ReshapesInputs):
                 )
             if find_bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
                 expect_real(self.input(bias))
+
+    def _expect_weights_of_int16(self, data: Tensor, weights: Tensor) -> None:
+        """Raise OperatorError if the kernel for int16 data reads the weights as another type."""
+        if data.dtype is DType.INT16 and weights.dtype not in self.weights_of_int16:
+            listed = join_alternatives([dtype.label for dtype in self.weights_of_int16])
+            raise OperatorError(
+                f"{weights.name} must be {listed} beside int16 data, got {weights.dtype.label}, "
+                "which LiteRT's kernel reads as int8; quantize the model without this operator"
+            )
 
 
 def _is_image(label: Axes) -> bool:
@@ -176,6 +193,7 @@ class Conv2D(Convolution):
 
     codes = ("CONV_2D",)
     turns_columns = True
+    weights_of_int16: ClassVar[Sequence[DType]] = (DType.INT8, DType.INT4)
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
 
@@ -241,6 +259,7 @@ class DepthwiseConv2D(Conv2D, MisreadInputs):
     """
 
     codes = ("DEPTHWISE_CONV_2D",)
+    weights_of_int16 = (DType.INT8,)
     tflite = "NHWC, IHWO, O -> NHWC"
 
     @property
