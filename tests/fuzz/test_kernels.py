@@ -182,10 +182,7 @@ def test_hadamard_output_of_another_size_is_undefined(size: int, *, is_undefined
     [
         ("CONV_2D", "int16", False),
         ("CONV_2D", "int16 and int4", False),
-        ("CONV_2D", "int16 by int16", True),
-        ("DEPTHWISE_CONV_2D", "int16 and int4", True),
         ("TRANSPOSE_CONV", "int16", False),
-        ("TRANSPOSE_CONV", "int16 by int16", True),
         ("FULLY_CONNECTED", "int16 by int16", False),
         ("FULLY_CONNECTED", "uint8 to int16", False),
         ("FULLY_CONNECTED", "int8 to int16", True),
