@@ -362,7 +362,7 @@ def test_refuses_uint8_with_symmetric_quantization(options: Any) -> None:
 def test_initial_values_of_states_are_rounded_anew() -> None:
     """Initial values of 8 bits get the new scale of their tensor; 16 bits and floats do not."""
     graph = parse_graph(
-        "inputs s: int8(0.127, -128)[3], r: float32[1]\nn: int8(0.127, -128)[3] = RELU(s)\n"
+        "inputs s: int8(0.127, -128)[3], r: float32[1]\nn: int8(0.127, -128)[3] = ABS(s)\n"
         "return n, r"
     )
     first = (np.array([-128, 0, 127], np.int8), np.ones(1, np.float32))

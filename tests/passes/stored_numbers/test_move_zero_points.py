@@ -10,7 +10,9 @@ from onnx import numpy_helper
 
 from tests.support import Build
 from tests.support.graph_text import make_model, parse_graph
-from tflite2onnx import ConversionError, convert
+from tests.support.runtimes import session
+from tests.support.streams import SHAPE, assign, handle, initialise, read_variable
+from tflite2onnx import ConversionError, Stateful, convert
 from tflite2onnx.passes.stored_numbers.move_zero_points import MovedZeroPoints
 from tflite2onnx.verification import verify
 
@@ -218,3 +220,41 @@ def test_refuses_inputs_with_too_few_axes() -> None:
     )
     with pytest.raises(ConversionError, match="must have the axes NHWC"):
         convert(make_model(text), quantization="symmetric")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_states_keep_their_integers(dtype: str) -> None:
+    """A state of one sign would lose a bit in another scale, in each run again."""
+    m, rng = Build(), np.random.default_rng(0)
+    lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    kind: dict[str, Any] = {"dtype": dtype, "scale": 0.02, "zero_point": lowest}
+    first = rng.integers(lowest, highest, SHAPE, dtype)
+    places = [m.constant(np.array(each, np.int32)) for each in ([0, 1, 0], SHAPE)]
+    shape = m.constant(np.array([2, 20], np.int32))
+    initialise(m, memory=first)
+    memory = handle(m, "memory")
+    (x,) = m.op("QUANTIZE", [m.input([2, 1, 5], dtype="float32")], [m.tensor([2, 1, 5], **kind)])
+    (rows,) = m.op(
+        "CONCATENATION",
+        [read_variable(m, memory, **kind), x],
+        [m.tensor([2, 4, 5], **kind)],
+        axis=1,
+    )
+    (last,) = m.op("SLICE", [rows, *places], [m.tensor(SHAPE, **kind)])
+    assign(m, memory, last)
+    (row,) = m.op("RESHAPE", [rows, shape], [m.tensor([2, 20], **kind)])
+    numbers = rng.integers(lowest + 1, highest, (3, 20), dtype)
+    w = m.constant(numbers, scale=0.01, zero_point=lowest + 128)
+    y = m.tensor([2, 3], dtype=dtype, scale=0.01, zero_point=lowest + 128)
+    m.op("FULLY_CONNECTED", [row, w], [y])
+    m.output(*m.op("DEQUANTIZE", [y], [m.tensor([2, 3], dtype="float32")]))
+    result = convert(m.bytes(), quantization="symmetric", states="required")
+    (state,) = result.states
+    assert state.initial.dtype == np.int8
+    assert np.array_equal(state.initial, first.astype(int) - lowest - 128)
+    whole = convert(m.bytes())
+    lives = [Stateful(session(each.model, optimize=True)) for each in (whole, result)]
+    for _ in range(9):
+        feed = rng.uniform(0, 5, [2, 1, 5]).astype(np.float32)
+        want, have = (live.run(None, {whole.inputs[0].name: feed})[0] for live in lives)
+        assert np.abs(want - have).max() <= 1.001 * 0.01

@@ -13,7 +13,7 @@
 5. QUANTIZE of real numbers saturates where the file's range ends: RELU, MAXIMUM or MINIMUM before
    QUANTIZE replaces the saturation.
 6. Custom operators read real numbers, by DEQUANTIZE.
-7. The initial values of states are rounded anew.
+7. The initial values of states are rounded anew, unless the states keep their integers.
 
 Tensors of 16 bits stay int16, most of them with the zero point 0 of the file. Weights of fewer than
 8 bits are not changed.
@@ -63,13 +63,15 @@ def make_symmetric(graph: Graph) -> Graph:
             with errors.at(op.place):
                 rounded[op] = _requantize_operands(op, changed, moved)
     graph = graph.rewrite(lambda op: rounded.get(op, [op]))
-    initial = tuple(
-        _round_anew(data, tensor, _find_quantization(changed[tensor]), changed[tensor].dtype)
-        if tensor in changed
-        else data
-        for tensor, data in zip(graph.inputs[len(graph.own_inputs) :], graph.initial, strict=True)
-    )
-    return replace(graph.replace_tensors(changed), initial=initial)
+    states = graph.inputs[len(graph.own_inputs) :]
+    initial = [*graph.initial]
+    for i, state in enumerate(states):
+        if state in moved:
+            initial[i] = moved.store_initial(initial[i], state)
+        elif state in changed:
+            new = changed[state]
+            initial[i] = _round_anew(initial[i], state, _find_quantization(new), new.dtype)
+    return replace(graph.replace_tensors(changed), initial=tuple(initial))
 
 
 def _list_tensors(graph: Graph) -> set[Tensor]:

@@ -17,11 +17,14 @@ needed.
    Products, activations, and operators of 2 with several scales do so too, with a sum for each
    operand. The input of SOFTMAX needs no sum. Custom operators read real numbers.
 
+The states of the network lose their zero points, too: no caller computes with them. A state and its
+next value do so together, and the initial value keeps its integers.
+
 A tensor that any other operator reads or writes keeps its zero point, and so do inputs and outputs
 of the network: their readers expect the zero point of the file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +39,15 @@ from tflite2onnx.passes.operands import LAYERS, has
 from tflite2onnx.passes.rewriter import Rewriter, make_float_like, make_like
 from tflite2onnx.quantization.declarations import Product, has_one_scale, list_operands
 from tflite2onnx.quantization.rules import find_file_storage
-from tflite2onnx.quantization.storage import EIGHT_BITS, clamp, is_quantized, move_zero_point
+from tflite2onnx.quantization.storage import (
+    EIGHT_BITS,
+    Storage,
+    clamp,
+    encode_constant,
+    is_quantized,
+    move_zero_point,
+    same_scale,
+)
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -55,7 +66,8 @@ class MovedZeroPoints:
     """The tensors of a graph whose integers stay, without their zero point."""
 
     def __init__(self, graph: Graph) -> None:
-        self._ends = {t for inner in graph.walk_graphs() for t in (*inner.inputs, *inner.outputs)}
+        nested = (t for op in graph.walk_ops() for g in op.graphs for t in (*g.inputs, *g.outputs))
+        self._ends = {*graph.own_inputs, *graph.own_outputs, *nested}
         self._is_dynamic = any(t.dynamic_axes - {0} for t in graph.inputs)
         self.tensors = {t: _drop_zero_point(t) for t in self._list_allowed_tensors(graph)}
 
@@ -67,6 +79,11 @@ class MovedZeroPoints:
         if not tensor or tensor not in self.tensors:
             return 0.0
         return _find_zero_point(tensor) * float(_store_as_int8(tensor).scale[0])
+
+    @staticmethod
+    def store_initial(data: Array, state: Tensor) -> Array:
+        """Return the initial value of a state whose integers stay, as int8."""
+        return encode_constant(data, state.dtype, _find_storage(state))
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator; a product is the last of them.
@@ -85,6 +102,11 @@ class MovedZeroPoints:
         The operands of an operator that selects elements lose their zero points together.
         """
         tensors, refused, sets = dict[Tensor, None](), set[Tensor](), DisjointSets[Tensor]()
+        for state in _list_states(graph):
+            tensors |= dict.fromkeys(filter(_has_zero_point, state))
+            sets.join(state)
+            if not all(map(_has_zero_point, state)) or not same_scale(*state):
+                refused |= {*state}
         for op in graph.walk_ops():
             operands = {i: t for i, t in list_operands(op).items() if _has_zero_point(t)}
             tensors |= dict.fromkeys(operands.values())
@@ -219,9 +241,19 @@ def _find_zero_point(tensor: Tensor) -> int:
 
 def _store_as_int8(tensor: Tensor) -> Quantization:
     """Return the scales and zero points of a tensor that is stored as int8."""
-    storage = move_zero_point(find_file_storage(tensor), DType.INT8)
+    storage = _find_storage(tensor)
     assert storage.quantization is not None  # noqa: S101 - quantized tensors only
     return storage.quantization
+
+
+def _find_storage(tensor: Tensor) -> Storage:
+    return move_zero_point(find_file_storage(tensor), DType.INT8)
+
+
+def _list_states(graph: Graph) -> Iterable[tuple[Tensor, Tensor]]:
+    """Return each state and its next value."""
+    inputs, outputs = graph.inputs[len(graph.own_inputs) :], graph.outputs[len(graph.own_outputs) :]
+    return zip(inputs, outputs, strict=True)
 
 
 def _drop_zero_point(tensor: Tensor) -> Tensor:
