@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.op.ports import check_outputs
-from tests.support import Build
-from tflite2onnx.convert import convert
-from tflite2onnx.errors import ConversionError
+from tests.support import Build, check
+from tflite2onnx import ConversionError, convert, verify
+from tflite2onnx.verification.results import Verdict
 
 TYPES = ("float32", "uint8", "int8", "int32", "int64", "bool")
 SPARSE = ("float32", "int32", "int64", "int8", "uint8")
@@ -43,6 +43,19 @@ def test_scatter_nd_of_every_type_equals_litert(dtype: str) -> None:
     indices = m.constant([[2], [0], [2], [2]])
     x = m.input([4, 5], dtype=dtype)
     check_outputs(m, *m.op("SCATTER_ND", [indices, x, m.constant([3, 5])], [[3, 5]]))
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", -128), ("int8", 33), ("uint8", 128)])
+def test_scatter_nd_adds_stored_integers(dtype: str, zero: int) -> None:
+    """The sums start at the stored integer 0, and wrap around, between operators of numbers."""
+    m = Build()
+    numbers: dict[str, Any] = {"dtype": dtype, "scale": 0.02, "zero_point": zero}
+    operands = [m.constant([[2], [0], [2]]), m.input([3, 4], **numbers), m.constant([4, 4])]
+    (sums,) = m.op("SCATTER_ND", operands, [m.tensor([4, 4], **numbers)])
+    (y,) = m.op("MUL", [sums, sums], [m.tensor([4, 4], **numbers | {"scale": 0.1})])
+    m.output(y)
+    check(m.bytes(), steps=1)
+    assert verify(m.bytes(), convert(m.bytes(), quantization="float")).verdict is Verdict.RIGHT
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])

@@ -13,7 +13,8 @@ from tflite2onnx.op.common.checks import (
     ints,
     read_shape,
 )
-from tflite2onnx.op.traits import Foldable, Movement
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 
@@ -22,10 +23,14 @@ from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
 
-class ScatterNd(Movement):
-    """SCATTER_ND: the sums of updates at their indices, in a tensor that is 0 elsewhere."""
+class ScatterNd(AnySizes):
+    """SCATTER_ND: the sums of updates at their indices, in a tensor that is 0 elsewhere.
+
+    The kernel adds stored integers to the stored integer 0, whatever the scale and zero point are.
+    """
 
     codes = ("SCATTER_ND",)
+    quantization = Integers(in_file_types=True)
     shape_inputs = (2,)
     operands = "int32, T:float32|uint8|int8|int32|int64|bool, any -> T"
 
