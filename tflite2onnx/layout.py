@@ -225,7 +225,11 @@ class _Problem:
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
     ) -> Plan:
         """Choose a label for each frame, and derive the orders."""
-        hyperedges = [self._make_hyperedge(edges, choices) for edges in self.tensors]
+        hyperedges = [
+            self._make_hyperedge(edges, choices)
+            for edges in self.tensors
+            if self._may_move(edges, choices)
+        ]
         labelling = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
         labels = [labels[number] for labels, number in zip(choices, labelling, strict=True)]
         orders = tuple(
@@ -236,6 +240,13 @@ class _Problem:
             orders,
             *divmod(sum(edge.compute_cost(labelling) for edge in hyperedges), self._byte_cost),
         )
+
+    @staticmethod
+    def _may_move(edges: _Edges, choices: Sequence[Sequence[Axes]]) -> bool:
+        """Return whether the frames of a tensor have a choice, or give it several orders."""
+        if any(len(choices[frame]) > 1 for frame, _ in edges.ends):
+            return True
+        return len({make_order(axes, choices[frame][0]) for frame, axes in edges.ends}) > 1
 
     def _make_hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
         """Return a tensor as a hyperedge whose states are the orders of the tensor."""
@@ -272,9 +283,13 @@ class _Flood:
     def __init__(self, problem: _Problem) -> None:
         self._frames = problem.frames
         self._uses: list[list[tuple[_Edges, Axes]]] = [[] for _ in problem.frames]
+        # The frames of each tensor that can take a label.
+        self._free: dict[_Edges, list[_End]] = {}
         for edges in problem.tensors:
-            for frame, axes in dict.fromkeys(edges.ends):
+            ends = dict.fromkeys(edges.ends)
+            for frame, axes in ends:
                 self._uses[frame].append((edges, axes))
+            self._free[edges] = [end for end in ends if self._frames[end[0]].label is None]
         self._known: list[tuple[Axes, ...]] = [()] * len(problem.frames)
         self._spread: set[tuple[_Edges, Order]] = set()
         self._colours: list[_FrameColour] = []
@@ -323,7 +338,7 @@ class _Flood:
         queue = deque(self._assign_colour(frame, label, colour) or ())
         while queue:
             edges, order = queue.popleft()
-            for other, axes in edges.ends:
+            for other, axes in self._free[edges]:
                 request = self._find_requested_label(other, axes, order, semantic=colour.semantic)
                 if request is None or request in self._known[other]:
                     continue
@@ -337,10 +352,8 @@ class _Flood:
     def _find_requested_label(
         self, frame: int, axes: Axes, order: Order, *, semantic: bool
     ) -> Axes | None:
-        """Return the label that a neighbour's order requests, None if the frame cannot have it."""
+        """Return the label that an order requests of a free frame, None if it cannot have it."""
         f = self._frames[frame]
-        if f.label is not None:
-            return None
         spreads = semantic or f.choice is Choice.FREE
         accepts_more = spreads and len(self._known[frame]) < _MOST_LABELS
         labels = find_labels(axes, order, f.names)

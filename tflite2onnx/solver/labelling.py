@@ -55,8 +55,9 @@ class Hyperedge:
 
     def compute_cost(self, labels: Sequence[int]) -> int:
         """Return the cost under these labels, one for each node."""
-        produced, *consumed = [states[labels[node]] for node, states in self.ends]
-        new = {*consumed} - {produced}
+        node, states = self.ends[0]
+        produced = states[labels[node]]
+        new = {states[labels[node]] for node, states in self.ends} - {produced}
         return self.compute_conversion_cost((produced,), new) if new else 0
 
     def compute_conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
@@ -281,9 +282,13 @@ class _Search:
                     key = tuple(after.values())
                     if key not in best or spent + cost < best[key][0]:
                         best[key] = (spent + cost, after, (*labels, label))
-            partials = sorted(best.values(), key=lambda partial: partial[0])[:_MOST_PARTIALS]
-        spent, _, labels = partials[0]
-        return dict(zip(self._sequence, labels, strict=True)) if spent < self._before else {}
+            # Costs only grow, so that no dropped labelling would be cheaper in the end.
+            cheaper = [partial for partial in best.values() if partial[0] < self._before]
+            partials = sorted(cheaper, key=lambda partial: partial[0])[:_MOST_PARTIALS]
+            if not partials:
+                return {}
+        _, _, labels = partials[0]
+        return dict(zip(self._sequence, labels, strict=True))
 
     def _take_step(self, node: int, label: int, available: _Available) -> tuple[int, _Available]:
         """Return the cost of a label, and the states that are available with the label."""
