@@ -34,10 +34,9 @@ _logger = logging.getLogger(__name__)
 class Result:
     """The result of a conversion: the ONNX model, its interface, and the cost of its layout.
 
-    `states` are further inputs and outputs, which pass states from one run to the next.
-    `transposes` is the number of Transpose nodes and `bytes_moved` the bytes that they write in one
-    run. `size` is the size of the model in bytes, with weights. `float32_nodes` are the nodes that
-    compute in float32 in a model of half precision. `parts` are "preprocessing", "network" and
+    `states` are further inputs and outputs, which pass states from one run to the next. `size` is
+    the size of the model in bytes, with weights. `float32_nodes` are the nodes that compute in
+    float32 in a model of half precision. `parts` are "preprocessing", "network" and
     "postprocessing" as separate models, if the model takes pictures or returns boxes.
     """
 
@@ -45,13 +44,26 @@ class Result:
     outputs: tuple[Endpoint, ...]
     opset: int
     nodes: int
-    transposes: int
-    bytes_moved: int
     size: int
     skeleton: Skeleton
     states: tuple[State, ...] = ()
     float32_nodes: tuple[Float32Node, ...] = ()
     parts: Mapping[str, Result] = field(default_factory=dict)
+
+    @property
+    def transposes(self) -> int:
+        """The number of Transpose nodes."""
+        return self._layout_cost[0]
+
+    @property
+    def bytes_moved(self) -> int:
+        """The bytes that the Transpose nodes write in one run."""
+        return self._layout_cost[1]
+
+    @cached_property
+    def _layout_cost(self) -> tuple[int, int]:
+        # The encoded nodes are read again, which a caller who asks for the model need not wait for.
+        return self.skeleton.transposes
 
     @property
     def endpoints(self) -> list[tuple[str, Endpoint]]:
@@ -151,14 +163,11 @@ def make_result(
     properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in extra if v}
     properties = {} if metadata is None else properties
     skeleton = assemble(name, emitted, properties, VERSION, required_states=required_states)
-    transposes, bytes_moved = skeleton.transposes
     return Result(
         inputs=inputs,
         outputs=outputs,
         opset=emitted.opset,
         nodes=sum(1 for _ in walk_nodes(emitted.nodes)),
-        transposes=transposes,
-        bytes_moved=bytes_moved,
         size=skeleton.size,
         skeleton=skeleton,
         states=states,
