@@ -89,9 +89,9 @@ _UNLESS = "all tensors must have 8 bits, and the filters one zero point and the 
 def _computes_pixels(match: Match) -> bool:
     """Return whether a dense layer computes each pixel of an image with channels first."""
     x, w, y = match.tensors["x"], match.tensors["weights#"], match.last.outputs[0]
-    images = all(has_channels_first(match.graph, t) for t in (x, y))
     bytes_alone = all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y))
-    return images and bytes_alone and w.shape[1:] == x.shape[-1:]
+    fits = bytes_alone and w.shape[1:] == x.shape[-1:]
+    return fits and all(has_channels_first(match.graph, t) for t in (x, y))
 
 
 @rule(
