@@ -720,7 +720,7 @@ def test_the_simulator_gathers_by_computed_indices() -> None:
     [
         (build_rows("SLICE", 8), "gather_rows", "it must start within a block of pixels"),
         (build_trained(), "divide_weights", "int8 has all weights"),
-        (build_trained(), "part_activations", "no product is before it"),
+        (build_trained(), "part_nodes", "no product or Pad of an image is before it"),
     ],
 )
 def test_the_log_says_why_nodes_stay(

@@ -94,6 +94,9 @@ _FUNCTIONS = (
     *("Round", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"),
 )
 _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
+_BORDERS = ("AveragePool", "Pad", "ReduceMean")  # what reads the borders of an image
+_BLOCKS = ("DepthToSpace", "SpaceToDepth")
+_SCALES = 4  # two scales and two zero points
 
 
 def _is_row(shape: Shape | None) -> bool:
@@ -590,28 +593,68 @@ def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
     yield node._replace(inputs=(rows, *node.inputs[1:]))
 
 
-def _part_activations(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
-    """Yield the nodes, with a MaxPool of single pixels between a product and such an activation."""
+def _part_nodes(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
+    """Yield the nodes, with a MaxPool of single pixels between two that the HTP joins wrongly.
+
+    These are a product and an activation to another scale, and a Pad and what reads its borders.
+    """
     made = find_makers(nodes)
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
-        real = made.get(node.present[0]) if node.op_type in _ACTIVATIONS else None
+        real = made.get(node.present[0]) if node.op_type in (*_ACTIVATIONS, *_BORDERS) else None
         source = real if real and real.op_type == "DequantizeLinear" else None
         while source is not None and source.op_type in (*QDQ, "Reshape", "Transpose"):
             source = made.get(source.present[0])
         operands = real.inputs[1:] if real else ()
-        is_image = len(find_static_shape(node.outputs[0], g.types) or ()) == _IMAGE_RANK
+        stored = real.present[0] if real else None
+        is_image = len(find_static_shape(stored, g.types) or ()) == _IMAGE_RANK
         before = ("Conv", "Gemm") if is_image else ("Conv",)
-        is_fused = source is not None and source.op_type in before
-        if real is None or not is_fused or scales.get(node.outputs[0], operands) == operands:
+        if node.op_type in _BORDERS:
+            is_joined = source is not None and source.op_type == "Pad" and is_image
+        else:
+            is_other = scales.get(node.outputs[0], operands) != operands
+            is_joined = source is not None and source.op_type in before and is_other
+        if real is None or stored is None or not is_joined:
             yield keep(
-                node, _ACTIVATIONS, "no product is before it, or its result has the same scale"
+                node,
+                (*_ACTIVATIONS, *_BORDERS),
+                "no product or Pad of an image is before it, or its result has the same scale",
             )
             continue
-        pooled, stored = Value(), g.annotate(Value(), *g.types[real.present[0]])
+        pooled, again = Value(), g.annotate(Value(), *g.types[stored])
         yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})
-        apart = yield from requantize(pooled, operands, stored)
+        apart = yield from requantize(pooled, operands, again)
         yield node._replace(inputs=(apart, *node.inputs[1:]))
+
+
+def _quantize_before_blocks(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> Yielded:
+    """Yield the nodes; numbers get another scale before blocks become pixels, or pixels blocks."""
+    made = find_makers(nodes)
+    for node in nodes:
+        source = made.get(node.present[0]) if node.op_type == "QuantizeLinear" else None
+        while source is not None and source.op_type in QDQ:
+            source = made.get(source.present[0])
+        read = made.get(source.present[0]) if source and source.op_type in _BLOCKS else None
+        operands = read.inputs[1:] if read and read.op_type == "DequantizeLinear" else ()
+        if source is None or _has_same_steps(node.inputs[1:], operands):
+            yield keep(node, ("QuantizeLinear",), "it must give blocks of pixels another scale")
+            continue
+        moved = Value()
+        real = yield from requantize(source.present[0], node.inputs[1:])
+        yield source._replace(inputs=(real,), outputs=(moved,))
+        yield node._replace(inputs=(moved, *node.inputs[1:]))
+
+
+def _has_same_steps(first: Sequence[Value | None], second: Sequence[Value | None]) -> bool:
+    """Return whether two scales and zero points are equal but for the sign, or not known."""
+    arrays = [x.data for x in (*first, *second) if x is not None and x.data is not None]
+    if len(arrays) < _SCALES:
+        return True
+    (scale, zero), (other, middle) = arrays[:2], arrays[2:]
+    least, lowest = (int(np.iinfo(each.dtype).min) for each in (zero, middle))
+    return np.array_equal(scale, other) and np.array_equal(
+        zero.astype(int) - least, middle.astype(int) - lowest
+    )
 
 
 def _list_rows(node: Node, shape: Shape) -> list[Mapping[int, range]]:
@@ -719,6 +762,7 @@ _BEFORE: tuple[NodePass, ...] = (
     _simplify_gathers,
     _multiply_sums,
     _limit_by_floats,
+    _quantize_before_blocks,
     # The passes of products count the nodes that read a value.
     drop_dead_nodes,
     # Weights are integers from here on.
@@ -735,7 +779,7 @@ _AFTER: tuple[NodePass, ...] = (
     _gather_rows,
     _gather_joined,
     # The scale between a Conv and an activation may be one of uint16 now.
-    _part_activations,
+    _part_nodes,
     # No pass below adds a QuantizeLinear of int16.
     _move_zero_points,
     # It reads the types of zero points, which the pass before it changes.
