@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -690,6 +691,83 @@ def test_the_simulator_computes_sums(data: bytes) -> None:
     assert measure_distance(convert(data, target="qnn").model, QNN) <= 1
 
 
+def build_moved(code: str, scale: float) -> bytes:
+    """Build a convolution, DEPTH_TO_SPACE or SPACE_TO_DEPTH, and QUANTIZE to another scale."""
+    m, sides = Build(), {"DEPTH_TO_SPACE": (2 * SIZE, 2), "SPACE_TO_DEPTH": (SIZE // 2, 32)}
+    x = m.input([1, SIZE, SIZE, CHANNELS], dtype="int8", scale=SCALE, zero_point=-5)
+    side, channels = sides[code]
+    y = m.tensor([1, side, side, channels], dtype="int8", scale=SCALE, zero_point=0)
+    z = m.tensor([1, side, side, channels], dtype="int8", scale=scale, zero_point=-7)
+    (y,) = m.op(code, [add_convolution(m, x)], [y], block_size=2)
+    m.output(*m.op("QUANTIZE", [y], [z]))
+    return m.bytes()
+
+
+MOVED = [(code, s) for code in ("DEPTH_TO_SPACE", "SPACE_TO_DEPTH") for s in (0.012, SCALE, 0.09)]
+
+
+@pytest.mark.parametrize(("code", "scale"), MOVED)
+def test_a_maximum_is_between_blocks_and_another_scale(code: str, scale: float) -> None:
+    model = check(build_moved(code, scale), steps=5, target="qnn").model
+    assert "Max" in {n.op_type for n in model.graph.node}
+    assert not check_model(model, "qnn")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize(("code", "scale"), MOVED)
+def test_the_simulator_moves_blocks(code: str, scale: float) -> None:
+    # A step of the convolution is over four of the smallest scale.
+    assert measure_distance(convert(build_moved(code, scale), target="qnn").model, QNN) <= 6
+
+
+def build_padded(code: str, shape: Sequence[int]) -> bytes:
+    """Build a RELU, a PAD of rows, and what reads the rows: PAD, MEAN or AVERAGE_POOL_2D."""
+    m = Build()
+    sizes: dict[str, Any] = {"dtype": "int8", "scale": SCALE, "zero_point": 3}
+    window: dict[str, Any] = {"filter_height": 3, "filter_width": 3, "stride_h": 1, "stride_w": 1}
+    x = m.input([*shape], **sizes)
+    (y,) = m.op("RELU", [x], [m.tensor([*shape], **sizes)])
+    axis = len(shape) - 2
+    sides = np.zeros((len(shape), 2), np.int32)
+    sides[axis] = 1
+    wide = [*shape[:axis], shape[axis] + 2, shape[-1]]
+    (y,) = m.op("PAD", [y, m.constant(sides)], [m.tensor(wide, **sizes)])
+    if code == "PAD":
+        wide[axis] += 2
+        m.output(*m.op(code, [y, m.constant(sides)], [m.tensor(wide, **sizes)]))
+    elif code == "MEAN":
+        axes, made = m.constant(np.array([axis], np.int32)), [*shape[:axis], shape[-1]]
+        mean = m.tensor(made, **{**sizes, "scale": 0.02})
+        m.output(*m.op(code, [y, axes], [mean], keep_dims=False))
+    else:
+        made = [1, wide[1] - 2, wide[2] - 2, wide[3]]
+        m.output(*m.op(code, [y], [m.tensor(made, **sizes)], padding="VALID", **window))
+    return m.bytes()
+
+
+PADDED = [
+    ("PAD", (1, 16, 16, 32)), ("PAD", (1, 24, 8)), ("MEAN", (1, 4, 6, 8)), ("MEAN", (1, 24, 8)),
+    ("MEAN", (24, 8)), ("AVERAGE_POOL_2D", (1, 16, 16, 32)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "shape"), PADDED)
+def test_a_maximum_is_between_a_pad_and_what_reads_its_borders(
+    code: str, shape: Sequence[int]
+) -> None:
+    model = check(build_padded(code, shape), steps=1, target="qnn").model
+    assert not check_model(model, "qnn")
+    assert "Max" in {n.op_type for n in model.graph.node}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not QNN.is_made, reason="scripts/runtimes.py --make qnn")
+@pytest.mark.parametrize(("code", "shape"), PADDED)
+def test_the_simulator_reads_borders(code: str, shape: Sequence[int]) -> None:
+    assert measure_distance(convert(build_padded(code, shape), target="qnn").model, QNN) <= 1
+
+
 def build_lookup() -> bytes:
     """Build a GATHER_ND by computed indices of five axes, as sampling at points has."""
     m = Build()
@@ -720,7 +798,7 @@ def test_the_simulator_gathers_by_computed_indices() -> None:
     [
         (build_rows("SLICE", 8), "gather_rows", "it must start within a block of pixels"),
         (build_trained(), "divide_weights", "int8 has all weights"),
-        (build_trained(), "part_nodes", "no product or Pad of an image is before it"),
+        (build_trained(), "part_nodes", "no product or Pad is before it"),
     ],
 )
 def test_the_log_says_why_nodes_stay(

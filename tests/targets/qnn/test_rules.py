@@ -124,7 +124,37 @@ ROUNDED_RELU = (
     node("DequantizeLinear", ["q", "t", "zy"], ["d"]),
     node("Relu", ["d"], ["e"]),
 )
+
+
+def pad_image(*nodes: NodeProto) -> onnx.ModelProto:
+    """Return a MaxPool, a Pad of rows and columns, nodes from "d" to "e", and their mean."""
+    before = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[1, 1]),
+        node("QuantizeLinear", ["b", "s", "z"], ["p"]),
+        node("DequantizeLinear", ["p", "s", "z"], ["c"]),
+        node("Pad", ["c", "pads"], ["f"]),
+        node("QuantizeLinear", ["f", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+    ]
+    mean = [
+        node("ReduceMean", ["e" if nodes else "d", "axes"], ["m"], "n"),
+        node("QuantizeLinear", ["m", "t", "z"], ["y"]),
+    ]
+    numbers: dict[str, Any] = {"s": f32(0.05), "t": f32(0.02), "z": np.uint8(131)}
+    sides = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "axes": np.array([2, 3])}
+    every = [*before, *nodes, *mean]
+    return make_model(every, "uint8", (1, 4, 1, 1), least=f32(-6.55), **numbers, **sides)
+
+
+LIMITED = (
+    node("Max", ["d", "least"], ["g"]),
+    node("QuantizeLinear", ["g", "s", "z"], ["h"]),
+    node("DequantizeLinear", ["h", "s", "z"], ["e"]),
+)
+
 KEPT = {
+    "Pad, Max and mean": pad_image(*LIMITED),
     "Conv and Relu, 0": limit_product("Conv", 0, *RELU),
     "Conv, quantized, and Relu": limit_product("Conv", 100, *ROUNDED_RELU),
     "Gemm and Relu, 0": limit_product("Gemm", 0, *RELU),
@@ -156,6 +186,7 @@ KEPT = {
     "limits": make_convolution(node("Relu", ["d"], ["r"]), node("Min", ["r", "high"], ["e"])),
 }
 BROKEN = {
+    "Pad and mean": (pad_image(), "it must not follow Pad, QuantizeLinear, DequantizeLinear"),
     "Conv and Relu": (limit_product("Conv", 100, *RELU), "zero point must be 0, got 100"),
     "Gemm and Relu": (limit_product("Gemm", 100, *RELU), "zero point must be 0, got 100"),
     "Conv and Clip": (

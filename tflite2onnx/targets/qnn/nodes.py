@@ -30,6 +30,10 @@ What the simulator of the HTP did with models of one operator (tests/targets/qnn
 - A Conv, or a dense layer of an image, and the activation after it become one function, which does
   not round or limit what is computed to its scale. A third of the results differ by a step, after a
   dense layer by up to 67. A MaxPool of single pixels parts them.
+- A Pad and a mean of its image become one average, which counts other pixels: results are up to 50
+  steps off. Of two Pads of an image, the second one writes wrong borders. A MaxPool parts both.
+- DepthToSpace and SpaceToDepth ignore the scale of their result. ONNX Runtime gives them another
+  one, because it makes one QuantizeLinear of two. A Max between these two stops it.
 - GatherND by indices of five axes ends the process. It is right by rows of indices.
 - Max and Min with a constant of 8 bits for each number of the data do not load (MEM_ALLOC) if both
   have one scale. With a constant of floats they load, and are up to a step off.
@@ -63,6 +67,7 @@ from tflite2onnx.targets.npu_nodes import (
     reshape_twice,
     separate_constants,
 )
+from tflite2onnx.targets.qnn.rules import BORDERS
 from tflite2onnx.targets.rules import QDQ, count_steps
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -94,7 +99,6 @@ _FUNCTIONS = (
     *("Round", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"),
 )
 _ACTIVATIONS = ("HardSwish", "LeakyRelu", "PRelu", "Relu")
-_BORDERS = ("AveragePool", "Pad", "ReduceMean")  # what reads the borders of an image
 _BLOCKS = ("DepthToSpace", "SpaceToDepth")
 _SCALES = 4  # two scales and two zero points
 
@@ -594,55 +598,71 @@ def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
 
 
 def _part_nodes(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
-    """Yield the nodes, with a MaxPool of single pixels between two that the HTP joins wrongly.
+    """Yield the nodes, with another one between two that the HTP joins wrongly.
 
-    These are a product and an activation to another scale, and a Pad and what reads its borders.
+    A MaxPool of single pixels parts a product from an activation to another scale. A Max with the
+    smallest number parts a Pad from what reads its borders, which may have any number of axes.
     """
     made = find_makers(nodes)
     scales = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
-        real = made.get(node.present[0]) if node.op_type in (*_ACTIVATIONS, *_BORDERS) else None
+        is_border = node.op_type in BORDERS
+        real = made.get(node.present[0]) if is_border or node.op_type in _ACTIVATIONS else None
         source = real if real and real.op_type == "DequantizeLinear" else None
         while source is not None and source.op_type in (*QDQ, "Reshape", "Transpose"):
             source = made.get(source.present[0])
-        operands = real.inputs[1:] if real else ()
-        stored = real.present[0] if real else None
-        is_image = len(find_static_shape(stored, g.types) or ()) == _IMAGE_RANK
-        before = ("Conv", "Gemm") if is_image else ("Conv",)
-        if node.op_type in _BORDERS:
-            is_joined = source is not None and source.op_type == "Pad" and is_image
+        operands, stored = (real.present[1:], real.present[0]) if real else ((), None)
+        rank = len(find_static_shape(stored, g.types) or ())
+        before = ("Conv", "Gemm") if rank == _IMAGE_RANK else ("Conv",)
+        if is_border:
+            is_joined = source is not None and source.op_type == "Pad" and rank <= _MOST_AXES
         else:
             is_other = scales.get(node.outputs[0], operands) != operands
             is_joined = source is not None and source.op_type in before and is_other
         if real is None or stored is None or not is_joined:
             yield keep(
                 node,
-                (*_ACTIVATIONS, *_BORDERS),
-                "no product or Pad of an image is before it, or its result has the same scale",
+                (*_ACTIVATIONS, *BORDERS),
+                "no product or Pad is before it, or its result has the same scale",
             )
             continue
-        pooled, again = Value(), g.annotate(Value(), *g.types[stored])
-        yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})
-        apart = yield from requantize(pooled, operands, again)
-        yield node._replace(inputs=(apart, *node.inputs[1:]))
+        again = g.annotate(Value(), *g.types[stored])
+        if is_border:
+            read = yield from _limit_below(g, real, again)
+        else:
+            pooled = Value()
+            yield Node("MaxPool", real.outputs, (pooled,), {"kernel_shape": [1, 1]})
+            read = yield from requantize(pooled, operands, again)
+        yield node._replace(inputs=(read, *node.inputs[1:]))
 
 
-def _quantize_before_blocks(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> Yielded:
-    """Yield the nodes; numbers get another scale before blocks become pixels, or pixels blocks."""
+def _part_scales(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
+    """Yield the nodes, with a Max between blocks that became pixels and another scale of these."""
     made = find_makers(nodes)
     for node in nodes:
-        source = made.get(node.present[0]) if node.op_type == "QuantizeLinear" else None
+        real = made.get(node.present[0]) if node.op_type == "QuantizeLinear" else None
+        source = real
         while source is not None and source.op_type in QDQ:
             source = made.get(source.present[0])
-        read = made.get(source.present[0]) if source and source.op_type in _BLOCKS else None
-        operands = read.inputs[1:] if read and read.op_type == "DequantizeLinear" else ()
-        if source is None or _has_same_steps(node.inputs[1:], operands):
-            yield keep(node, ("QuantizeLinear",), "it must give blocks of pixels another scale")
+        is_moved = source is not None and source.op_type in _BLOCKS
+        operands = real.present[1:] if real and real.op_type == "DequantizeLinear" else ()
+        if real is None or not is_moved or _has_same_steps(node.inputs[1:], operands):
+            yield keep(node, ("QuantizeLinear",), "it must give moved blocks another scale")
             continue
-        moved = Value()
-        real = yield from requantize(source.present[0], node.inputs[1:])
-        yield source._replace(inputs=(real,), outputs=(moved,))
-        yield node._replace(inputs=(moved, *node.inputs[1:]))
+        read = yield from _limit_below(g, real)
+        yield node._replace(inputs=(read, *node.inputs[1:]))
+
+
+def _limit_below(
+    g: Builder, read: Node, stored: Value | None = None
+) -> Generator[Node, None, Value]:
+    """Yield a Max of dequantized numbers and the smallest one, and return the result.
+
+    Neither the HTP nor ONNX Runtime joins what is before the Max with what is after it.
+    """
+    least, limited = g.scalar(_find_range(read)[0], DType.FLOAT32), Value()
+    yield Node("Max", (*read.outputs, least), (limited,), {})
+    return (yield from requantize(limited, read.inputs[1:], stored))
 
 
 def _has_same_steps(first: Sequence[Value | None], second: Sequence[Value | None]) -> bool:
@@ -762,7 +782,7 @@ _BEFORE: tuple[NodePass, ...] = (
     _simplify_gathers,
     _multiply_sums,
     _limit_by_floats,
-    _quantize_before_blocks,
+    _part_scales,
     # The passes of products count the nodes that read a value.
     drop_dead_nodes,
     # Weights are integers from here on.

@@ -29,6 +29,8 @@ _UNIFORM = "convert with --quantization qdq-uniform"
 _ROUNDED = "convert with --target qnn, or quantize the product, too"
 _CUT = "cut the model with --inputs or --outputs, and run this part on the CPU"
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
+# What reads borders that a Pad made.
+BORDERS = ("AveragePool", "GlobalAveragePool", "Pad", "ReduceMean")
 
 RULES = (
     Operators(
@@ -113,6 +115,11 @@ RULES = (
         chain=[("Conv",), ("QuantizeLinear",), ("DequantizeLinear",), ("Clip",)],
         consequence="the runtime may lose the Clip",
         advice=_UNIFORM,
+    ),
+    NoChain(
+        chain=[("Pad",), ("QuantizeLinear",), ("DequantizeLinear",), BORDERS],
+        consequence=f"the operators become one, which reads other pixels: {WRONG}",
+        advice="convert with --target qnn, or put a Max with the smallest number between them",
     ),
     WeightsOfInt8(
         operators=_PRODUCTS,
