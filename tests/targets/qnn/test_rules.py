@@ -142,7 +142,7 @@ def pad_image(*nodes: NodeProto) -> onnx.ModelProto:
         node("QuantizeLinear", ["m", "t", "z"], ["y"]),
     ]
     numbers: dict[str, Any] = {"s": f32(0.05), "t": f32(0.02), "z": np.uint8(131)}
-    sides = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "axes": np.array([2, 3])}
+    sides: dict[str, Any] = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "axes": np.array([2, 3])}
     every = [*before, *nodes, *mean]
     return make_model(every, "uint8", (1, 4, 1, 1), least=f32(-6.55), **numbers, **sides)
 
