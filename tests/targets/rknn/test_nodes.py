@@ -333,12 +333,44 @@ def test_averages_do_not_pool() -> None:
     assert "GlobalAveragePool" not in operators
 
 
+def build_means(side: int, *, keep: bool, rows: bool = False) -> bytes:
+    """Build two means of a tensor with scales of their own; what is far from 0 has only one."""
+    m, shape = Build(), [1, side, 8] if rows else [1, side, side, 8]
+    x = m.input(shape, name="x", dtype="int8", scale=0.0426 * side / 5, zero_point=8)
+    axes = m.constant(np.arange(1, len(shape) - 1, dtype=np.int32))
+    for scale, zero, is_kept in ((0.01, -46, keep), (0.006, 2, True)):
+        made = [1, *[1] * (len(shape) - 2) * is_kept, 8]
+        y = m.tensor(made, dtype="int8", scale=scale, zero_point=zero)
+        m.output(*m.op("MEAN", [x, axes], [y], keep_dims=is_kept))
+    return m.bytes()
+
+
+MEANS = [
+    build_means(5, keep=True), build_means(5, keep=False), build_means(12, keep=False),
+    build_means(24, keep=False, rows=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", MEANS)
+def test_means_of_one_tensor_are_apart(data: bytes) -> None:
+    model = check(data, steps=1, target="rknn").model
+    assert [n.op_type for n in model.graph.node].count("Max") == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
+@pytest.mark.parametrize("data", MEANS)
+def test_the_simulator_computes_means_of_one_tensor(data: bytes) -> None:
+    assert measure_distance(convert(data, target="rknn").model, RKNN) <= 1
+
+
 @pytest.mark.parametrize(
     ("model", "name", "reason"),
     [
         (build_average(3), "convolve_averages", "it must average a large window"),
         (build_strides(8, 1), "join_groups", "it must have several groups"),
         (build_groups(), "fold_strides", "it must have one large even stride"),
+        (build_means(5, keep=True), "part_means", "no mean of these data before it"),
     ],
 )
 def test_the_log_says_why_nodes_stay(

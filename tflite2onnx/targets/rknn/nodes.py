@@ -20,6 +20,8 @@ What its simulator did with models of one operator (tests/targets/rknn):
   constants (`NoChainOfConstants`): up to 255 steps. A Max with the smallest number of the tensor
   parts them. It stands before a Split of what a Gemm computes, too.
 - A Max of two tensors of integers runs on the NPU. A Max of a float, and each Min, run on the CPU.
+- Two means of a tensor become one, whose scale is that of the last one: numbers that this lacks are
+  lost, up to 49 steps. A Max parts them.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
   of -128 to 128 steps, which it divides into 127 steps at each side: weights are rounded again, and
   data are read in 128/127 of their scale. Zero points beside the middle avoid it.
@@ -63,6 +65,7 @@ from tflite2onnx.tensor import DType, Shape
 _IMAGE_RANK = 4
 _CENTERS = {"HardSwish": 0.0, "Sigmoid": 0.5, "Tanh": 0.0}  # what the functions are of 0
 _LOW, _HIGH = -128, 127  # steps around the middle
+_MEANS = ("GlobalAveragePool", "ReduceMean")
 _PARTED = (*PAIRS, (PRODUCTS, ("Slice", "Split")))
 
 
@@ -245,6 +248,28 @@ def _part_products(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Ite
             limited = yield from _limit(g, read, least)
             apart[read.outputs[0]] = yield from requantize(limited, read.inputs[1:])
         yield node.with_inputs(apart)
+
+
+def _part_means(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
+    """Yield the nodes, with a Max before means of a tensor that has a mean with another scale."""
+    made = find_makers(nodes)
+    ends = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
+    first: dict[Value, Sequence[Value | None]] = {}
+    for node in nodes:
+        read = made.get(node.present[0]) if node.op_type in _MEANS else None
+        end = ends.get(node.outputs[0])
+        is_read = read is not None and read.op_type == "DequantizeLinear" and len(read.present) > 2
+        if read is None or end is None or not is_read:
+            yield keep(node, _MEANS, "its data and its result must be integers")
+            continue
+        known = first.setdefault(read.present[0], end)
+        if not any(_differ(x, y) for x, y in zip(end, known, strict=True) if x is not None):
+            yield keep(node, _MEANS, "no mean of these data before it has another scale")
+            continue
+        least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
+        limited = yield from _limit(g, read, least)
+        real = yield from requantize(limited, read.inputs[1:])
+        yield node._replace(inputs=(real, *node.inputs[1:]))
 
 
 def _limit(g: Builder, read: Node, least: int) -> Generator[Node, None, Value]:
@@ -465,7 +490,9 @@ PASSES: tuple[NodePass, ...] = (
     _convolve_images,
     # RKNN joins a Conv and the functions after it.
     _part_products,
-    # The pass above has put a Max before some functions, which get no second one.
+    # RKNN computes means of one tensor once, with one scale.
+    _part_means,
+    # _part_products has put a Max before some functions, which get no second one.
     _narrow_inputs,
     # What computes an output stays from here on.
     _part_outputs,
