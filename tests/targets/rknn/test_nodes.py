@@ -364,6 +364,44 @@ def test_the_simulator_computes_means_of_one_tensor(data: bytes) -> None:
     assert measure_distance(convert(data, target="rknn").model, RKNN) <= 1
 
 
+def build_mixer() -> bytes:
+    """Build a dense layer of columns and one of rows, each added to what it reads."""
+    m, sizes = Build(), dict[str, Any](zero_point=3, dtype="int8")
+    x = m.input([1, 24, 16], name="x", scale=0.05, **sizes)
+    order = m.constant(np.array([0, 2, 1], np.int32))
+    rng = np.random.default_rng(0)
+
+    def turn(x: Any) -> Any:
+        made = m.tensor([1, x.shape[2], x.shape[1]], scale=0.05, **sizes)
+        return m.op("TRANSPOSE", [x, order], [made])[0]
+
+    def multiply(x: Any) -> Any:
+        w = m.constant(
+            rng.integers(-127, 127, [x.shape[-1]] * 2, np.int8), scale=0.004, zero_point=0
+        )
+        made = m.tensor(x.shape, scale=0.05, **sizes)
+        return m.op("FULLY_CONNECTED", [x, w, None], [made], keep_num_dims=True)[0]
+
+    def add(x: Any, y: Any) -> Any:
+        return m.op("ADD", [x, y], [m.tensor(x.shape, scale=0.05, **sizes)])[0]
+
+    x = add(x, turn(multiply(turn(x))))
+    m.output(add(x, multiply(x)))
+    return m.bytes()
+
+
+def test_both_tensors_of_a_sum_of_rows_have_a_maximum() -> None:
+    # A step of the first sum may be one more of the second.
+    model = check(build_mixer(), steps=2, target="rknn").model
+    assert [n.op_type for n in model.graph.node].count("Max") == 4
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not RKNN.is_made, reason="scripts/runtimes.py --make rknn")
+def test_the_simulator_ends_with_sums_of_rows() -> None:
+    assert measure_distance(convert(build_mixer(), target="rknn").model, RKNN) <= 1
+
+
 @pytest.mark.parametrize(
     ("model", "name", "reason"),
     [

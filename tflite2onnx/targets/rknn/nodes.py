@@ -20,6 +20,8 @@ What its simulator did with models of one operator (tests/targets/rknn):
   constants (`NoChainOfConstants`): up to 255 steps. A Max with the smallest number of the tensor
   parts them. It stands before a Split of what a Gemm computes, too.
 - A Max of two tensors of integers runs on the NPU. A Max of a float, and each Min, run on the CPU.
+- The compiler moves Reshapes and Transposes of rows to and fro, without end, if one of two tensors
+  of an Add has such a Max. Both have it.
 - Two means of a tensor become one, whose scale is that of the last one: numbers that this lacks are
   lost, up to 49 steps. A Max parts them.
 - RKNN reads a tensor whose zero point is the middle (0 for int8, 128 for uint8) as a symmetric one,
@@ -65,6 +67,7 @@ from tflite2onnx.tensor import DType, Shape
 _IMAGE_RANK = 4
 _CENTERS = {"HardSwish": 0.0, "Sigmoid": 0.5, "Tanh": 0.0}  # what the functions are of 0
 _LOW, _HIGH = -128, 127  # steps around the middle
+_SUMS = ("Add", "Sub")
 _MEANS = ("GlobalAveragePool", "ReduceMean")
 _PARTED = (*PAIRS, (PRODUCTS, ("Slice", "Split")))
 
@@ -232,18 +235,25 @@ def _part_products(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Ite
     made = find_makers(nodes)
     ends = {n.inputs[0]: n.inputs[1:] for n in nodes if n.op_type == "QuantizeLinear"}
     for node in nodes:
-        apart = {}
         before = [x for first, second in _PARTED if node.op_type in second for x in first]
+        joined, reads = [], []
         for read in [made[x] for x in node.present if x in made]:
             source = made.get(_find_source(read.outputs[0], made, (*QDQ, "Reshape", "Transpose")))
             is_after = source is not None and source.op_type in before
             numbers = [x.data for x in read.present[1:] if x.data is not None]
             if read.op_type != "DequantizeLinear" or len(numbers) < 2:
                 continue
+            reads.append(read)
             is_after = is_after or _joins_constants(node, source, made)
             is_apart = is_after or _limits_data(node, read, made, ends)
-            if not is_apart and not _reads_pixel(g, node, read, made):
-                continue
+            if is_apart or _reads_pixel(g, node, read, made):
+                joined.append(read)
+        # A Max at one of two tensors of rows lets the compiler move Reshapes without end.
+        rank = len(find_static_shape(node.outputs[0], g.types) or ())
+        if joined and node.op_type in _SUMS and rank < _IMAGE_RANK:
+            joined = [read for read in reads if read.present[0].data is None]
+        apart = {}
+        for read in joined:
             least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
             limited = yield from _limit(g, read, least)
             apart[read.outputs[0]] = yield from requantize(limited, read.inputs[1:])
