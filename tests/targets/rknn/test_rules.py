@@ -257,6 +257,17 @@ def attend() -> onnx.ModelProto:
     return make_model(nodes, "int8", s=f32(0.05), z=np.int8(3), t=f32(1 / 256), least=np.int8(-128))
 
 
+def multiply_rows() -> onnx.ModelProto:
+    """Return the product of images with themselves, whose sums are far larger than its range."""
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("MatMul", ["a", "a"], ["b"], "n"),
+        node("QuantizeLinear", ["b", "s", "z"], ["y"]),
+    ]
+    shape = (1, 4, 64, 64)
+    return make_model(nodes, "int8", shape, given=("int8", shape), s=f32(0.05), z=np.int8(3))
+
+
 def read_output() -> onnx.ModelProto:
     """Return a Relu, whose integers are an output and the input of Neg."""
     nodes = [
@@ -359,6 +370,7 @@ BROKEN = {
         for b in ("", "MaxPool", "Transpose", "Abs", "Exp")
     },
     "attention": (attend(), "it must not follow MatMul"),
+    "MatMul of two computed tensors": (multiply_rows(), "input 1 must be a constant"),
     "an average of 9 rows": (average("ReduceMean", 9), "must be at most 7, got 9"),
     "a pool of 9 rows": (average("GlobalAveragePool", 9), "must be at most 7, got 9"),
     "MaxPool of integers": (make_bare("MaxPool", POOLED, "int8", kernel_shape=[2, 2]), "got int8"),

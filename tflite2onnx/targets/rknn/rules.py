@@ -5,6 +5,7 @@ from math import inf
 from tflite2onnx.targets.rules import (
     NOT_LOADED,
     WRONG,
+    ConstantInputs,
     InputRanges,
     InputsAreRead,
     NoChain,
@@ -116,6 +117,13 @@ RULES = (
         chain=[("Min",), *_STORED, ("Max",), *_STORED, LIMITS],
         consequence=f"the operators become one, without rounding and limits between: {WRONG}",
         advice="cut the model with --inputs or --outputs, and run this part on the CPU",
+    ),
+    ConstantInputs(
+        operators=("MatMul",),
+        inputs={"MatMul": (1,)},
+        consequence="sums of products are numbers of float16: results differ by a step, and if the"
+        " sums are far larger than the range of the results, by up to 20",
+        advice="verify the outputs, or cut the model with --inputs or --outputs",
     ),
     InputsAreRead(
         consequence="RKNN's model lacks the input, and the places of inputs after it change",
