@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.builder.opsets import find_first_opset
@@ -51,7 +52,7 @@ _LEAST_FEATURES, _WORTHWHILE = 512, 1 << 16
 # The least numbers of features and of weights with a scale for each output that become blocks.
 _LEAST_CHANNEL_FEATURES, _LEAST_CHANNEL_WEIGHTS = 1024, 1 << 19
 _MATRIX = 2  # axes
-_ROWS = np.array([[1], [0]], np.uint8)  # the first of two rows
+_ROWS = [[1], [0]]  # the first of two rows
 _SIGN_BITS = np.array(0x88, np.uint8)  # of the two elements in a byte
 
 
@@ -158,27 +159,26 @@ class _Parts(NamedTuple):
     def find(cls, g: Builder, weights: _PackedWeights) -> "_Parts":
         """Return the parts for kernels that quantize blocks, or rows: there all is one part."""
         place = np.arange(weights.features) % weights.block_size
+        is_shared, is_first = place < len(_ROWS), place == 0
         # The sign of a number times 254, plus 127, is that of the number; 0 is positive.
-        factors = np.where(place < len(_ROWS), 2 * _LARGEST, 1).astype(np.float32)
-        offsets = np.where(place < len(_ROWS), _LARGEST, 0).astype(np.float32)
-        nearest = np.stack([place != 0, place == 0]).astype(np.uint8)
-        by_rows = [
-            *(np.array(n, np.uint8) for n in (0, _BEYOND)),
-            *(np.array(n, np.float32) for n in (-_BEYOND, _BEYOND)),
-            *(np.float32(1).reshape(1, 1), np.float32(0).reshape(1, 1), _ROWS),
-        ]
-        by_blocks = [
-            *(np.array(n, np.uint8) for n in (1, _BEYOND - 1)),
-            *(np.array(n, np.float32) for n in (-_LARGEST, _LARGEST)),
-            *(factors[None], offsets[None], nearest),
-        ]
-        condition = g.share(_rounds_rows)
-        least, most, lower, upper, *factors_offsets, is_nearest = (
-            g.Where(condition, g.constant(a), g.constant(b))
-            for a, b in zip(by_rows, by_blocks, strict=True)
+        factors = np.where(is_shared, 2 * _LARGEST, 1)
+        offsets = np.where(is_shared, _LARGEST, 0)
+        nearest = np.stack([~is_first, is_first])
+        integer, real = DType.UINT8, DType.FLOAT32
+        return cls(
+            (_choose(g, 0, 1, integer), _choose(g, _BEYOND, _BEYOND - 1, integer)),
+            (_choose(g, -_BEYOND, -_LARGEST, real), _choose(g, _BEYOND, _LARGEST, real)),
+            _choose(g, [[1]], factors[None], real),
+            _choose(g, [[0]], offsets[None], real),
+            # ONNX Runtime has no Where of bool.
+            g.cast(_choose(g, _ROWS, nearest, integer), DType.BOOL),
         )
-        # ONNX Runtime has no Where of bool.
-        return cls((least, most), (lower, upper), *factors_offsets, g.cast(is_nearest, DType.BOOL))
+
+
+def _choose(g: Builder, for_rows: ArrayLike, for_blocks: ArrayLike, dtype: DType) -> Value:
+    """Return the array for kernels of level 4 that quantize rows, or that for blocks."""
+    arrays = (g.constant(np.asarray(each, dtype.numpy)) for each in (for_rows, for_blocks))
+    return g.Where(g.share(_rounds_rows), *arrays)
 
 
 def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, rounds: bool) -> Value:
