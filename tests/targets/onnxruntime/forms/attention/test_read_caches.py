@@ -339,8 +339,17 @@ def test_caps_and_masks_that_replace_scores_equal_litert(part: str, *, replaced:
     check(make_model(text))
 
 
+def test_a_factor_that_is_no_inverse_of_the_cap_multiplies_the_scores() -> None:
+    """Models of mixed precision round the inverse of the cap to float16."""
+    text = add_cap(write_step("htd", "hdt", 2, 3), "MUL(scores, 1.5)")
+    made = write_graph(read_caches(parse_graph(text)))
+    assert "scale=0.5625" in made
+    assert "cap=0.75" in made
+    check(make_model(text))
+
+
 @pytest.mark.parametrize(
-    "part", ["MUL(scores, 1.5)", "DIV(scores, 0.5)", f"DIV(scores, {[[[0.75] * TOKENS]] * 6})"]
+    "part", ["MUL(scores, -1.5)", "DIV(scores, 0.5)", f"DIV(scores, {[[[0.75] * TOKENS]] * 6})"]
 )
 def test_factors_that_are_no_cap_stay(part: str) -> None:
     check_unchanged(read_caches, parse_graph(add_cap(write_step("htd", "hdt", 2, 3), part)))

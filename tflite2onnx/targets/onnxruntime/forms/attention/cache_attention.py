@@ -37,7 +37,7 @@ _CLOSE = 1e-6  # relative difference of numbers
 _MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
 _SCORES = Named("scores", ("BATCH_MATMUL", "queries", "keys"))
 _PART = OneOf(("DIV", Through(_SCORES), "cap#"), ("MUL", Through(_SCORES), "part#"))
-_LIMITED = OneOf(Through(_SCORES), ("MUL", ("TANH", _PART), "cap#"))
+_LIMITED = OneOf(Through(_SCORES), Through(("MUL", Through(("TANH", Through(_PART))), "cap#")))
 _MASKED = OneOf(
     ("ADD", _LIMITED, "mask"),
     ("SELECT_V2", "mask", _LIMITED, "hidden#"),
@@ -129,22 +129,27 @@ def _read_operands(found: Match) -> CacheAttention | None:
     fits = size % (heads * depth) == depth % DEPTH == 0 and found.output.elements == size
     if not mask or not fits or factor <= 0 or shapes[0] != shapes[1]:
         return None
-    hidden, cap = found.number("hidden#"), _read_cap(found)
-    if cap is None or (hidden is None and "hidden#" in tensors):
+    hidden, capped = found.number("hidden#"), _read_cap(found)
+    if not capped or (hidden is None and "hidden#" in tensors):
         return None
+    cap, part = capped
     made = AttentionOptions(
-        scale=factor, key_order=keys.order, value_order=values.order, cap=cap, hidden=hidden
+        scale=factor * part, key_order=keys.order, value_order=values.order, cap=cap, hidden=hidden
     )
     return CacheAttention(last, queries.tensor, (keys.update, values.update), mask, made)
 
 
-def _read_cap(found: Match) -> float | None:
-    """Return the cap of the scores, 0 if there is none, None if the numbers are no cap."""
+def _read_cap(found: Match) -> tuple[float, float] | None:
+    """Return the cap of the scores, 0 if there is none, and a factor of the scores before it.
+
+    The factor is not 1 if the scores are multiplied by another number than the inverse of the cap,
+    as by one that is rounded to float16. Returns None if the numbers are no cap.
+    """
     if "cap#" not in found.tensors:
-        return 0.0
+        return 0.0, 1.0
     cap, part = found.number("cap#") or 0.0, found.number("part#")
-    is_inverse = part is None or abs(part * cap - 1) < _CLOSE
-    return cap if 0 < cap < inf and is_inverse else None
+    factor = 1.0 if part is None or abs(part * cap - 1) < _CLOSE else part * cap
+    return (cap, factor) if 0 < cap < inf and 0 < factor < inf else None
 
 
 def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
