@@ -255,3 +255,19 @@ def test_litert_reads_a_scale_for_each_filter_in_verification(multiplier: int) -
     report = verify(m.bytes(), per_operator=True)
     assert (report.ok, report.operators[0].difference.ok) == (True, True)
     assert report.misread == ("DEPTHWISE_CONV_2D (operator 0)",)
+
+
+def test_misread_weights_are_replaced_in_a_file_with_bytes_after_the_flatbuffer() -> None:
+    """Weights and options of custom operators stay, as ai-edge-quantizer writes them."""
+    m, shape = Build(), [1, 4, 5, 8]
+    options = {"hadamard_size": 4, "random_binary_vector": [1, -1, 1, 1]}
+    x = m.input([20, 8])
+    (turned,) = m.custom("aeq.hadamard_rotation", [x], [[20, 8]], options, external=True)
+    (image,) = m.op("RESHAPE", [turned, m.constant(shape, external=True)], [shape])
+    weights = np.random.default_rng(0).integers(-127, 128, (1, 3, 3, 8), np.int8)
+    w, bias = m.constant(weights, scale=0.01, external=True), m.constant(np.zeros(8, np.float32))
+    (y,) = m.op("DEPTHWISE_CONV_2D", [image, w, bias], [shape], stride_h=1, stride_w=1)
+    m.output(*m.op("ADD", [y, m.constant(np.ones(8, np.float32), external=True)], [shape]))
+    report = verify(m.bytes())
+    assert report.misread == ("DEPTHWISE_CONV_2D (operator 2)",)
+    assert report.ok

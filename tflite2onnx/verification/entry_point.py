@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def embed_external_weights(model: AnySource) -> ModelFile:
         raise VerifyError("a model with external weights must be below 2 GB to be verified")
     storage = StoredBytes(source, root["buffers"], groups, slices)
     schema = import_runtime("ai_edge_litert.schema_py_generated")
-    whole = schema.ModelT.InitFromPackedBuf(bytes(source.data))
+    whole = _unpack(bytes(source.data))
     for i, graph in enumerate(whole.subgraphs):
         for j, tensor in enumerate(graph.tensors):
             if tensor.externalBuffer:
@@ -73,7 +74,7 @@ def replace_misread_constants(model: ModelFile) -> tuple[ModelFile, tuple[str, .
     if not found:
         return model, ()
     schema = import_runtime("ai_edge_litert.schema_py_generated")
-    whole = schema.ModelT.InitFromPackedBuf(bytes(_read_bytes(model)))
+    whole = _unpack(bytes(_read_bytes(model)))
     for i, op, inputs in found:
         graph = whole.subgraphs[i]
         operator = graph.operators[op.index]
@@ -187,11 +188,36 @@ def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
 
 def _declare_axes(data: bytes, index: int, shape: Shape) -> bytearray:
     """Return a model whose main sub-graph has an input of this shape, which the file leaves out."""
-    schema = import_runtime("ai_edge_litert.schema_py_generated")
-    whole = schema.ModelT.InitFromPackedBuf(data)
+    whole = _unpack(data)
     graph = whole.subgraphs[0]
     graph.tensors[graph.inputs[index]].shape = np.array(shape, np.int32)
     return bytearray(_pack(whole))
+
+
+def _unpack(data: bytes) -> Any:
+    """Return a model of LiteRT's schema, with the bytes that the file has after the flatbuffer.
+
+    Files of more than 2 GB have weights and options of custom operators there, and all files of
+    ai-edge-quantizer.
+
+    Raises:
+        VerifyError: the model is too large for a flatbuffer.
+    """
+    if len(data) > _MOST_BYTES:
+        raise VerifyError("the model must be below 2 GB to be changed for LiteRT")
+    whole = import_runtime("ai_edge_litert.schema_py_generated").ModelT.InitFromPackedBuf(data)
+    source = open_source(data)
+    storage = StoredBytes(source, read_root(source.data)["buffers"], (), ())
+    for i, buffer in enumerate(whole.buffers):
+        if buffer.offset:
+            buffer.data = np.array(storage.read_buffer(i))
+            buffer.offset = buffer.size = 0
+    for operator in chain.from_iterable(graph.operators or () for graph in whole.subgraphs):
+        if operator.largeCustomOptionsOffset:
+            place = operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize
+            operator.customOptions = np.array(storage.read_at(*place))
+            operator.largeCustomOptionsOffset = operator.largeCustomOptionsSize = 0
+    return whole
 
 
 def _pack(whole: Any) -> bytes:
