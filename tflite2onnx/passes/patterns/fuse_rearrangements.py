@@ -81,12 +81,12 @@ def _move_elements(found: Match) -> Op | str:
     while has(op := found.graph.producers.find(x), Fact.TAKES):
         moves.append((op, x))
         x = find_data(op)
-    if x not in found.analyze(_list_images):
-        return _NO_IMAGE
     # No size is dynamic but the batch, which is the first axis of all tensors.
     same_batch = all(t.symbols == x.symbols for op, _ in moves for t in op.outputs)
     if not {op.code for op, _ in moves}.issuperset(_ENDS) or {*x.symbols} - {0} or not same_batch:
         return "RESHAPE and TRANSPOSE must move elements, of known sizes but for the batch"
+    if x.rank != _IMAGE or x not in found.analyze(_list_images):
+        return _NO_IMAGE
     budget = found.analyze(_Budget)
     budget.left -= x.elements * len(moves)
     if not 0 < x.elements <= _MOST or budget.left < 0 or x.dtype is not found.output.dtype:
