@@ -165,7 +165,8 @@ def load_iree(path: str) -> Run:
 
     def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
         made = module[name](*(feeds[end] for end, _ in inputs))
-        arrays = [np.asarray(a) for a in (made if isinstance(made, (list, tuple)) else [made])]
+        # Copies, because IREE frees the memory of its arrays when this function ends.
+        arrays = [np.array(a) for a in (made if isinstance(made, (list, tuple)) else [made])]
         # IREE's integers have no sign.
         pairs = zip(arrays, kinds, strict=True)
         signed = [a.view(kind) if a.dtype.kind in "iu" else a for a, kind in pairs]
