@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -213,17 +214,21 @@ def load_ncnn(path: str) -> Run:
     stem = path.removesuffix(".onnx")
     if net.load_param(f"{stem}.ncnn.param") or net.load_model(f"{stem}.ncnn.bin"):
         raise RuntimeError("ncnn does not load the model")
+    # ncnn has no axis of batches: pnnx decides for each end which axis is left out, 233 for none.
+    program = Path(f"{stem}_ncnn.py").read_text()
+    axes = re.findall(r"\b((?:in|out)\d+)\.numpy\((?:\), )?batch_index=(\d+)", program)
+    batches = {name: int(axis) for name, axis in axes}
 
     def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
         extractor, made = net.create_extractor(), {}
         for i, (name, _) in enumerate(inputs):
-            array = feeds[name][0] if feeds[name].ndim > 1 else feeds[name]
-            extractor.input(f"in{i}", ncnn.Mat(np.ascontiguousarray(array)).clone())
+            array, batch = np.ascontiguousarray(feeds[name]), batches[f"in{i}"]
+            extractor.input(f"in{i}", ncnn.Mat(array, batch_index=batch).clone())
         for i, (name, shape) in enumerate(outputs):
             status, found = extractor.extract(f"out{i}")
             if status:
                 raise RuntimeError(f"ncnn does not compute {name}: {status}")
-            made[name] = np.array(found).reshape(shape)
+            made[name] = found.numpy(batch_index=batches[f"out{i}"]).reshape(shape).copy()
         return made
 
     return run_model
