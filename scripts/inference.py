@@ -97,9 +97,12 @@ def open_onnx_runtime(model: Path | bytes, threads: int) -> Inference:
     return partial(session.run, None, make_feeds(session))
 
 
-def bind_onnx_runtime(model: bytes) -> Inference:
-    """Return an inference on one thread whose inputs and outputs have memory already."""
-    session = open_session(model, 1)
+def bind_onnx_runtime(model: bytes, *, optimize: bool = True) -> Inference:
+    """Return an inference on one thread whose inputs and outputs have memory already.
+
+    `optimize` is false for a model whose nodes all run as they are.
+    """
+    session = open_session(model, 1, optimize=optimize)
     binding = session.io_binding()
     for name, array in make_feeds(session).items():
         binding.bind_cpu_input(name, array)
@@ -108,7 +111,9 @@ def bind_onnx_runtime(model: bytes) -> Inference:
     return partial(session.run_with_iobinding, binding)
 
 
-def open_session(model: Path | bytes, threads: int, optimized: Path | None = None) -> Any:  # noqa: ANN401 - onnxruntime is imported late
+def open_session(  # noqa: ANN201 - onnxruntime is imported late
+    model: Path | bytes, threads: int, optimized: Path | None = None, *, optimize: bool = True
+):
     """Return a session of ONNX Runtime for an ONNX model, a file or its bytes.
 
     It writes the graph that it runs to the file `optimized`.
@@ -117,6 +122,8 @@ def open_session(model: Path | bytes, threads: int, optimized: Path | None = Non
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    if not optimize:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if optimized:
         options.optimized_model_filepath = str(optimized)
     # Threads that spin between runs would take cores from the runtime whose turn it is.

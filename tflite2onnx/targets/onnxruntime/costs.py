@@ -13,7 +13,9 @@ depend on the kernel:
     depthwise   in blocks
     direct      reads fewer channels than a block has, so channels-first: from a ReorderOutput, if
                 the image comes from another convolution
-    planar      outside of the blocks: channels that are no multiple of 4
+    planar      outside of the blocks: filters of a block or more that read channels that are no
+                multiple of 4; loads are the numbers of windows, which are copied
+    channels    depthwise outside of the blocks, channel by channel: no multiple of 4
     transposed  ConvTranspose
     reorder     ReorderOutput
     pixels      DepthToSpace
@@ -41,6 +43,8 @@ depend on the kernel:
     elements    Transpose of floats that copies single numbers; loads are numbers
     axis        Transpose of floats that moves one axis; loads are numbers
     mean        ReduceMean of columns of floats; loads are numbers
+    integer runs  QLinearAdd or QLinearMul with a constant; loads are numbers, rows the runs of them
+                that have one constant, or one each
     row         MatMul of one row of floats; loads are the numbers of the other matrix, whose rows
                 are whole blocks of 16
     integer row Gemm of one row of integers
@@ -53,7 +57,8 @@ depend on the kernel:
 
 `scripts/fit_convolutions.py` measures nodes of random networks, and prints the factors of the
 kernels from `pointwise` to `direct`, `reorder` and `pixels`. `scripts/benchmark_products.py --fit`
-prints those of `integers` (but for bytes and sums), `quantize`, `extremes` and `gather`. The others
+prints those of `integers` (but for bytes and sums), `quantize`, `extremes` and `gather`.
+`scripts/fit_nodes.py` prints those of most other nodes below the rows that stand here. The others
 restate break-even points that the forms' docstrings have measured; a single factor of these rows is
 no measurement. The factor of `exponentials` with AVX-512 is assumed to be half of that with AVX2.
 """
@@ -76,6 +81,7 @@ from tflite2onnx.tensor import Shape, Tensor
 
 T = TypeVar("T")
 
+_ALIGNMENT = 4  # channels: no image of another number is in blocks (nchwc_transformer.cc)
 _TOGETHER = 4  # blocks of filters that read a number once
 _FLOAT = 4  # bytes
 _BYTE = 8  # bits
@@ -210,8 +216,15 @@ def choose_form(times: Mapping[T, Times], plain: T, gain: Gain = GAIN) -> T | st
 # `small`, `part` and `reshape`: nodes of 64 and 128 floats in a row, on the same processor.
 # `function` to `row`: chains of two and of ten nodes of 1 to 400,000 numbers, same processor.
 # With AVX-512 hidden (`scripts/hide_avx512.py`) `function` is equal, but Exp takes twice its time;
-# the other rows were not measured so. No script in scripts/ repeats these chains.
+# the other rows were not measured so. `python scripts/fit_nodes.py` repeats these chains (same
+# processor, with AVX-512 and with it hidden; seven other programs ran). Its loads of `softplus`,
+# `elements` and `move` are within a seventh of those that stand; `elu` has 0.8 of them, `row` 0.4
+# and 0.7, `axis` and `mean` 0.2. A node takes 0.2 to 0.4 us, QGemm of `integer row` 0.7.
+# Of the loads of `function` Add takes 0.3, Exp 0.5, Tanh 0.7 and Sigmoid 0.85.
 # `integer row`: 2 to 16 rows of 5 to 64 numbers, joined by `join_rows` and not, in turns.
+# `integer runs`: `fit_nodes.py`; with AVX-512 hidden the factors are 5 % smaller.
+# `channels`, and the loads of `planar`: `fit_nodes.py`, divided by the ratio of convolutions in
+# blocks to the table on the same processor (2.2, with AVX-512 hidden 1.2).
 # Kernels with the same factors for both kinds of processors.
 _OF_BOTH: Mapping[str, Factors] = {
     "move": Factors(0.5, 0, 2500, 23),
@@ -226,6 +239,7 @@ _OF_BOTH: Mapping[str, Factors] = {
     "mean": Factors(0.5, 0, 700, 0),
     "row": Factors(0.6, 0, 100, 0),
     "integer row": Factors(1.4, 0, 0, 0),
+    "integer runs": Factors(1.5, 0, 130, 0, rows=15500),
     "small": Factors(0.4, 0, 0, 0),
     "part": Factors(0.15, 0, 0, 0),
     "reshape": Factors(0.3, 0, 0, 0),
@@ -242,7 +256,8 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "direct": Factors(3.154, 5.563, 89.22, 26.45, 97.44, 20.81),
         "reorder": Factors(1.888, 0, 0, 9.529, 0, 0),
         "pixels": Factors(2.874, 0, 0, 143.6, 0, 0),
-        "planar": Factors(2.834, 11.77, 0, 0),
+        "planar": Factors(2.834, 11.77, 140, 0),
+        "channels": Factors(4.8, 70, 0, 0),
         "transposed": Factors(2.834, 12.66, 0, 0),
         "int8": Factors(3.16, 1.812, 1630, 30.1, rows=908),
         "int8 rows": Factors(3.16, 2.084, 3847, 150, rows=2125),
@@ -263,7 +278,8 @@ FACTORS: Mapping[int, Mapping[str, Factors]] = {
         "direct": Factors(3.526, 9.265, 173.5, 16.51, 100.1, 18.98),
         "reorder": Factors(2.103, 0, 0, 13.05, 0, 0),
         "pixels": Factors(3.055, 0, 0, 145.5, 0, 0),
-        "planar": Factors(2.746, 17.63, 0, 0),
+        "planar": Factors(2.746, 17.63, 200, 0),
+        "channels": Factors(8.8, 125, 0, 0),
         "transposed": Factors(2.746, 16.81, 0, 0),
         # Without VNNI the filters are uint8, for which there is no kernel without rows.
         "int8": Factors(4.007, 9.353, 4196, 189.3, rows=1455),
@@ -289,7 +305,11 @@ def list_terms(
     numbers of pixels of the input and of the output image.
     """
     channels, *window = filters
-    kernel = find_kernel(block, channels, tuple(window), depthwise=depthwise)
+    read = outputs if depthwise else channels
+    kernel = find_kernel(block, read, tuple(window), depthwise=depthwise)
+    if kernel in ("planar", "channels"):
+        copied = prod(filters) * pixels[1] if kernel == "planar" and prod(window) > 1 else 0
+        return kernel, Terms(outputs * prod(filters) * pixels[1], copied)
     width = round_up(outputs, block)
     if kernel in ("pointwise", "window"):
         channels = round_up(channels, block)
@@ -302,11 +322,13 @@ def list_terms(
 
 
 def find_kernel(block: int, read: int, window: tuple[int, ...], *, depthwise: bool) -> str:
-    """Return the kernel of a convolution, a name in the list above."""
+    """Return the kernel of a convolution that reads channels, a name in the list above."""
     if depthwise:
-        return "depthwise"
+        return "channels" if read % _ALIGNMENT else "depthwise"
     if read < block:
         return "direct"
+    if read % _ALIGNMENT:
+        return "planar"
     return "pointwise" if prod(window) == 1 else "window"
 
 
@@ -326,22 +348,6 @@ def explain_nodes(
 ) -> str:
     """Return why nodes are not faster than those that they replace, "" if they are."""
     return estimate_nodes(*made).explain_loss(estimate_nodes(*replaced), gain)
-
-
-def explain_planes(image: Tensor) -> str:
-    """Return why filters that pad the channels of an image to blocks are no gain, "" if they are.
-
-    The times are those of the multiplications of 1x1 filters for as many channels.
-    """
-    pixels, channels = image.elements / image.shape[-1], image.shape[-1]
-    in_blocks = Times(
-        *(
-            factors["pointwise"].estimate(Terms(products=pixels * round_up(channels, block) ** 2))
-            for block, factors in FACTORS.items()
-        )
-    )
-    planar = estimate_nodes(("planar", Terms(products=pixels * channels**2)))
-    return in_blocks.explain_loss(planar, ANY_GAIN)
 
 
 def explain_floats(
@@ -444,14 +450,16 @@ def estimate_convolution(block: int, filters: tuple[int, ...], x: Shape, y: Shap
 def _estimate_nodes(
     graph: Graph, is_outside: Callable[[Tensor], bool], block: int
 ) -> Iterator[float]:
-    direct: list[Tensor] = []
+    read, planar = list[Tensor](), set[Tensor]()
     for op in graph.ops:
         if op.is_builtin(*CONVOLUTIONS):
             x, w = op.operand(0), op.operand(1)
-            read = w.shape[-1] if op.code == "CONV_2D" else 1
-            yield estimate_convolution(block, (read, *w.shape[1:3]), x.shape, op.outputs[0].shape)
-            if op.code == "CONV_2D" and read < block:
-                direct.append(x)
-    for x in dict.fromkeys(direct):
-        if x not in graph.inputs and not is_outside(x):
+            depth = w.shape[-1] if op.code == "CONV_2D" else 1
+            yield estimate_convolution(block, (depth, *w.shape[1:3]), x.shape, op.outputs[0].shape)
+            is_planar = x.shape[-1] % _ALIGNMENT > 0 and (depth >= block or op.code != "CONV_2D")
+            planar.update(op.outputs if is_planar else ())
+            if is_planar or (op.code == "CONV_2D" and depth < block):
+                read.append(x)
+    for x in dict.fromkeys(read):
+        if x not in graph.inputs and x not in planar and not is_outside(x):
             yield FACTORS[block]["reorder"].estimate_move(8 * x.elements)

@@ -128,14 +128,17 @@ def read_slopes(m: Network, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("between", [concatenate, pass_on, multiply, read_slopes])
-def test_channels_with_other_readers_stay(between: Callable[[Network, Tensor], Tensor]) -> None:
+def test_channels_with_other_readers_stay(
+    between: Callable[[Network, Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
     data = bottleneck(between)
     graph = read_graph(data)
     check_unchanged(pad_channels, graph)
     check(data, seeds=[0])
 
 
-@pytest.mark.parametrize("channels", [4, 8, 16, 20, 3])
+@pytest.mark.parametrize("channels", [4, 8, 16, 20])
 def test_channels_that_need_no_padding_stay(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 channels are a block with AVX2, 20 are two blocks with AVX-512."""
     monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
@@ -144,9 +147,13 @@ def test_channels_that_need_no_padding_stay(channels: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("channels", "padded"), [(33, 33), (18, 18), (22, 24), (27, 32), (50, 56)])
-def test_much_padding_needs_a_depthwise_convolution(channels: int, padded: int) -> None:
+def test_much_padding_needs_a_depthwise_convolution(
+    channels: int, padded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.SIZE", (28, 28))
+
     def convolve(m: Network, x: Tensor) -> Tensor:
-        return m.apply("ABS", m.apply("ABS", x))
+        return m.convolve(m.convolve(x, channels, 3), channels, 3)
 
     plain, depthwise = bottleneck(convolve, channels), bottleneck(channels=channels)
     sizes = [
@@ -162,8 +169,9 @@ def test_twelve_channels_are_padded_to_sixteen() -> None:
     assert {shape.dim[1].dim_value for shape in shapes} == {16}
 
 
-def test_channels_of_one_small_reader_stay() -> None:
+def test_channels_of_one_small_reader_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels that are read by one small convolution are not padded: the cost exceeds the gain."""
+    monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
     graph = read_graph(bottleneck(lambda _, x: x))
     check_unchanged(pad_channels, graph)
 

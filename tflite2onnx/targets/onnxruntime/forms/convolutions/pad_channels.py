@@ -18,18 +18,24 @@ Channels of two images correspond if one is computed from the other channel by c
 depthwise convolution, an activation, a pool, a sum. The channels of all images that correspond are
 padded together if
 
-1. their number is above 4 and known. Integers become a multiple of 16 around depthwise
-   convolutions, else of 4, if a fifth is added at most or filters have one pixel. A number of
-   floats that is no multiple of 4 becomes a multiple of 8; else it becomes 16, if it is smaller
-   and the times that `cost` expects of the graph are shorter;
+1. their number is known. Integers become a multiple of 16 around depthwise convolutions, else of 4.
+   A number of floats that is no multiple of 4 becomes a multiple of 8; else it becomes 16, if it is
+   smaller. Floats are padded if the times that `costs` expects of the graph are shorter;
 2. CONV_2D and operators that compute channel by channel compute all of them and read all of them,
    with constant filters, biases and slopes; none is an input or an output of a graph;
-3. all are float32 or all are int8, whose filters have the zero point 0. A depthwise convolution is
-   among them, or of floats three operators and more, or the number is a multiple of 4, or of
-   integers a convolution for which there is a direct kernel;
-4. without a depthwise convolution, a number above 16 that is no multiple of 4 is near whole blocks:
-   a convolution outside of the blocks computes no padded channels. 3x3 convolutions of 33 channels
-   take 1.2 times as long with 48, those of 27 channels 0.74 of the time with 32 (AVX-512).
+3. all are float32 or all are int8, whose filters have the zero point 0. Of integers a depthwise
+   convolution is among them, or a convolution for which there is a direct kernel.
+
+A convolution outside of the blocks computes no padded channels: 3x3 convolutions of 33 channels
+take 1.2 times as long with 48, those of 27 channels 0.74 of the time with 32 (AVX-512). A
+convolution to 9 to 50 channels and one from them to 32 channels take 0.6 to 1.1 of the time with
+padded channels, to one channel 0.7 to 1.6 (1x1 and 3x3 filters, 6x6 to 56x56 pixels, EPYC family
+25, model 17, with AVX-512 and without).
+
+Integers need no condition on their number. A convolution to 32 channels and one from them, with 1
+to 17 channels between, take 0.40 to 0.86 of the time with a multiple of 4 and VNNI, 0.84 to 1.1
+without it; 3x3 filters of 2 to 20 channels each with a multiple of 16 take 0.25 to 0.77 and 0.4 to
+1.1 (1x1 and 3x3 filters, 14x14 to 56x56 pixels, EPYC family 25, model 17, busy).
 
 The padded channels are finite numbers, which the next convolution multiplies by zeros.
 
@@ -41,7 +47,7 @@ pixels takes 0.72 to 0.89 of the time (EPYC family 25, model 17, with VNNI, besi
 `leave_out_copies`: a convolution that copies channels and pads them with zeros (`keep_blocks`)
 takes as long as a layer of the network, and padded channels of a block no time at all: 24, 28 and
 32 channels are two blocks of 16. It is left out, and its input is computed with all channels, if
-condition 2 holds for the input, its padded channels stay zeros, and `cost` expects a shorter time
+condition 2 holds for the input, its padded channels stay zeros, and `costs` expects a shorter time
 of the graph: large images first, one by one. The short-range face detection takes 0.79 of the time,
 0.89 with AVX2.
 
@@ -63,18 +69,14 @@ from tflite2onnx.op.facts import Fact
 from tflite2onnx.passes.operands import has, has_unit_steps, is_float, normalize_axes
 from tflite2onnx.passes.rewriter import make_int32
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.targets.onnxruntime.costs import explain_planes, keep_faster, round_up
+from tflite2onnx.targets.onnxruntime.costs import keep_faster, round_up
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
-from tflite2onnx.utils.console import shorten
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _logger = logging.getLogger(__name__)
 _ALIGNMENT = 4
 _BLOCK = 8
 _LARGEST_BLOCK = 16
-# Channels that stay as they are: 2 to 4 padded to 8 or 16 between two convolutions take 1.0 to 2.1
-# times as long (AVX2, 1x1 and 3x3 filters, 8x8 to 64x64 pixels).
-_FEW = 4
 _IMAGE = 4  # axes
 # By channel: the outputs and the inputs that are images correspond. Constants have elements for
 # channels, but for those of _SIZED, which list axes or sizes.
@@ -83,21 +85,18 @@ _BY_CHANNEL = (
     *("ABS", "ADD", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D", "ELU", "MAXIMUM", "MAX_POOL_2D"),
     *("MINIMUM", "MUL", "NEG", "SUB", *_SIZED),
 )
-# Operators around floats that are no multiple of 4. Two are convolutions with one image between
-# them: with padded channels they take 0.6 to 1.0 of the time if the second has 32 filters, but as
-# much as 1.6 times as long if it has one, which is computed outside of the blocks (AVX2, 9 to 50
-# channels, 1x1 and 3x3 filters, 4x4 to 64x64 pixels).
-_ENOUGH = 3
-_FEWEST_PARTS = 5  # of integers, one of which is added at most
 
 
 def leave_out_copies(graph: Graph) -> Graph:
     """Return the graph with padded channels in place of convolutions that only pad channels."""
     copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
+    if not copies:
+        return graph
     copies.sort(key=lambda copy: -copy.elements)
     join_channels = lru_cache(maxsize=1)(Channels)
     changes = [partial(_leave_out, copy.name, join_channels) for copy in copies]
-    return keep_faster("padded channels in place of copies", graph, changes)
+    # The times of images that are padded in any case are those of their padded channels.
+    return keep_faster("padded channels in place of copies", pad_channels(graph), changes)
 
 
 def _copies_channels(op: Op) -> bool:
@@ -131,10 +130,9 @@ def pad_channels(graph: Graph) -> Graph:
         return graph
     channels = Channels(graph)
     blocks = channels.find_groups()
-    tried = [root for root in blocks if is_float(root) and root.shape[-1] % _ALIGNMENT == 0]
-    always = {root: block for root, block in blocks.items() if root not in tried}
-    others = [partial(channels.pad, {root: blocks[root]}) for root in tried]
-    return keep_faster("padded channels", channels.pad(always, graph), others)
+    integers = {root: block for root, block in blocks.items() if not is_float(root)}
+    others = [partial(channels.pad, {root: blocks[root]}) for root in blocks if is_float(root)]
+    return keep_faster("padded channels", channels.pad(integers, graph), others)
 
 
 class Channels(DisjointSets[Tensor]):
@@ -172,7 +170,7 @@ class Channels(DisjointSets[Tensor]):
     def find_groups(self) -> dict[Tensor, int]:
         """Return the images that stand for those that may be padded, and what they become.
 
-        Padded channels are a multiple of this number: conditions 1 to 4.
+        Padded channels are a multiple of this number: conditions 1 to 3.
         """
         ops: dict[Tensor, list[Op]] = defaultdict(list)
         for op in self._graph.ops:
@@ -214,8 +212,6 @@ class Channels(DisjointSets[Tensor]):
 def _find_block(image: Tensor) -> int:
     """Return the number of which padded channels are a multiple, 0 if none are padded."""
     channels = image.shape[-1] if image.rank == _IMAGE else 0
-    if channels <= _FEW:
-        return 0
     if _is_int8(image):
         return _LARGEST_BLOCK if channels % _LARGEST_BLOCK else 0
     if is_float(image) and channels % _ALIGNMENT:
@@ -228,24 +224,15 @@ def _may_be_padded(tensor: Tensor) -> bool:
 
 
 def _find_block_of_group(image: Tensor, ops: Sequence[Op]) -> int:
-    """Return the number of which padded channels are a multiple, 0 unless conditions 3 and 4 hold.
+    """Return the number of which padded channels are a multiple, 0 if none are padded.
 
-    `ops` are around the images of a group. Fewer channels than a block are read outside of the
-    blocks in any case.
+    `ops` are around the images of a group.
     """
     block, channels = _find_block(image), image.shape[-1] if image.rank == _IMAGE else 0
-    if not block or any(op.is_builtin("DEPTHWISE_CONV_2D") for op in ops):
+    if not _is_int8(image) or any(op.is_builtin("DEPTHWISE_CONV_2D") for op in ops):
         return block
-    if _is_int8(image):
-        more = round_up(channels, _ALIGNMENT) - channels
-        readers = [op for op in ops if op.operand(0).shape[-1] == channels and _is_direct(op)]
-        pixels = all(op.operand(1).shape[1:3] == (1, 1) for op in readers)
-        return _ALIGNMENT if readers and (pixels or more <= channels // _FEWEST_PARTS) else 0
-    if channels % _ALIGNMENT == 0:
-        return block
-    loss = "" if channels < _LARGEST_BLOCK else explain_planes(image)
-    _logger.debug("%s: padded channels: %s", shorten(image.name), loss or "faster")
-    return block if not loss and len(ops) >= _ENOUGH else 0
+    reads_directly = any(op.operand(0).shape[-1] == channels and _is_direct(op) for op in ops)
+    return _ALIGNMENT if block and reads_directly else 0
 
 
 def _is_direct(op: Op) -> bool:
