@@ -87,7 +87,10 @@ _FLOAT = 4  # bytes
 _BYTE = 8  # bits
 _FILTERS = 16  # that a product of integers computes together
 _FEWEST_BYTES = 8  # Gather is slow if it copies fewer bytes at a time
-CACHED = 1 << 25  # bytes of constants; a network with more reads them from memory each time
+# Bytes of memory, no times. A network with more constants than CACHED reads them from memory each
+# time. NEAR is the second cache of a core (1 MB of Zen 4 and Zen 5, 1 to 2 MB of Intel's servers).
+CACHED = 1 << 25
+NEAR = 1 << 20
 _MOST_ESTIMATED = 1 << 18  # operators, in all trials of a pass, which takes some seconds
 
 

@@ -31,13 +31,12 @@ from tflite2onnx.builder.builder import Builder, find_readers
 from tflite2onnx.builder.node_passes import Rewritten, replace_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.rewrites import find_static_shape
-from tflite2onnx.targets.onnxruntime.costs import MOVED, Terms, explain_nodes
+from tflite2onnx.targets.onnxruntime.costs import ANY_GAIN, MOVED, Terms, explain_nodes
 from tflite2onnx.tensor import DType, Shape
 
 _FACTORS = range(2, 12)
 _FLOAT = 4  # bytes
 _SWAPPED = (0, 3, 2, 1)
-_FEWEST = 256  # numbers that take longer than a Reshape
 
 
 def move_one_axis(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Rewritten:
@@ -61,11 +60,13 @@ def _move_axis(
     first, rows, one, columns = sizes if len(sizes) == len(_SWAPPED) else (0, 0, 0, 0)
     if one != 1 or dtype is not DType.FLOAT32 or isinstance(rows, str) or isinstance(columns, str):
         return ""
-    if rows * columns < _FEWEST:
-        return "few numbers"
     if y not in results and all(_ignores_axes(reader) for reader in readers.get(y, ())):
         g.types[y] = (dtype, (first, 1, columns, rows))
         return [node._replace(attributes={**node.attributes, "perm": [0, 2, 3, 1]})]
+    numbers = Terms(loads=rows * columns)
+    moved = [("axis", numbers), ("reshape", Terms())]
+    if loss := explain_nodes(moved, [("elements", numbers)], ANY_GAIN):
+        return loss
     image = Value()
     return [
         Node("Reshape", (x, g.ints([0, 1, rows, columns])), (image,), {}),

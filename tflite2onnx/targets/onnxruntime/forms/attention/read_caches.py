@@ -40,7 +40,7 @@ from tflite2onnx.passes.patterns.rules import log_loss
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.passes.simplify import eliminate_dead_operators
 from tflite2onnx.planning import PlannedGraph
-from tflite2onnx.targets.onnxruntime.costs import CACHED
+from tflite2onnx.targets.onnxruntime.costs import CACHED, NEAR
 from tflite2onnx.targets.onnxruntime.forms.attention.cache_attention import (
     DEPTH,
     CacheAttention,
@@ -51,8 +51,10 @@ from tflite2onnx.tensor import DType, Tensor
 
 _WRITING = "attention that writes caches"
 _AXES = 4
-# Elements of a cache that is read from memory: a copy, and caches of small and large models.
-_LONG, _LONGEST = 1 << 18, (1 << 62, 1 << 15)
+_FLOAT = 4  # bytes
+# Bytes of keys or values. In models of many constants, which fill the processor's caches between two
+# runs, more of them come from memory.
+_FAR = NEAR // 8
 
 
 def write_caches(graph: Graph) -> Graph:
@@ -148,8 +150,10 @@ class _Replacer:
             mask = rw.reshape(found.mask, (1, tokens), like=found.mask, name="row")
         else:
             place = rw.reshape(position, (1,), like=position, name="position")
-        longest = _LONG if mask is None else _LONGEST[self._is_far]
-        made = found.made.replace(window=window, is_long=heads * tokens * depth >= longest)
+        # A copy of the tokens that are seen is made in each run.
+        size, is_far = _FLOAT * heads * tokens * depth, mask is None or self._is_far
+        is_long = is_far and size >= (NEAR if mask is None else _FAR)
+        made = found.made.replace(window=window, is_long=is_long)
         inputs = queries, *found.written, mask, place
         attended = rw.op("ATTENTION", *inputs, like=y, name="attended", shape=shape, made=made)
         rw.reshape(attended, output=y)

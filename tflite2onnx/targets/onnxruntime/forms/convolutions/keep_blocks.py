@@ -28,7 +28,7 @@ channels as groups of 16 and 48 would take 1.11 and 1.6 times as long, and group
 of one pixel, is resized to the other image, if height and width are known. With 7x7 to 56x56 pixels
 the bottlenecks of MobileNet v3 take 0.86 to 0.97 of the time (one thread of an AMD EPYC, family
 26). With 112x112 pixels of 96 channels, which are larger than a cache, they take longer: an image
-has at most 2^19 elements.
+has at most 2 MB.
 """
 
 from dataclasses import replace
@@ -42,9 +42,11 @@ from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
+from tflite2onnx.targets.onnxruntime.costs import NEAR
 
 _MOST_COPIED = 1 << 18  # elements of filters: a tiny file could otherwise need any amount of memory
-_MOST_REPEATED = 1 << 19  # elements of an image
+_FLOAT = 4  # bytes
+_MOST_REPEATED = 2 * NEAR  # bytes of an image; a larger one is written to memory, and read from it
 _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 
 
@@ -115,7 +117,7 @@ def repeat_factors(found: Match) -> list[Op] | str:
     single = (y.sizes[0], 1, 1, y.sizes[-1])
     if x.sizes != y.sizes or pixel.sizes != single or y.sizes == single:
         return "the operands must be an image and one pixel"
-    if {1, 2} & y.symbols.keys() or prod(y.shape[1:]) > _MOST_REPEATED:
+    if {1, 2} & y.symbols.keys() or _FLOAT * prod(y.shape[1:]) > _MOST_REPEATED:
         return "the height and width must be known, and the image small"
     if not (is_blocked(found.graph, x) and is_blocked(found.graph, pixel)):
         return NOT_IN_BLOCKS

@@ -16,9 +16,9 @@ An infinite number times a factor of 0 is NaN in both forms. Products are rounde
 one form and not in the other, which changes a result by 1e-7 of the range.
 
 Products and sums of integers round in each operator, so they stay (`repeat_constants`). Their
-constants are repeated along a row of the image. ONNX Runtime calls its kernels of QLinearMul and
-QLinearAdd once for each run of elements whose constants are one, or one each: for each pixel, which
-takes 10 to 30 ns more. From 64 elements on that is less than half of the time. Two keyword networks
+constants are repeated along a row of the image, or along more, if `costs` expects a shorter time.
+ONNX Runtime calls its kernels of QLinearMul and QLinearAdd once for each run of elements whose
+constants are one, or one each: for each pixel, which takes 10 to 30 ns more. Two keyword networks
 of 8 to 32 channels, which normalize after Relu, take 0.31 of the time, and 0.42 with AVX2. A YOLOv5
 of 416x416 pixels, whose boxes have constants for two numbers, takes 0.94, and 0.97 with AVX2; its
 file has 4 % more bytes (`python scripts/latency.py`, AMD EPYC, family 25, model 17).
@@ -36,12 +36,12 @@ from tflite2onnx.passes.patterns.rules import rule
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.targets.onnxruntime.blocks import NOT_IN_BLOCKS, is_blocked
+from tflite2onnx.targets.onnxruntime.costs import MOVED, Terms, explain_nodes
 from tflite2onnx.tensor import Array, DType, Shape
 
 _ALIGNMENT = 4  # channels
 _IMAGE = 4  # axes
-_MANY = 64  # elements
-_MOST_REPEATED = 1 << 15  # bytes of a constant
+_MOST_REPEATED = 1 << 15  # bytes by which the file may grow
 
 
 _PRODUCT: Pattern = ("MUL", "x", "factors#")
@@ -94,15 +94,26 @@ def repeat_constants(found: Match) -> Op | str:
     if x.sizes != y.sizes or y.symbols.keys() - {0}:
         return "the result must be an image of known sizes"
     single = (1,) * (y.rank - constant.rank) + constant.shape
-    if _count_together(single, y.shape) >= _MANY:
-        return f"{_MANY} elements or more have constants in the same sequence"
-    shapes = (single[:axis] + y.shape[axis:] for axis in range(y.rank - 2, 0, -1))
-    shape = next((s for s in shapes if _count_together(s, y.shape) >= _MANY), ())
-    if not shape or not 0 < prod(shape) <= _MOST_REPEATED:
-        return f"a row must have {_MANY} elements, and at most {_MOST_REPEATED} constants"
+    shapes = [single[:axis] + y.shape[axis:] for axis in range(y.rank - 2, 0, -1)]
+    losses = [_explain_loss(shape, single, y.shape) for shape in shapes]
+    shape = next((s for s, loss in zip(shapes, losses, strict=True) if not loss), ())
+    if not shape:
+        return losses[-1] if losses else "the result must be an image"
+    if prod(shape) > _MOST_REPEATED:
+        return f"there must be at most {_MOST_REPEATED} constants, got {prod(shape)}"
     data = np.broadcast_to(constant.values.reshape(single), shape)
     repeated = replace(constant, name=f"{constant.name}/row", shape=shape, data=data)
     return replace(op, inputs=tuple(repeated if t is constant else t for t in op.inputs))
+
+
+def _explain_loss(shape: Shape, single: Shape, image: Shape) -> str:
+    """Return why constants of a shape are not faster than those of another, "" if they are."""
+    numbers = prod(image)
+    made, replaced = (
+        Terms(loads=numbers, rows=numbers / max(_count_together(each, image), 1))
+        for each in (shape, single)
+    )
+    return explain_nodes([("integer runs", made)], [("integer runs", replaced)], MOVED)
 
 
 def _count_together(shape: Shape, image: Shape) -> int:
