@@ -16,6 +16,7 @@ compilers refuse otherwise. Recurrent operators move integers of their states.
 from collections.abc import Generator, Iterator, Sequence
 
 from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.node_passes import Stayed, Yielded, keep
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.targets.rules import QDQ, RESHAPES
 from tflite2onnx.tensor import Shape
@@ -52,7 +53,7 @@ def reshape_twice(g: Builder, x: Value, node: Node, shape: Shape) -> Iterator[No
     yield node._replace(inputs=(whole, *node.inputs[1:]))
 
 
-def separate_constants(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def separate_constants(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield nodes that dequantize no constant with two scales: it is copied."""
     made: dict[Value, dict[tuple[Value | None, ...], Value]] = {}
     for node in nodes:
@@ -61,12 +62,15 @@ def separate_constants(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) ->
             yield node
             continue
         copies = made.setdefault(x, {node.inputs[1:]: x})
+        if copies.get(node.inputs[1:]) is x:
+            yield Stayed(node, "no other scale is read before it")
+            continue
         if node.inputs[1:] not in copies:
             copies[node.inputs[1:]] = g.make_separate_constant(x.data, x.dtype, x.name)
         yield node._replace(inputs=(copies[node.inputs[1:]], *node.inputs[1:]))
 
 
-def dequantize_moves(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> Iterator[Node]:
+def dequantize_moves(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> Yielded:
     """Yield the nodes; none moves integers whose scale is known, and one for all axes."""
     scales = {
         node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]: node.inputs[1:]
@@ -78,7 +82,7 @@ def dequantize_moves(_: Builder, nodes: Sequence[Node], __: Sequence[Value]) -> 
         data = node.inputs[:count] if node.op_type in _MOVES else ()
         scale = next((scales[x] for x in data if x in scales), None)
         if scale is None or any(x is None or x.data is not None for x in data):
-            yield node
+            yield keep(node, _MOVES, "it must move integers of one known scale, no constants")
             continue
         reals = {x: Value() for x in data if x is not None}
         for x, real in reals.items():

@@ -793,12 +793,31 @@ def test_the_simulator_gathers_by_computed_indices() -> None:
     assert measure_distance(convert(build_lookup(), target="qnn").model, QNN) <= 1
 
 
+def build_larger() -> bytes:
+    """Build a MAXIMUM of two inputs."""
+    m = Build()
+    x, y = (m.input([1, 32], name=n, dtype="int8", scale=0.05, zero_point=3) for n in "xy")
+    z = m.tensor(x.shape, dtype="int8", scale=0.05, zero_point=3)
+    m.output(*m.op("MAXIMUM", [x, y], [z]))
+    return m.bytes()
+
+
 @pytest.mark.parametrize(
     ("model", "name", "reason"),
     [
         (build_rows("SLICE", 8), "gather_rows", "it must start within a block of pixels"),
         (build_trained(), "divide_weights", "int8 has all weights"),
         (build_trained(), "part_nodes", "no product or Pad is before it"),
+        (build_trained(), "store_constants", "it must quantize a constant"),
+        (build_trained(), "separate_constants", "no other scale is read before it"),
+        (build_larger(), "reshape_ends", "it must make an image of another type"),
+        (build_rows("SLICE", 8), "dequantize_moves", "it must move integers of one known scale"),
+        (build_larger(), "limit_by_floats", "it must have a constant of 8 bits for each number"),
+        (
+            build_rows("CONCATENATION", 8),
+            "gather_joined",
+            "a joined tensor must end within a block of pixels",
+        ),
     ],
 )
 def test_the_log_says_why_nodes_stay(

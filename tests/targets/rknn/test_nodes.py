@@ -409,6 +409,9 @@ def test_the_simulator_ends_with_sums_of_rows() -> None:
         (build_strides(8, 1), "join_groups", "it must have several groups"),
         (build_groups(), "fold_strides", "it must have one large even stride"),
         (build_means(5, keep=True), "part_means", "no mean of these data before it"),
+        (build_limits("RELU", 10), "part_products", "RKNN must join it with what is before it"),
+        (build_groups(), "part_outputs", "no node reads the output"),
+        (build_groups(), "move_data", "its integers must be inside"),
     ],
 )
 def test_the_log_says_why_nodes_stay(

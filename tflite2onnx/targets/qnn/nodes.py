@@ -206,14 +206,15 @@ def _multiply_sums(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yie
         yield Node("Transpose", (sums,), node.outputs, {"perm": order})
 
 
-def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
     """Yield the nodes, with the integers in place of a QuantizeLinear of a constant."""
     stored: dict[Value, Value] = {}
     for node in nodes:
         result, arrays = node.outputs[0], [x.data for x in node.present]
         known = [array for array in arrays if array is not None]
         if node.op_type != "QuantizeLinear" or len(known) < len(arrays) or result in results:
-            yield node.with_inputs(stored)
+            kept = node.with_inputs(stored)
+            yield keep(kept, ("QuantizeLinear",), "it must quantize a constant, and be no output")
             continue
         numbers, scale, zero = known
         shape = [1] * numbers.ndim
@@ -225,7 +226,7 @@ def _store_constants(g: Builder, nodes: Sequence[Node], results: Sequence[Value]
         stored[result] = g.make_separate_constant(integers, dtype, result.name)
 
 
-def _limit_by_floats(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _limit_by_floats(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with floats in place of 8-bit constants of a whole image in Max and Min."""
     made = find_makers(nodes)
     for node in nodes:
@@ -239,7 +240,8 @@ def _limit_by_floats(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> I
             if known[0].size > 1 and shape and known[0].size == prod(shape):
                 numbers = (known[0].astype(np.float32) - known[2]) * known[1]
                 floats[x] = g.constant(numbers.astype(np.float32), DType.FLOAT32)
-        yield node.with_inputs(floats)
+        reason = "it must have a constant of 8 bits for each number"
+        yield node.with_inputs(floats) if floats else keep(node, ("Max", "Min"), reason)
 
 
 def _quantize_products(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
@@ -570,13 +572,13 @@ def _is_within(axis: int, rows: range) -> bool:
     return axis != _CHANNELS and bool(rows) and rows.start % _BLOCK != 0
 
 
-def _gather_joined(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _gather_joined(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a Gather of all rows after each Concat that needs one."""
     joined = {node.outputs[0]: node for node in nodes if node.op_type == "Concat"}
     return chain.from_iterable(_gather_concat(g, node, joined) for node in nodes)
 
 
-def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iterator[Node]:
+def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Yielded:
     """Yield a QuantizeLinear, with a Gather after it if it reads a Concat that needs one."""
     x = node.inputs[0] if node.op_type == "QuantizeLinear" else None
     concat = None if x is None else joined.get(x)
@@ -586,7 +588,8 @@ def _gather_concat(g: Builder, node: Node, joined: Mapping[Value, Node]) -> Iter
     axis = int(concat.attributes["axis"]) % rank if concat and rank else _CHANNELS
     ends = np.cumsum([shape[axis] for shape in known]) if axis != _CHANNELS else np.zeros(1, int)
     if rank < _LEAST_RANK or len(known) < len(shapes) or not (ends[:-1] % _BLOCK).any():
-        yield node
+        kinds = ("QuantizeLinear",) if concat else ()
+        yield keep(node, kinds, "a joined tensor must end within a block of pixels")
         return
     # The same integers in the same shape, whose type _move_zero_points needs.
     stored = g.annotate(Value(), *g.types[node.outputs[0]])
@@ -732,7 +735,7 @@ def _find_type(g: Builder, value: Value) -> DType | None:
     return g.types[value][0] if value in g.types else None
 
 
-def _reshape_ends(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+def _reshape_ends(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a Reshape before and after the QuantizeLinear of each output."""
     real = {n.outputs[0]: n.present[-1].dtype for n in nodes if n.op_type == "DequantizeLinear"}
     return chain.from_iterable(_reshape_end(g, node, real, results) for node in nodes)
@@ -743,7 +746,7 @@ def _reshape_end(
     node: Node,
     dequantized: Mapping[Value, DType | None],
     results: Sequence[Value],
-) -> Iterator[Node]:
+) -> Yielded:
     """Yield nodes in place of the QuantizeLinear of an output: a Reshape before and after it.
 
     The Reshape moves integers without a sign, also if the node quantizes what a Conv computes.
@@ -756,7 +759,8 @@ def _reshape_end(
     shape = find_static_shape(result, g.types) or ()
     is_moved = is_end and (dtype is not DType.UINT8 or is_wide)
     if x is None or dtype is None or not is_moved or len(shape) < _LEAST_RANK:
-        yield node
+        kinds = ("QuantizeLinear",) if result in results else ()
+        yield keep(node, kinds, "it must make an image of another type than its data")
         return
     if x not in dequantized or is_wide:
         inside, x = Value(), Value()

@@ -226,7 +226,7 @@ def _convolve_images(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Y
         yield Node("Reshape", (real, g.ints([1, len(stored)])), node.outputs, {})
 
 
-def _part_products(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Iterator[Node]:
+def _part_products(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
     """Yield the nodes, with a Max between two functions that RKNN joins, or a Reshape and a Conv.
 
     A Max parts data from a Relu or Clip (`NoRescaledData`), and a Conv from a Reshape to an image
@@ -257,7 +257,9 @@ def _part_products(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Ite
             least = find_integer_range(read.present[2].dtype or DType.INT8)[0]
             limited = yield from _limit(g, read, least)
             apart[read.outputs[0]] = yield from requantize(limited, read.inputs[1:])
-        yield node.with_inputs(apart)
+        kinds = (node.op_type,) if before else ()
+        reason = "RKNN must join it with what is before it"
+        yield node.with_inputs(apart) if apart else keep(node, kinds, reason)
 
 
 def _part_means(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yielded:
@@ -422,7 +424,7 @@ def _split_function(
     yield Node("Add", (below, above), node.outputs, {})
 
 
-def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
     """Yield the nodes; none reads an output."""
     read = {x for node in nodes for x in node.present}
     quantized = {node.outputs[0] for node in nodes if node.op_type == "QuantizeLinear"}
@@ -431,7 +433,8 @@ def _part_outputs(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -
         kept = node.with_inputs(inside)
         result = node.outputs[0]
         if result not in inside:
-            yield kept
+            kinds = ("QuantizeLinear",) if result in results else ()
+            yield keep(kept, kinds, "no node reads the output")
             continue
         yield kept._replace(outputs=(inside[result],))
         real, shape = Value(), find_static_shape(result, g.types) or ()
@@ -464,7 +467,7 @@ def _move_weights(g: Builder, nodes: Sequence[Node], _: Sequence[Value]) -> Yiel
         yield node._replace(inputs=(x, scale, zero))
 
 
-def _move_data(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Iterator[Node]:
+def _move_data(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> Yielded:
     """Yield the nodes; a tensor inside loses the lowest number of its type.
 
     Inputs and outputs keep the file's zero points.
@@ -473,7 +476,8 @@ def _move_data(g: Builder, nodes: Sequence[Node], results: Sequence[Value]) -> I
     for node in nodes:
         tensor = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
         if tensor not in quantized or not _is_in_the_middle(node):
-            yield node
+            reason = "its integers must be inside, with a zero point in the middle"
+            yield keep(node, QDQ, reason)
             continue
         x, scale, zero = node.present
         dtype = zero.dtype or DType.INT8

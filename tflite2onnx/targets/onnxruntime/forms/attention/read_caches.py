@@ -52,8 +52,8 @@ from tflite2onnx.tensor import DType, Tensor
 _WRITING = "attention that writes caches"
 _AXES = 4
 _FLOAT = 4  # bytes
-# Bytes of keys or values. In models of many constants, which fill the processor's caches between two
-# runs, more of them come from memory.
+# Bytes of keys or values. More of them come from memory in models of many constants, which fill the
+# processor's caches between two runs.
 _FAR = NEAR // 8
 
 
