@@ -59,6 +59,7 @@ from tflite2onnx.op.elementwise.arithmetic import (
     Row as Row,
     emit_node as emit_node,
 )
+from tflite2onnx.op.movement.bitcast import split_words as split_words
 from tflite2onnx.op.registry import register as register, unregister as unregister
 from tflite2onnx.op.traits import (
     AnySizes as AnySizes,

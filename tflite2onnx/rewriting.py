@@ -20,6 +20,6 @@ from tflite2onnx.passes.rewriter import (
     make_int32 as make_int32,
     make_like as make_like,
 )
-from tflite2onnx.passes.shape_walk import Known as Known
-from tflite2onnx.reader.sparsity import count_memory as count_memory
+from tflite2onnx.passes.shape_walk import InferredTensors as InferredTensors
+from tflite2onnx.reader.sparsity import count_distinct_bytes as count_distinct_bytes
 from tflite2onnx.utils.disjoint_sets import DisjointSets as DisjointSets

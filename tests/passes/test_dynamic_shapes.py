@@ -21,7 +21,7 @@ from tflite2onnx.cli import main
 from tflite2onnx.errors import FixedSizeError, OptionError, UnsupportedOperators
 from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import name_dynamic_axes
-from tflite2onnx.passes.shape_walk import Known, ShapeWalk
+from tflite2onnx.passes.shape_walk import InferredTensors, ShapeWalk
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Shape, Tensor as FileTensor
 
@@ -382,7 +382,7 @@ def test_graph_with_many_states_is_not_walked_for_each_of_them(
         (graph,) = read_model(m.bytes()).graphs
         walk = ShapeWalk.walk
 
-        def count(self: ShapeWalk) -> Known:
+        def count(self: ShapeWalk) -> InferredTensors:
             walks.append(self)
             return walk(self)
 

@@ -14,7 +14,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.passes.simplify import densify_constants
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.reader.sparsity import count_memory, densify_all
+from tflite2onnx.reader.sparsity import count_distinct_bytes, densify_all
 from tflite2onnx.tensor import DType, SparseAxis, Sparsity, Tensor
 
 if TYPE_CHECKING:
@@ -283,4 +283,4 @@ def test_shared_memory_is_counted_once(ranges: list[tuple[int, int]]) -> None:
     memory = np.zeros(80, np.uint8)
     arrays = [memory[start : start + size] for start, size in ranges]
     counted = {place for start, size in ranges for place in range(start, start + size)}
-    assert count_memory(arrays) == len(counted)
+    assert count_distinct_bytes(arrays) == len(counted)

@@ -28,7 +28,7 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
+from tflite2onnx.passes.shape_walk import ClashError, InferredTensors, OperatorOf, Place, ShapeWalk
 from tflite2onnx.quantization.declarations import list_operands
 from tflite2onnx.tensor import Tensor, name_axis
 from tflite2onnx.utils.dimension import (
@@ -83,7 +83,7 @@ def infer_shapes(graph: Graph, operator_of: OperatorOf = find_operator) -> Graph
     return graph.replace_tensors(tensors) if tensors else graph
 
 
-def infer_dimensions(graph: Graph) -> Known:
+def infer_dimensions(graph: Graph) -> InferredTensors:
     """Return all tensors, with dimensions for the sizes that follow from dynamic axes of inputs.
 
     Tensors whose shape cannot be inferred keep their declared shape.

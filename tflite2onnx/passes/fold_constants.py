@@ -31,7 +31,7 @@ from tflite2onnx.op import find_facts, find_operator, is_valid
 from tflite2onnx.op.base import Operator, moves_elements
 from tflite2onnx.op.facts import Fact
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
-from tflite2onnx.reader.sparsity import count_memory
+from tflite2onnx.reader.sparsity import count_distinct_bytes
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
 
@@ -140,7 +140,7 @@ def _list_operators(
 def count_stored_bytes(graph: Graph) -> int:
     """Return how many bytes of memory the constants of a graph take."""
     constants = dict.fromkeys(t for op in graph.walk_ops() for t in op.present)
-    return count_memory([t.values for t in constants if t.has_data])
+    return count_distinct_bytes([t.values for t in constants if t.has_data])
 
 
 class Folder:

@@ -36,7 +36,7 @@ from tflite2onnx.utils.dimension import (
     make_dimension,
 )
 
-Known = Mapping[Tensor, Tensor]
+InferredTensors = Mapping[Tensor, Tensor]  # those of a graph, and the same with computed shapes
 Sizes = tuple[Dim, ...]
 Place = tuple[Tensor, int]  # an axis of a tensor of the graph
 
@@ -101,7 +101,7 @@ class ShapeWalk:
         # The elements of lists of sizes; None for elements that are not known.
         self._elements: dict[Tensor, Sequence[Dim | None]] = {}
 
-    def walk(self) -> Known:
+    def walk(self) -> InferredTensors:
         shapes = [
             tuple(self._opened.get((t, axis), size) for axis, size in enumerate(t.shape))
             for t in self._graph.inputs

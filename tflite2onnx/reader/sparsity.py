@@ -28,14 +28,14 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
         ModelFileError: a tensor is damaged, or the dense arrays would be far larger than the file.
     """
     values = [t.data for t in tensors if t.data is not None]
-    if sum(t.nbytes for t in tensors) > _LIMIT.compute(count_memory(values)):
+    if sum(t.nbytes for t in tensors) > _LIMIT.compute(count_distinct_bytes(values)):
         raise ModelFileError(
             f"the sparse tensors, such as {tensors[0].name}, are too large to be made dense"
         )
     return [_densify_tensor(t) for t in tensors]
 
 
-def count_memory(arrays: Sequence[Array]) -> int:
+def count_distinct_bytes(arrays: Sequence[Array]) -> int:
     """Return the number of bytes of memory of arrays; shared bytes count once."""
     total = end = 0
     for start, size in sorted((find_address(a), a.nbytes) for a in arrays):

@@ -242,7 +242,7 @@ def test_refuses_complex_constants_far_larger_than_the_file(
     module = import_module(
         "tflite2onnx.contrib.complex_numbers.lower_complex"
     )  # a function has this name, too
-    monkeypatch.setattr(module, "count_memory", lambda _: 0)
+    monkeypatch.setattr(module, "count_distinct_bytes", lambda _: 0)
     monkeypatch.setattr(module, "_MORE_BYTES", 8)
     with pytest.raises(ConversionError, match="must not take far more memory than the file"):
         convert(m.bytes())

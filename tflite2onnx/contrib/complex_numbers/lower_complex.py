@@ -30,7 +30,7 @@ from tflite2onnx.rewriting import (
     ModelFileError,
     Rewriter,
     collect_errors,
-    count_memory,
+    count_distinct_bytes,
     make_constant,
     make_like,
 )
@@ -73,7 +73,7 @@ def lower_complex(graph: Graph) -> Graph:
 def _check_constant_bytes(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_arrays = [a for a in arrays if np.iscomplexobj(a)]
-    most = 4 * count_memory(complex_arrays) + _MORE_BYTES
+    most = 4 * count_distinct_bytes(complex_arrays) + _MORE_BYTES
     if sum(a.nbytes for a in complex_arrays) > most:
         raise ModelFileError("the complex constants must not take far more memory than the file")
 

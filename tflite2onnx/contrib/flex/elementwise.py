@@ -23,6 +23,7 @@ from tflite2onnx.operators import (
     View,
     emit_node,
     extend_row,
+    split_words,
 )
 
 _REAL = "float32 float64 float16"
@@ -369,10 +370,6 @@ class FlexPopulationCount(Elementwise):
     rows: ClassVar[Mapping[str, Row]] = {"FlexPopulationCount": Row(emit_node("Identity"), _BITS)}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        dtype = xs[0].dtype
-        unsigned = g.recast(xs[0], dtype, DType[f"UINT{dtype.bits}"])
-        word = g.Unsqueeze(g.recast(unsigned, DType[f"UINT{dtype.bits}"], DType.UINT64), [-1])
-        places = np.arange(0, dtype.bits, 8, dtype=np.uint64)
-        octets = g.cast(g.BitShift(word, places, direction="RIGHT"), DType.UINT8)
+        octets = split_words(g, xs[0].value, xs[0].dtype, DType.UINT8.bits)
         ones = g.Gather(g.constant(_ONES), g.cast(octets, DType.INT64))
         return g.cast(g.reduce("ReduceSum", ones, [xs[0].rank], keepdims=False), DType.UINT8)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tflite2onnx.contrib.hash_tables.hash_table import FILLING
 from tflite2onnx.operators import Op, Tensor
-from tflite2onnx.rewriting import Graph, Model, count_memory
+from tflite2onnx.rewriting import Graph, Model, count_distinct_bytes
 
 READING = ("HASHTABLE_FIND", "HASHTABLE_SIZE")
 _MORE = 1 << 16
@@ -54,7 +54,7 @@ def _find_element_budget(model: Model) -> int:
     """Return the number of elements that all tables may have: imports may share bytes."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
     constants = dict.fromkeys(t for op in imports for t in op.present)
-    return _MORE + count_memory([t.values for t in constants if t.has_data])
+    return _MORE + count_distinct_bytes([t.values for t in constants if t.has_data])
 
 
 def _order_graphs(model: Model) -> list[Graph]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tflite2onnx.contrib.random.encryption import (
     encrypt_with_philox,
     encrypt_with_threefry,
+    join_halves,
     split_halves,
     stack_words,
 )
@@ -14,7 +13,6 @@ from tflite2onnx.operators import Builder, DType, Operator, OperatorError, Unsig
 
 _THREEFRY = 2  # each other value of the option is Philox
 _WORD = 32
-_PLACES = np.array([0, _WORD], np.uint64)  # of the low and the high word of uint64
 
 
 class RandomBits(Operator):
@@ -43,9 +41,8 @@ class RandomBits(Operator):
     def emit(self, g: Builder, ys: tuple[View, View], state: View) -> tuple[Value, Value]:
         output = ys[1]
         per_element = output.dtype.bits // _WORD
-        words = output.tensor.elements * per_element
         per_block = 2 if self._is_threefry else 4
-        blocks = -(-words // per_block)
+        blocks = -(-output.tensor.elements * per_element // per_block)
 
         def read_state_word(index: int) -> UnsignedInt:
             return UnsignedInt(g, g.Slice(state, [index], [index + 1], [0]), DType.UINT64)
@@ -57,12 +54,10 @@ class RandomBits(Operator):
         else:
             rest = key if state.shape == (2,) else split_halves(read_state_word(2))
             results = encrypt_with_philox(key, (*counter, *rest))
-        flat = g.reshape(stack_words(g, results).value, [blocks * per_block])
-        bits = g.Slice(flat, [0], [words], [0])
         if per_element > 1:
-            pairs = g.reshape(bits, [output.tensor.elements, 2])
-            halves = g.BitShift(g.cast(pairs, DType.UINT64), _PLACES, direction="LEFT")
-            bits = g.Add(*(g.Gather(halves, i, axis=-1) for i in range(2)))
+            results = [*map(join_halves, results[::2], results[1::2])]
+        flat = g.reshape(stack_words(g, results).value, [-1])
+        bits = g.Slice(flat, [0], [output.tensor.elements], [0])
         unsigned = DType.UINT32 if per_element == 1 else DType.UINT64
         parts = [read_state_word(index).value for index in range(2, state.shape[0])]
         after = g.Concat(

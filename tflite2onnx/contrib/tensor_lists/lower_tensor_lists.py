@@ -30,7 +30,7 @@ from tflite2onnx.operators import DType, Op, OperatorError, Options, Tensor
 from tflite2onnx.rewriting import (
     DisjointSets,
     Graph,
-    Known,
+    InferredTensors,
     as_operator_error,
     collect_errors,
     has_class,
@@ -55,7 +55,7 @@ class _List:
     item: Tensor | None
     single: bool
 
-    def find_sizes(self, known: Known, before: Sequence[Tensor]) -> tuple[Size, ...]:
+    def find_sizes(self, known: InferredTensors, before: Sequence[Tensor]) -> tuple[Size, ...]:
         """Return the sizes of an item; `known` are tensors with inferred shapes.
 
         `before` are the tensors that exist when the list is made.
@@ -65,7 +65,7 @@ class _List:
             for axis, size in enumerate(self.sizes)
         )
 
-    def _find_size(self, axis: int, shapes: Known, before: Sequence[Tensor]) -> Size:
+    def _find_size(self, axis: int, shapes: InferredTensors, before: Sequence[Tensor]) -> Size:
         item = self.item
         if not item:
             return 1
@@ -97,7 +97,7 @@ def lower_tensor_lists(graph: Graph) -> Graph:
 def _replace_lists(graph: Graph) -> Graph:
     lists = _find_lists(graph)
     before = {entry: _list_tensors_before(graph, lists, entry) for entry in lists.values()}
-    inferred: Known = {}
+    inferred: InferredTensors = {}
     sizes = {entry: entry.find_sizes(inferred, ()) for entry in lists.values()}
     for _ in sizes:  # the item sizes of one list may depend on those of another list
         inferred = infer_dimensions(_lower_graph(graph, lists, sizes, inferred))
@@ -212,7 +212,7 @@ def _lower_graph(
     graph: Graph,
     lists: Mapping[Tensor, _List],
     sizes: Mapping[_List, Sequence[Size]],
-    shapes: Known,
+    shapes: InferredTensors,
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _make_tensor(t, entry.dtype, sizes[entry]) for t, entry in lists.items()}
@@ -247,7 +247,7 @@ def _make_tensor(reference: Tensor, dtype: DType, sizes: Sequence[Size], count: 
     return Tensor(reference.name, shape, dtype, shape_signature=signature)
 
 
-def _count_items(maker: Op, shapes: Known) -> int:
+def _count_items(maker: Op, shapes: InferredTensors) -> int:
     """Return the number of items of a new list, -1 if it depends on data."""
     if maker.code not in COUNTED:
         return 0
