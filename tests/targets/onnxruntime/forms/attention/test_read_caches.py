@@ -306,8 +306,8 @@ def test_attention_of_one_token_equals_litert(
     Of a cache whose mask is known only the tokens that are seen are read.
     """
     if is_long:
-        monkeypatch.setattr(module, "_LONG", 0)
-        monkeypatch.setattr(module, "_LONGEST", (0, 0))
+        for size in ("CACHED", "NEAR", "_FAR"):
+            monkeypatch.setattr(module, size, 0)
     text = write_step(keys, values, heads, shares)
     if window is not None:
         text = text.replace(f" mask: float32[1,1,1,{TOKENS}],", "")
