@@ -28,14 +28,14 @@ padded together if
 
 A convolution outside of the blocks computes no padded channels: 3x3 convolutions of 33 channels
 take 1.2 times as long with 48, those of 27 channels 0.74 of the time with 32 (AVX-512). A
-convolution to 9 to 50 channels and one from them to 32 channels take 0.6 to 1.1 of the time with
-padded channels, to one channel 0.7 to 1.6 (1x1 and 3x3 filters, 6x6 to 56x56 pixels, EPYC family
-25, model 17, with AVX-512 and without).
+convolution to 9 to 50 channels and one from them to 32 channels take 0.46 to 1.30 of the time with
+padded channels, to one channel 0.54 to 1.81 (1x1 and 3x3 filters, 6x6 to 56x56 pixels, EPYC family
+25, model 17, with AVX-512 and without, busy).
 
 Integers need no condition on their number. A convolution to 32 channels and one from them, with 1
-to 17 channels between, take 0.40 to 0.86 of the time with a multiple of 4 and VNNI, 0.84 to 1.1
-without it; 3x3 filters of 2 to 20 channels each with a multiple of 16 take 0.25 to 0.77 and 0.4 to
-1.1 (1x1 and 3x3 filters, 14x14 to 56x56 pixels, EPYC family 25, model 17, busy).
+to 17 channels between, take 0.40 to 0.98 of the time with a multiple of 4 and int8 filters, 0.84 to
+1.15 with uint8 filters; 3x3 filters of 2 to 20 channels each with a multiple of 16 take 0.3 to 0.9
+and 0.4 to 1.26 (1x1 and 3x3 filters, 14x14 to 56x56 pixels, EPYC family 25, model 17, busy).
 
 The padded channels are finite numbers, which the next convolution multiplies by zeros.
 
