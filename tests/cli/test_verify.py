@@ -128,9 +128,9 @@ def test_wrong_tensor_names_the_operators_that_are_compared_with_it(
 ) -> None:
     """The form for ONNX Runtime pads the channels, so that one tensor is compared for all."""
     m = Build()
-    x = convolve(m, m.input([1, 8, 8, 3]), 5, "first")
+    x = convolve(m, m.input([1, 8, 8, 8]), 7, "first")
     (x,) = m.op("LEAKY_RELU", [x], [x.shape], alpha=0.2)
-    m.output(convolve(m, x, 7, "second"))
+    m.output(convolve(m, x, 8, "second"))
     Path(model).write_bytes(m.bytes())
     onnx.save(damage_model(convert(model), wrong_alpha), "wrong.onnx")
     assert main(["verify", model, "wrong.onnx"]) == 2

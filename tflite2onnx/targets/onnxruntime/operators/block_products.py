@@ -141,7 +141,7 @@ class _PairedRow(NamedTuple):
         return g.Gemm(self.scales, products, g.Mul(self.offset, sums))
 
 
-class _Parts(NamedTuple):
+class _RowParts(NamedTuple):
     """What makes two rows of integers of one row, which depends on the kernel of level 4.
 
     The nearest part of each number is the number times `factors`, plus `offsets`, within `limits`.
@@ -156,7 +156,7 @@ class _Parts(NamedTuple):
     is_nearest: Value
 
     @classmethod
-    def find(cls, g: Builder, weights: _PackedWeights) -> "_Parts":
+    def find(cls, g: Builder, weights: _PackedWeights) -> "_RowParts":
         """Return the parts for kernels that quantize blocks, or rows: there all is one part."""
         place = np.arange(weights.features) % weights.block_size
         is_shared, is_first = place < len(_ROWS), place == 0
@@ -195,7 +195,7 @@ def multiply_blocks(g: Builder, rows: Value, count: int | str, w: View, *, round
         quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1)
         return weights.multiply(g, quantized.dequantize(g), _FLOATS)
     sums = g.constant(_sum_outputs(w, _find_factors(w, scales)))
-    parts = _Parts.find(g, weights)
+    parts = _RowParts.find(g, weights)
     if count == 1:
         product = _pair_row(g, rows, weights.features, parts).multiply(g, weights, sums)
         if not scales.block_size:
@@ -233,7 +233,7 @@ def _branch(
     )
 
 
-def _pair_row(g: Builder, row: Value, features: int, parts: _Parts) -> _PairedRow:
+def _pair_row(g: Builder, row: Value, features: int, parts: _RowParts) -> _PairedRow:
     """Return a row as two rows, which level 4 does not round."""
     integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, row)
     # The zero point of a row of zeros stays 0: its two rows have opposite signs.
