@@ -101,7 +101,12 @@ def make_folder(folder: Path) -> None:
     for library in temporary.rglob("*.so*"):
         replace_cpuids(library)
     compile_handler(temporary)
-    temporary.rename(folder)
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        shutil.rmtree(temporary)  # another process has made the folder
 
 
 def compile_handler(folder: Path) -> Path:
