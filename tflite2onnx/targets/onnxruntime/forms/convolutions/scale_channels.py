@@ -42,9 +42,8 @@ from tflite2onnx.tensor import Array, DType, Shape
 _ALIGNMENT = 4  # channels
 _IMAGE = 4  # axes
 _MOST_REPEATED = 1 << 15  # bytes by which the file may grow
-_REPEATED = Gain(
-    0, part=0.1
-)  # a tenth is the error of the factors; small images gain less than 1 us
+# A tenth is the error of the factors; a small image gains less than a microsecond.
+_REPEATED = Gain(0, part=0.1)
 
 
 _PRODUCT: Pattern = ("MUL", "x", "factors#")
